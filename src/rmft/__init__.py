@@ -1,0 +1,1 @@
+"""rmft: iterative regret-minimization fine-tuning, rebuilt as a reproducible workflow."""

@@ -1,0 +1,42 @@
+"""What plays a game, and the two ways in which a policy space turns a score into a policy.
+
+Symbols: n replicates, d actions.
+"""
+
+from typing import Protocol
+
+import numpy as np
+
+from rmft.environments.tables import one_hot
+
+
+class Player(Protocol):
+    """An algorithm or agent in the middle of n games at once.
+
+    deterministic: whether every policy puts all weight on one action, so that playing it needs no random number.
+    """
+
+    deterministic: bool
+
+    def policy(self) -> np.ndarray:
+        """Return the policies (n, d) for the coming round."""
+
+    def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
+        """Take in a round: which rewards were revealed (n, d), and these rewards, zero where they were not."""
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Return softmax over the last axis."""
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def project_onto_ball(points: np.ndarray, radius: float) -> np.ndarray:
+    """Return the nearest points of the ℓ2 ball B(0, radius), over the last axis."""
+    norms = np.linalg.norm(points, axis=-1, keepdims=True)
+    return points * (radius / np.maximum(norms, radius))
+
+
+def one_hot_of_best(scores: np.ndarray) -> np.ndarray:
+    """Return policies (n, d) that play the best-scored action for sure, the first of equals."""
+    return one_hot(scores.argmax(axis=1), scores.shape[1]).astype(float)

@@ -1,0 +1,94 @@
+"""Online decision problems: reward processes, what an agent gets to see of them, and regret. Needs numpy only.
+
+Symbols: n instances, T rounds, d actions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from rmft.environments.processes import TABULAR
+from rmft.environments.tables import AdaptiveRewards, Rewards, RewardTable, variation
+from rmft.errors import InputError
+from rmft.streams import blocks, stream
+
+__all__ = [
+    "ADAPTIVE",
+    "ENVIRONMENTS",
+    "PROCESSES",
+    "AdaptiveRewards",
+    "Environment",
+    "RewardTable",
+    "Rewards",
+    "block_of_rewards",
+    "check_processes",
+    "draw_rewards",
+    "variation",
+]
+
+ADAPTIVE = "adaptive"
+PROCESSES = (*TABULAR, ADAPTIVE)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A class of problems: what is fed back, which comparator regret has, which processes belong to it."""
+
+    full_feedback: bool
+    comparator: str  # "hindsight": the best fixed policy on the draws; "best mean": the best action's mean, a round
+    processes: tuple[str, ...]
+
+
+ENVIRONMENTS = {
+    "fol": Environment(True, "hindsight", tuple(name for name in PROCESSES if name != "gradual-variation")),
+    "mab": Environment(False, "best mean", ("uniform", "gaussian", "gamma", "bernoulli")),
+    "ns-mab": Environment(False, "best mean", ("gradual-variation",)),
+}
+
+
+def check_processes(environment: str, processes: Sequence[str]) -> None:
+    """Raise InputError where App. `reward_dist` does not allow a process in an environment."""
+    allowed = ENVIRONMENTS[environment].processes
+    for process in processes:
+        if process not in PROCESSES:
+            raise InputError(f"unknown process {process!r}; one of {', '.join(PROCESSES)}")
+        if process not in allowed:
+            raise InputError(f"process {process!r} does not belong in {environment}; there: {', '.join(allowed)}")
+    if ADAPTIVE in processes and len(processes) > 1:
+        raise InputError("process 'adaptive' cannot be part of a mixture: its rewards answer the policy")
+
+
+def block_of_rewards(
+    root: int, name: str, processes: Sequence[str], shape: tuple[int, int, int], block: int
+) -> Rewards:
+    """Draw one block of the reward set `name`: shape (n, T, d) with n ≤ BLOCK.
+
+    Of several processes each serves equally many instances: every run of k instances is a random permutation
+    of the k processes.
+    """
+    if tuple(processes) == (ADAPTIVE,):
+        return AdaptiveRewards(shape)
+    n, horizon, d = shape
+    open_stream = partial(stream, root, "environment", name, block)
+    components = [TABULAR[process](partial(open_stream, process), n, horizon, d) for process in processes]
+    if len(components) == 1:
+        return components[0]
+    # A permutation for each run of k instances, read row by row like every stream.
+    order = open_stream("mixture").random((-(-n // len(components)), len(components))).argsort(axis=1).ravel()[:n]
+    chosen = [component.rows(np.flatnonzero(order == k)) for k, component in enumerate(components)]
+    return RewardTable.concatenate(chosen).rows(np.argsort(order, kind="stable").argsort())
+
+
+def draw_rewards(root: int, name: str, processes: Sequence[str], shape: tuple[int, int, int]) -> Rewards:
+    """Draw the whole reward set `name` of shape (n, T, d).
+
+    Instance i is the same whatever n, and round t the same whatever T.
+    """
+    n, horizon, d = shape
+    if tuple(processes) == (ADAPTIVE,):
+        return AdaptiveRewards(shape)
+    return RewardTable.concatenate(
+        block_of_rewards(root, name, processes, (size, horizon, d), block) for block, size in blocks(n)
+    )

@@ -1,0 +1,72 @@
+"""Every notion of regret in the paper, Sec. `ssec:regret` and App. `regret-instantitaion`.
+
+Symbols: n instances, T rounds, d actions. A regret is a comparator's cumulative reward minus the agent's, and
+is returned as (n, T): at round t it holds Regret(t), with the comparator *of round t* and not that of round T.
+
+| notion   | agent earns   | comparator, FOL           | comparator, MAB and NS-MAB |
+|----------|---------------|---------------------------|----------------------------|
+| expected | ⟨π_t, values⟩ | best fixed policy on R    | Σ max_a r_t(a)             |
+| pseudo   | r_t(a_t)      | best fixed policy on r    | Σ max_a r_t(a)             |
+| realized | R_t(a_t)      | best fixed policy on R    | Σ max_a r_t(a)             |
+| dynamic  | r_t(a_t)      | -                         | Σ max_a r_t(a)             |
+
+values are the draws R in FOL and the means r in MAB. The means of MAB do not change, so there Σ max_a r_t(a) is
+t max_a r(a); in NS-MAB the same sum follows the best action of each round, which makes every notion dynamic.
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from rmft.environments.tables import RewardTable, one_hot
+from rmft.errors import InputError
+
+Notion = Literal["expected", "pseudo", "realized", "dynamic"]
+Mean = Literal["nominal", "clipped"]
+
+
+def best_fixed_policy(values: np.ndarray, radius: float | None = None) -> np.ndarray:
+    """Return max_π Σ_{τ≤t} ⟨π, values_τ⟩ as (n, T), for values (n, T, d).
+
+    Over the simplex it is the best action's total; over the ℓ2 ball of `radius` it is radius · ‖total‖₂.
+    """
+    totals = values.cumsum(axis=1)
+    return totals.max(axis=2) if radius is None else radius * np.linalg.norm(totals, axis=2)
+
+
+def best_mean(means: np.ndarray) -> np.ndarray:
+    """Return Σ_{τ≤t} max_a r_τ(a) as (n, T), for means (n, T, d)."""
+    return means.max(axis=2).cumsum(axis=1)
+
+
+def earned(policies: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return Σ_{τ≤t} ⟨π_τ, values_τ⟩ as (n, T), for policies and values (n, T, d)."""
+    return (policies * values).sum(axis=2).cumsum(axis=1)
+
+
+def regret(
+    notion: Notion,
+    comparator: str,
+    table: RewardTable,
+    policies: np.ndarray,
+    actions: np.ndarray | None,
+    *,
+    mean: Mean = "nominal",
+    radius: float | None = None,
+) -> np.ndarray:
+    """Return Regret(t) as (n, T).
+
+    policies: (n, T, d). actions: (n, T), 0-based, or None where policies are no distributions (the ball).
+    comparator: "hindsight" or "best mean", as in `ENVIRONMENTS`. Raises InputError for a notion that needs
+    actions where there are none, and for dynamic regret in FOL.
+    """
+    means = table.means if mean == "nominal" else table.clipped_means
+    if notion != "expected" and actions is None:
+        raise InputError(f"{notion} regret needs actions; on the ball only expected regret is defined")
+    played = policies if notion == "expected" else one_hot(actions, table.shape[2])
+    if comparator == "best mean":
+        return best_mean(means) - earned(played, table.rewards if notion == "realized" else means)
+    if notion == "dynamic":
+        raise InputError("dynamic regret is defined for mab and ns-mab")
+    values = means if notion == "pseudo" else table.rewards
+    return best_fixed_policy(values, radius) - earned(played, values)

@@ -1,0 +1,5 @@
+"""The one exception for a user's mistake; `cli.py` turns it into a line and exit code 2."""
+
+
+class InputError(ValueError):
+    """Something given to us is wrong: the message names file and key, and what would be right."""

@@ -1,0 +1,36 @@
+"""Is one sample of final regrets lower than another? The paper's KS test, and ours on common instances."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+
+def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
+    """Return the p-value of the one-sided two-sample KS test of App. `appendix:ssec:ks_explanation`.
+
+    trained, base: final regrets, (n,) and (m,). Small: `trained` is shifted towards lower regret, that is, its
+    distribution function lies above that of `base`, which scipy calls "greater".
+    """
+    return float(stats.ks_2samp(trained, base, alternative="greater").pvalue)
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Of trained - base on common instances: mean, 95% bootstrap interval, one-sided p-value for a mean below 0."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+
+
+def paired_difference(trained: np.ndarray, base: np.ndarray, generator: np.random.Generator) -> PairedDifference:
+    """Compare final regrets (n,) of two players on the same n instances (ours; the paper's test is unpaired)."""
+    difference = trained - base
+    if np.ptp(difference) == 0:  # no spread: there is nothing to resample
+        mean = float(difference[0])
+        return PairedDifference(mean, mean, mean, 0.0 if mean < 0 else 1.0)
+    interval = stats.bootstrap((difference,), np.mean, method="percentile", rng=generator).confidence_interval
+    p = stats.ttest_rel(trained, base, alternative="less").pvalue
+    return PairedDifference(float(difference.mean()), float(interval.low), float(interval.high), float(p))

@@ -1,0 +1,28 @@
+"""Exploration in bandits: SuffFailFreq and MinFrac (Krishnamurthy et al., 2024), App. `ssec:metricee`.
+
+Symbols: n replicates, T rounds, d actions. Both are returned a replicate; their means over replicates are the
+quantities that the paper draws.
+"""
+
+import numpy as np
+
+from rmft.environments.tables import one_hot
+
+
+def suffix_failure(actions: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Return (n, T): at t, whether the best action is never played in rounds t..T.
+
+    actions: (n, T). best: (n, T), the best action of each round, one column repeated where it does not change.
+    SuffFailFreq(t) is the mean over replicates; it cannot fall with t.
+    """
+    hit = actions == best
+    return ~np.logical_or.accumulate(hit[:, ::-1], axis=1)[:, ::-1]
+
+
+def scaled_min_frac(actions: np.ndarray, d: int) -> np.ndarray:
+    """Return (n, T): d times the share of the least played action in rounds 1..t, in [0, 1].
+
+    actions: (n, T). d · MinFrac(t) is the mean over replicates; it is 1 where all actions are played equally.
+    """
+    plays = one_hot(actions, d).cumsum(axis=1)
+    return d * plays.min(axis=2) / np.arange(1, actions.shape[1] + 1)

@@ -1,0 +1,43 @@
+"""How regret grows: the two regressions of Sec. `ssec:regret` (Park et al., 2024, Section 3)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Fits to a curve Regret(1..T).
+
+    exponent, exponent_p: β̂ of log Regret(t) = α + β log t, the text's definition, and its two-sided p-value.
+    dropped: how many rounds had Regret(t) ≤ 0 and took no part in that fit.
+    slope, slope_p: of Regret(t) = α + β t, which is what the paper's Section 4 tables report as β̂.
+    """
+
+    exponent: float
+    exponent_p: float
+    dropped: int
+    slope: float
+    slope_p: float
+
+
+def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
+    """Fit both regressions to a regret curve (T,).
+
+    floor: raise values below it to it instead of dropping those ≤ 0 from the log-log fit. A fit to fewer than
+    three rounds is NaN, since it has no p-value.
+    """
+    rounds = np.arange(1, len(curve) + 1)
+    values = curve if floor is None else np.maximum(curve, floor)
+    positive = values > 0
+    exponent, exponent_p = _regress(np.log(rounds[positive]), np.log(values[positive]))
+    slope, slope_p = _regress(rounds, curve)
+    return Growth(exponent, exponent_p, int((~positive).sum()), slope, slope_p)
+
+
+def _regress(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    if len(x) < 3:
+        return float("nan"), float("nan")
+    fit = stats.linregress(x, y)
+    return float(fit.slope), float(fit.pvalue)

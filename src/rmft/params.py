@@ -1,0 +1,320 @@
+"""params.yaml as frozen, checked records: the only reader of that file, and the only place where `scale` acts.
+
+Unknown keys, wrong types and impossible values are refused with the dotted key.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator, with_config
+
+from rmft.algorithms import AlgorithmSettings, check_algorithm
+from rmft.environments import check_processes
+from rmft.errors import InputError
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9]+([_-][a-z0-9]+)*$")]
+
+# The record itself belongs to `algorithms`, which does not know pydantic; a YAML map may stand for it.
+Algorithm = with_config(ConfigDict(extra="forbid", strict=False))(AlgorithmSettings)
+
+
+class Section(BaseModel):
+    """A part of params.yaml: frozen, no unknown keys, no silent conversion of types."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    def canonical(self) -> str:
+        """Return the one JSON text of these values; Snakemake compares it to see whether a job must rerun."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `canonical` back. Raise InputError with the dotted key."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise InputError(f"settings: {_first_error(error)}") from None
+
+
+class RewardSet(Section):
+    """A stored set of reward tables, held out for evaluation; several processes make an even mixture."""
+
+    process: Annotated[list[str], Field(min_length=1)]
+    d: Annotated[int, Field(ge=2)]
+    T: Count
+    instances: Count
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        check_processes(_environment_of(self.process), self.process)
+        return self
+
+
+def _environment_of(processes: list[str]) -> str:
+    return "ns-mab" if "gradual-variation" in processes else "fol"
+
+
+class Model(Section):
+    """The single-layer linear attention of Eq. `single-linear-transformer`; its size is d."""
+
+    kind: Literal["linear-attention"]
+    initialisation: Positive
+    """Weights and biases start uniform on ± initialisation / √d."""
+
+
+class NumericRMFT(Section):
+    """Algorithm `ssft-numerical-model`: M scenarios, L trajectories each, the k of lowest regret kept."""
+
+    iterations: Count
+    scenarios: Count
+    trajectories: Count
+    selected: Count
+    perturb: Literal["policy", "logits"]
+    variance: Positive
+    training_seeds: Count
+
+    @model_validator(mode="after")
+    def _selection_possible(self) -> Self:
+        if self.selected > self.trajectories:
+            raise ValueError(f"selected: {self.selected} is more than trajectories: {self.trajectories}")
+        return self
+
+
+class NumericSFT(Section):
+    """The step that fits the policy to the demonstrations, Eq. `dist`, by Adam."""
+
+    distance: Literal["l2", "cross-entropy", "kl"]
+    learning_rate: Positive
+    betas: Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
+    epsilon: Positive
+
+
+class Evaluation(Section):
+    """Base model, trained model and reference algorithms on the first instances and rounds of one reward set."""
+
+    rewards: str
+    T: Count
+    instances: Count
+    algorithms: list[str]
+
+
+class Measures(Section):
+    """What all evaluations share: how regret is measured, and the reference algorithms by name."""
+
+    mean: Literal["nominal", "clipped"]
+    floor: Positive | None
+    algorithms: dict[Name, Algorithm]
+
+
+class Experiment(Section):
+    """One run of Algorithm `ssft-numerical-model` and what is evaluated after it."""
+
+    kind: Literal["numeric"]
+    model: str
+    environment: Literal["fol", "mab", "ns-mab"]
+    policy_space: Literal["simplex", "ball"] = "simplex"
+    radius: Positive = 1.0
+    d: Annotated[int, Field(ge=2)]
+    T: Count
+    process: Annotated[list[str], Field(min_length=1)]
+    normalise: bool
+    rmft: NumericRMFT
+    sft: NumericSFT
+    checkpoints: list[Annotated[int, Field(ge=0)]]
+    evaluations: dict[Name, Evaluation]
+
+    @model_validator(mode="after")
+    def _playable(self) -> Self:
+        check_processes(self.environment, self.process)
+        if self.process == ["adaptive"]:
+            raise ValueError("process: adaptive rewards answer each trajectory's policy and cannot be trained on")
+        if self.policy_space == "ball" and self.environment != "fol":
+            raise ValueError("policy_space: a ball has no actions to sample, so it goes with environment fol only")
+        if self.policy_space == "ball" and self.sft.distance != "l2":
+            raise ValueError(f"sft.distance: {self.sft.distance} compares distributions; on the ball use l2")
+        return self
+
+    @property
+    def ball_radius(self) -> float | None:
+        """Return the radius of the ball, or None on the simplex."""
+        return self.radius if self.policy_space == "ball" else None
+
+    @property
+    def saved_iterations(self) -> list[int]:
+        """Return the iterations whose model is kept: the base, the checkpoints within reach, the last."""
+        last = self.rmft.iterations
+        return sorted({0, last, *(i for i in self.checkpoints if i < last)})
+
+
+class Theory(Section):
+    """The grid on which Theorem 1 is checked by training to convergence."""
+
+    d: list[Annotated[int, Field(ge=2)]]
+    T: list[Annotated[int, Field(ge=2)]]
+    radius: list[Positive]
+    samples: Count
+
+
+class NumericScale(Section):
+    """What a scale changes in numeric experiments; what is absent stays the paper's."""
+
+    iterations: Count | None = None
+    scenarios: Count | None = None
+    training_seeds: Count | None = None
+    instances: Count | None = None
+    theory_samples: Count | None = None
+
+
+class Scale(Section):
+    """What a scale changes, by kind of experiment."""
+
+    numeric: NumericScale = NumericScale()
+
+
+class Style(Section):
+    """How all figures look."""
+
+    width_inches: Positive
+    font_points: Positive
+    dpi: Count
+    colours: dict[Name, Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")]]
+    labels: dict[Name, str]
+
+
+class Figure(Section):
+    """What one figure shows: some players, in some evaluations, of some experiments."""
+
+    experiments: Annotated[list[Name], Field(min_length=1)]
+    evaluations: list[Name] = []
+    players: list[Name] = []
+
+
+class Figures(Section):
+    """The style, and one entry a figure under the paper's label."""
+
+    style: Style
+    drawn: dict[Name, Figure]
+
+
+class Table(Section):
+    """Which experiments one table sets beside the paper's values."""
+
+    experiments: list[Name]
+
+
+class Params(Section):
+    """All of params.yaml, at its scale."""
+
+    seed: Annotated[int, Field(ge=0)]
+    scale: Name
+    scales: dict[Name, Scale]
+    models: dict[Name, Model]
+    rewards: dict[Name, RewardSet]
+    evaluation: Measures
+    experiments: dict[Name, Experiment]
+    theory: Theory
+    figures: Figures
+    tables: dict[Name, Table]
+
+    @model_validator(mode="after")
+    def _references_hold(self) -> Self:
+        _known("scale", self.scale, self.scales)
+        for name, experiment in self.experiments.items():
+            _known(f"experiments.{name}.model", experiment.model, self.models)
+            for evaluation_name, evaluation in experiment.evaluations.items():
+                key = f"experiments.{name}.evaluations.{evaluation_name}"
+                self._check_evaluation(key, experiment, evaluation)
+        for label, figure in self.figures.drawn.items():
+            for name in figure.experiments:
+                _known(f"figures.drawn.{label}.experiments", name, self.experiments)
+                for evaluation in figure.evaluations:
+                    _known(f"figures.drawn.{label}.evaluations", evaluation, self.experiments[name].evaluations)
+        for label, table in self.tables.items():
+            for name in table.experiments:
+                _known(f"tables.{label}.experiments", name, self.experiments)
+        return self
+
+    def _check_evaluation(self, key: str, experiment: Experiment, evaluation: Evaluation) -> None:
+        _known(f"{key}.rewards", evaluation.rewards, self.rewards)
+        rewards = self.rewards[evaluation.rewards]
+        if rewards.d != experiment.d:
+            raise ValueError(f"{key}.rewards: {evaluation.rewards} has d = {rewards.d}, the model d = {experiment.d}")
+        if evaluation.T > rewards.T:
+            raise ValueError(f"{key}.T: {evaluation.T} is more than the {rewards.T} rounds of {evaluation.rewards}")
+        if evaluation.instances > rewards.instances:
+            stored = f"the {rewards.instances} instances of {evaluation.rewards}"
+            raise ValueError(f"{key}.instances: {evaluation.instances} is more than {stored}")
+        _prefixed(f"{key}.rewards", check_processes, experiment.environment, rewards.process)
+        for algorithm in evaluation.algorithms:
+            _known(f"{key}.algorithms", algorithm, self.evaluation.algorithms)
+            settings, game = self.evaluation.algorithms[algorithm], (experiment.environment, experiment.policy_space)
+            _prefixed(f"evaluation.algorithms.{algorithm}", check_algorithm, settings, *game)
+
+    def at_scale(self) -> Self:
+        """Return these parameters with the scale's changes made. At scale paper nothing changes."""
+        numeric = self.scales[self.scale].numeric
+
+        def scaled(experiment: Experiment) -> Experiment:
+            changes = numeric.model_dump(include={"iterations", "scenarios", "training_seeds"}, exclude_none=True)
+            evaluations = {
+                name: evaluation.model_copy(update={"instances": min(evaluation.instances, numeric.instances)})
+                if numeric.instances
+                else evaluation
+                for name, evaluation in experiment.evaluations.items()
+            }
+            rmft = experiment.rmft.model_copy(update=changes)
+            return experiment.model_copy(update={"rmft": rmft, "evaluations": evaluations})
+
+        experiments = {name: scaled(experiment) for name, experiment in self.experiments.items()}
+        theory = self.theory.model_copy(update={"samples": numeric.theory_samples or self.theory.samples})
+        return self.model_copy(update={"experiments": experiments, "theory": theory})
+
+    def scale_note(self, experiments: list[str]) -> str:
+        """Return what a figure says of the size of its experiments."""
+        scaled = self.at_scale().experiments
+        same = all(scaled[name] == self.experiments[name] for name in experiments)
+        return "the paper's size" if same else f"scale {self.scale}, smaller than the paper's: not its result"
+
+
+def _known(key: str, name: str, among: dict[str, Any]) -> None:
+    if name not in among:
+        raise ValueError(f"{key}: unknown {name!r}; one of {', '.join(among)}")
+
+
+def _prefixed(key: str, check: Callable[..., None], *arguments: object) -> None:
+    try:
+        check(*arguments)
+    except InputError as error:
+        raise ValueError(f"{key}: {error}") from None
+
+
+def load(path: Path = Path("params.yaml")) -> Params:
+    """Read and check params.yaml, at full size; `at_scale` shrinks it. Raise InputError with the dotted key."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; run from the root of the repository") from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return Params.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{path}: {_first_error(error)}") from None
+
+
+def _first_error(error: ValidationError) -> str:
+    """Say the first thing wrong in one line: dotted key, what is wrong, and how many more there are."""
+    first, *others = error.errors()
+    key = ".".join(str(part) for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        message = "unknown key"
+    elif "input" in first and first["type"] not in ("value_error", "missing"):
+        message += f", not {first['input']!r}"
+    line = f"{key}: {message}" if key else message
+    return line + (f" (and {len(others)} more)" if others else "")
