@@ -70,3 +70,11 @@ def regret(
         raise InputError("dynamic regret is defined for mab and ns-mab")
     values = means if notion == "pseudo" else table.rewards
     return best_fixed_policy(values, radius) - earned(played, values)
+
+
+def best_actions(comparator: str, table: RewardTable, mean: Mean = "nominal") -> np.ndarray:
+    """Return the action that the comparator plays in each round, (n, T): in hindsight one, else the best mean's."""
+    if comparator == "hindsight":
+        best = table.rewards.sum(axis=1).argmax(axis=1)
+        return np.broadcast_to(best[:, None], table.shape[:2])
+    return (table.means if mean == "nominal" else table.clipped_means).argmax(axis=2)

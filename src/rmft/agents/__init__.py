@@ -1,0 +1,1 @@
+"""What a model needs to play. Never imports `rmft.training`."""

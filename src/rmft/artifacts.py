@@ -1,0 +1,149 @@
+"""Every file that rmft writes or reads back: its schema, and writing it all or not at all.
+
+Only this module writes. A file appears under its name when it is complete, by a rename in its own folder.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from rmft.agents.numeric import SYMBOLS, LinearAttention
+from rmft.environments import AdaptiveRewards, Rewards, RewardTable
+from rmft.errors import InputError
+
+EVALUATION = pa.schema(
+    [
+        ("player", pa.string()),  # base, trained, or the name of a reference algorithm
+        ("training_seed", pa.int32()),  # 0 for reference algorithms, which have none
+        ("instance", pa.int32()),
+        ("regret", pa.list_(pa.float64())),  # Regret(t) for t = 1..T
+        ("action", pa.list_(pa.int8())),  # 0-based, t = 1..T; null on the ball
+        ("best_action", pa.list_(pa.int8())),  # the comparator's, t = 1..T
+    ]
+)
+REWARD_ARRAYS = ("rewards", "means", "clipped_means")
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`, which takes its name if the block ends well and vanishes if not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)  # mkstemp makes private files
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn any way in which reading `path` can fail into one line that says what to do."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; `snakemake {path}` makes it") from None
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, SafetensorError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise InputError(f"{path}: unreadable or truncated ({reason}); delete it and run snakemake again") from None
+
+
+def sha256(path: Path) -> str:
+    """Return the file's SHA-256 in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write JSON with sorted keys; what is not finite becomes null."""
+    write_text(path, json.dumps(finite(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def finite(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
+    """Return a JSON value with NaN and infinities as None."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [finite(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    return value
+
+
+def write_csv(path: Path, frame: pd.DataFrame) -> None:
+    """Write a CSV file; floats keep all their digits."""
+    with atomic(path) as temporary:
+        frame.to_csv(temporary, index=False)
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """Read a CSV file."""
+    with _readable(path):
+        return pd.read_csv(path, keep_default_na=False, na_values=[""])
+
+
+def write_rewards(path: Path, rewards: Rewards) -> None:
+    """Write a reward set: arrays (n, T, d), or for the adaptive process, which has no table, the shape alone."""
+    table = isinstance(rewards, RewardTable)
+    arrays = {name: getattr(rewards, name) for name in REWARD_ARRAYS} if table else {}
+    with atomic(path) as temporary:
+        np.savez_compressed(temporary, shape=rewards.shape, **arrays)
+
+
+def read_rewards(path: Path) -> Rewards:
+    """Read a reward set."""
+    with _readable(path), np.load(path) as file:
+        if "rewards" not in file:
+            return AdaptiveRewards(tuple(map(int, file["shape"])))
+        # Instances last in memory again, as `environments.tables` wants them.
+        arrays = (np.ascontiguousarray(file[name].transpose(1, 2, 0)).transpose(2, 0, 1) for name in REWARD_ARRAYS)
+        return RewardTable(*arrays)
+
+
+def write_model(path: Path, model: LinearAttention) -> None:
+    """Write a numeric model, its training seeds along the first axis."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(save({symbol: np.array(getattr(model, symbol)) for symbol in SYMBOLS}))
+
+
+def read_model(path: Path) -> LinearAttention:
+    """Read a numeric model."""
+    with _readable(path):
+        tensors = load_file(path)
+        return LinearAttention(**{symbol: tensors[symbol] for symbol in SYMBOLS})
+
+
+def write_evaluation(path: Path, frame: pd.DataFrame) -> None:
+    """Write an evaluation, one trajectory a row."""
+    with atomic(path) as temporary:
+        pq.write_table(pa.Table.from_pandas(frame, EVALUATION, preserve_index=False), temporary, compression="zstd")
+
+
+def read_evaluation(path: Path) -> pd.DataFrame:
+    """Read an evaluation; its list columns hold arrays (T,)."""
+    with _readable(path):
+        return pq.read_table(path, schema=EVALUATION).to_pandas()

@@ -1,0 +1,132 @@
+"""`rmft simulate`: any reference algorithm on any environment, over as many replicates as wanted.
+
+Replicates are played a block at a time, so memory does not grow with their number.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmft.algorithms import AlgorithmSettings, check_algorithm
+from rmft.environments import ENVIRONMENTS, block_of_rewards, check_processes
+from rmft.environments.regret import Mean, Notion, best_actions, regret
+from rmft.errors import InputError
+from rmft.evaluation import start_on
+from rmft.metrics.exploration import scaled_min_frac, suffix_failure
+from rmft.metrics.growth import Growth, growth
+from rmft.rollouts import play
+from rmft.streams import blocks, stream
+
+DEFAULT_NOTION: dict[str, Notion] = {"fol": "expected", "mab": "pseudo", "ns-mab": "dynamic"}
+
+
+@dataclass(frozen=True)
+class Game:
+    """What is simulated. radius: of the ball, None for the simplex."""
+
+    environment: str
+    processes: Sequence[str]
+    d: int
+    horizon: int
+    algorithm: AlgorithmSettings
+    radius: float | None = None
+    notion: Notion | None = None
+    mean: Mean = "nominal"
+
+    def check(self) -> None:
+        """Raise InputError where this cannot be played."""
+        if self.d < 2:
+            raise InputError(f"actions must be 2 or more, not {self.d}")
+        if self.horizon < 1:
+            raise InputError(f"horizon must be 1 or more, not {self.horizon}")
+        if self.radius is not None and not 0 < self.radius < float("inf"):
+            raise InputError(f"radius must be a positive number, not {self.radius:g}")
+        if self.radius is not None and self.environment != "fol":
+            raise InputError("policy space ball has no actions to sample, so it goes with environment fol only")
+        check_processes(self.environment, self.processes)
+        check_algorithm(self.algorithm, self.environment, "simplex" if self.radius is None else "ball")
+        if self.algorithm.algorithm == "rexp3" and self.environment == "mab" and self.algorithm.variation is None:
+            raise InputError("rexp3 in mab needs a variation: there V_T of the instance is 0")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came out, over n replicates of T rounds.
+
+    final: (n,). curve, spread: (T,), mean and standard deviation of Regret(t). suff_fail_freq: (T,), and min_frac:
+    (T,), d · MinFrac(t); None on the ball, which has no actions.
+    """
+
+    final: np.ndarray
+    curve: np.ndarray
+    spread: np.ndarray
+    suff_fail_freq: np.ndarray | None
+    min_frac: np.ndarray | None
+
+    @property
+    def growth(self) -> Growth:
+        """Return the fits to the mean regret curve."""
+        return growth(self.curve)
+
+    def as_json(self) -> dict[str, object]:
+        """Return what `rmft simulate --json` prints."""
+        n, fit = len(self.final), self.growth
+        se = self.final.std(ddof=1) / np.sqrt(n) if n > 1 else float("nan")
+        return {
+            "final_regret": {"mean": self.final.mean(), "se": se, "max": self.final.max()},
+            "growth": {"exponent": fit.exponent, "p": fit.exponent_p, "dropped": fit.dropped, "slope": fit.slope},
+            "suff_fail_freq": self.suff_fail_freq,
+            "min_frac": self.min_frac,
+        }
+
+
+def simulate(root: int, game: Game, replicates: int, on_block: Callable[[int], object] | None = None) -> Summary:
+    """Play `replicates` independent instances. Raise InputError where the game cannot be played.
+
+    on_block: called with the number of replicates just finished.
+    """
+    game.check()
+    if replicates < 1:
+        raise InputError(f"replicates must be 1 or more, not {replicates}")
+    regrets, failures, fractions = [], [], []
+    total, square = np.zeros(game.horizon), np.zeros(game.horizon)
+    for block, n in blocks(replicates):
+        curves, failed, fraction = _play_block(root, game, block, n)
+        regrets.append(curves[:, -1])
+        total += curves.sum(axis=0)
+        square += (curves**2).sum(axis=0)
+        failures.append(failed)
+        fractions.append(fraction)
+        if on_block:
+            on_block(n)
+    mean = total / replicates
+    return Summary(
+        final=np.concatenate(regrets),
+        curve=mean,
+        spread=np.sqrt(np.maximum(square / replicates - mean**2, 0)),
+        suff_fail_freq=None if game.radius is not None else sum(failures) / replicates,
+        min_frac=None if game.radius is not None else sum(fractions) / replicates,
+    )
+
+
+def _play_block(root: int, game: Game, block: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return Regret(t) (n, T), and sums over replicates (T,) of suffix failure and scaled MinFrac."""
+    environment, name = ENVIRONMENTS[game.environment], "simulate"
+    rewards = block_of_rewards(root, name, game.processes, (n, game.horizon, game.d), block)
+    player = start_on(root, f"{name}-{block}", game.algorithm, rewards, game.radius)
+
+    def uniforms(t: int) -> np.ndarray:
+        return stream(root, "action", name, block, t).random(n)
+
+    on_ball = game.radius is not None
+    played = play(player, rewards, full_feedback=environment.full_feedback, uniforms=None if on_ball else uniforms)
+    notion = game.notion or DEFAULT_NOTION[game.environment]
+    policies, actions = played.policies, played.actions
+    curves = regret(
+        notion, environment.comparator, played.table, policies, actions, mean=game.mean, radius=game.radius
+    )
+    if on_ball:
+        return curves, np.zeros(game.horizon), np.zeros(game.horizon)
+    best = best_actions(environment.comparator, played.table, game.mean)
+    return curves, suffix_failure(actions, best).sum(axis=0), scaled_min_frac(actions, game.d).sum(axis=0)

@@ -1,0 +1,1 @@
+"""How models learn from their own low-regret trajectories. The only part that optimises."""

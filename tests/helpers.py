@@ -1,0 +1,51 @@
+"""Small games that several test files play, and how a sample is held against its expectation.
+
+Symbols: n instances, T rounds, d actions.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rmft.algorithms import AlgorithmSettings, start
+from rmft.environments import ENVIRONMENTS, RewardTable, draw_rewards, variation
+from rmft.rollouts import Trajectories, play
+from rmft.streams import stream
+
+
+def draw(process: str, n: int, horizon: int, d: int, *, root: int = 0) -> RewardTable:
+    """Return the first n instances of one process."""
+    return draw_rewards(root, "test", [process], (n, horizon, d))
+
+
+def fixed_table(rewards: np.ndarray) -> RewardTable:
+    """Return a table of known rewards (n, T, d) which are their own means."""
+    rewards = np.asarray(rewards, dtype=float)
+    return RewardTable(rewards, rewards, rewards)
+
+
+def uniforms(n: int, *words: str | int) -> Callable[[int], np.ndarray]:
+    """Return the numbers that turn policies (n, d) into actions, named by words."""
+    return lambda t: stream(0, "action", *words, t).random(n)
+
+
+def play_algorithm(
+    settings: AlgorithmSettings, table: RewardTable, environment: str, *, words: tuple[str, ...] = ("test",)
+) -> Trajectories:
+    """Play an algorithm on a table, with everything that it may need."""
+    n = table.shape[0]
+    player = start(
+        settings,
+        table.shape,
+        streams=lambda *more: stream(0, "sampling", *words, *more),
+        variation=variation(table.means),
+    )
+    full = ENVIRONMENTS[environment].full_feedback
+    return play(player, table, full_feedback=full, uniforms=uniforms(n, *words))
+
+
+def assert_mean(sample: np.ndarray, expected: float | np.ndarray, *, standard_errors: float = 4.0) -> None:
+    """Hold the mean of independent rows of a sample (n, …) against what is expected of it."""
+    error = sample.std(axis=0, ddof=1) / np.sqrt(len(sample))
+    distance = np.abs(sample.mean(axis=0) - expected)
+    assert (distance <= standard_errors * error + 1e-9).all(), f"{distance} apart, standard error {error}"

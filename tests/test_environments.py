@@ -1,0 +1,453 @@
+"""Reward processes against App. `reward_dist`, and every notion of regret against loops.
+
+Symbols: n instances, T rounds, d actions. DEFINITIONS has each process a second time, one number after the
+other and straight from the paper.
+"""
+
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from helpers import assert_mean, draw, fixed_table
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import integrate, stats
+
+from rmft.environments import (
+    ADAPTIVE,
+    ENVIRONMENTS,
+    PROCESSES,
+    AdaptiveRewards,
+    RewardTable,
+    check_processes,
+    draw_rewards,
+    variation,
+)
+from rmft.environments.clipping import gamma_mean, gaussian_mixture_mean
+from rmft.environments.processes import TABULAR
+from rmft.environments.regret import best_fixed_policy, best_mean, regret
+from rmft.errors import InputError
+
+SQRT_VARIANCES = np.sqrt([1, 3, 10])
+
+
+# --- The processes, one number after the other: a game is (rewards, nominal means), each (T, d) ---
+
+
+def clip(reward):
+    return min(max(reward, 0.0), 10.0)
+
+
+def uniform(random, horizon, d):
+    ends = [sorted((random.uniform(0, 10), random.uniform(0, 10))) for _ in range(d)]
+    rewards = [[random.uniform(low, high) for low, high in ends] for _ in range(horizon)]
+    return rewards, [[(low + high) / 2 for low, high in ends]] * horizon
+
+
+def gaussian_round(random, means):
+    sigma = SQRT_VARIANCES[random.integers(3)]
+    return [clip(random.normal(mean, sigma)) for mean in means]
+
+
+def gaussian(random, horizon, d):
+    means = [random.normal(5, 1) for _ in range(d)]
+    return [gaussian_round(random, means) for _ in range(horizon)], [means] * horizon
+
+
+def gamma(random, horizon, d):
+    parameters = [(random.uniform(0, 10), random.uniform(0, 2)) for _ in range(d)]
+    rewards = [[clip(random.gamma(shape, scale)) for shape, scale in parameters] for _ in range(horizon)]
+    return rewards, [[shape * scale for shape, scale in parameters]] * horizon
+
+
+def bernoulli(random, horizon, d):
+    low, high = sorted((random.uniform(0, 10), random.uniform(0, 10)))
+    probabilities = [random.uniform() for _ in range(d)]
+    rewards = [[high if random.uniform() < p else low for p in probabilities] for _ in range(horizon)]
+    return rewards, [[p * high + (1 - p) * low for p in probabilities]] * horizon
+
+
+def sine_trend(random, horizon, d):
+    waves = [(random.uniform(0, 10), random.uniform(0, 10)) for _ in range(d)]
+    rewards = [[5 * (1 + np.sin(x * t + y)) for x, y in waves] for t in range(1, horizon + 1)]
+    return rewards, rewards
+
+
+def alternating(random, horizon, d):
+    shift = random.integers(d)
+    rewards = [[10.0 if a == (t + shift) % d else 0.0 for a in range(d)] for t in range(1, horizon + 1)]
+    return rewards, rewards
+
+
+def noisy_alternating(random, horizon, d):
+    shift = random.integers(d)
+    turns = [[a == (t + shift) % d for a in range(d)] for t in range(1, horizon + 1)]
+    fading = [min(25 / (t + 1), 10) for t in range(1, horizon + 1)]
+    rewards = [
+        [value if turn else random.uniform(9, 10) for turn in row] for row, value in zip(turns, fading, strict=True)
+    ]
+    return rewards, [[value if turn else 9.5 for turn in row] for row, value in zip(turns, fading, strict=True)]
+
+
+def gradual_variation(random, horizon, d):
+    means = [[random.uniform(0, 10) for _ in range(d)]]
+    for t in range(1, horizon):
+        means.append([mean + random.uniform(-1 / np.sqrt(t), 1 / np.sqrt(t)) for mean in means[-1]])
+    return [gaussian_round(random, row) for row in means], means
+
+
+DEFINITIONS = {
+    "uniform": uniform,
+    "gaussian": gaussian,
+    "gamma": gamma,
+    "bernoulli": bernoulli,
+    "sine-trend": sine_trend,
+    "alternating": alternating,
+    "noisy-alternating": noisy_alternating,
+    "gradual-variation": gradual_variation,
+}
+
+
+def aspects(rewards, means):
+    """Return numbers (n,) whose distributions tell apart what is shared between rounds and between actions."""
+    noise = rewards - means
+    return {
+        "a reward": rewards[:, 2, 0],
+        "two rounds of one action": rewards[:, 0, 0] - rewards[:, 2, 0],
+        "two actions in one round": rewards[:, 1, 0] - rewards[:, 1, 1],
+        "the noise of two actions in one round": np.abs(noise[:, 0, 0]) - np.abs(noise[:, 0, 1]),
+        "the noise of two rounds of one action": np.abs(noise[:, 0, 0]) - np.abs(noise[:, 1, 0]),
+        "a mean": means[:, 0, 1],
+        "a mean's change": means[:, 2, 1] - means[:, 1, 1],
+        "two actions' means": means[:, 2, 0] - means[:, 2, 1],
+    }
+
+
+@pytest.mark.parametrize("process", TABULAR)
+def test_a_process_has_the_distribution_that_the_paper_gives_it(process):
+    n, horizon, d = 4000, 3, 3
+    random = np.random.default_rng(0)
+    games = [DEFINITIONS[process](random, horizon, d) for _ in range(n)]
+    expected = aspects(*(np.array(part, dtype=float) for part in zip(*games, strict=True)))
+    table = draw(process, n, horizon, d)
+    for aspect, sample in aspects(table.rewards, table.means).items():
+        # Rounded, so that values equal but for their last digit are ties.
+        p = stats.ks_2samp(sample.round(9), expected[aspect].round(9)).pvalue
+        assert p > 1e-3, f"{aspect}: p = {p}"
+
+
+@given(process=st.sampled_from(sorted(TABULAR)), root=st.integers(0, 99), d=st.integers(2, 5))
+def test_rewards_stay_in_their_known_range(process, root, d):
+    rewards = draw(process, 20, 20, d, root=root).rewards
+    assert rewards.min() >= 0
+    assert rewards.max() <= 10
+
+
+# --- Means ---
+
+
+@pytest.mark.parametrize("process", TABULAR)
+def test_draws_average_to_their_true_mean(process):
+    table = draw(process, 30, 2000, 3)
+    noise = table.rewards - table.clipped_means
+    assert_mean(np.moveaxis(noise, 1, 0), 0.0, standard_errors=4.5)  # 90 averages at once
+
+
+@pytest.mark.parametrize("process", sorted(set(TABULAR) - {"gaussian", "gamma", "gradual-variation"}))
+def test_where_nothing_is_clipped_the_nominal_mean_is_the_true_one(process):
+    table = draw(process, 20, 5, 3)
+    np.testing.assert_array_equal(table.means, table.clipped_means)
+
+
+def test_a_nominal_mean_can_be_where_no_reward_is():
+    assert draw("gamma", 500, 1, 3).means.max() > 10
+    drifting = draw("gradual-variation", 500, 50, 3).means
+    assert drifting.min() < 0
+    assert drifting.max() > 10
+
+
+def test_the_mean_of_clipped_gaussian_mixture_draws_is_the_integral_of_their_upper_tail():
+    means = np.array([-40, -3, 0, 0.5, 2, 5, 7.7, 10, 13, 50])
+
+    def tail(x, mean):
+        return stats.norm.sf(x, mean, SQRT_VARIANCES).mean()
+
+    expected = [integrate.quad(tail, 0, 10, args=(mean,), points=[min(max(mean, 0), 10)])[0] for mean in means]
+    np.testing.assert_allclose(gaussian_mixture_mean(means), expected, atol=1e-9)
+
+
+@given(shape=st.floats(1e-6, 10), scale=st.floats(1e-6, 2))
+def test_the_mean_of_clipped_gamma_draws_is_the_integral_of_their_upper_tail(shape, scale):
+    tail = stats.gamma(shape, scale=scale).sf
+    middle, end = np.log(shape * scale), np.log(10)
+    # In u = log x the integrand is smooth, and most of it lies around the logarithm of the mean.
+    ends = [middle - 40, *(u for u in (middle - 3, middle, middle + 3, middle + 20) if u < end), end]
+    expected = sum(integrate.quad(lambda u: tail(np.exp(u)) * np.exp(u), *piece)[0] for piece in pairwise(ends))
+    np.testing.assert_allclose(gamma_mean(np.array([shape]), np.array([scale])), expected, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [1e-300, 1e-12, 0.01, 1, 10])
+@pytest.mark.parametrize("scale", [1e-300, 1e-12, 0.01])
+def test_gamma_draws_too_small_to_be_clipped_keep_their_nominal_mean(shape, scale):
+    np.testing.assert_allclose(gamma_mean(np.array([shape]), np.array([scale])), shape * scale, atol=1e-12)
+
+
+# --- What is exact ---
+
+
+def test_a_round_of_the_gaussian_process_has_one_variance_for_all_actions_each_of_three_equally_often():
+    table = draw("gaussian", 20, 60, 400)
+    below, above = np.quantile(table.rewards - table.means, [0.25, 0.75], axis=2)  # no quartile is clipped much
+    sigma = (above - below) / (2 * stats.norm.ppf(0.75))
+    nearest = np.abs(sigma[..., None] - SQRT_VARIANCES).argmin(axis=-1)
+    np.testing.assert_allclose(sigma, SQRT_VARIANCES[nearest], rtol=0.25)
+    assert_mean(nearest.ravel()[:, None] == np.arange(3), 1 / 3)
+
+
+@given(root=st.integers(0, 99), d=st.integers(2, 5))
+def test_sine_rewards_lie_on_a_sine(root, d):
+    wave = draw("sine-trend", 5, 12, d, root=root).rewards / 5 - 1
+    # sin(x(t + 1) + y) + sin(x(t - 1) + y) = 2 cos(x) sin(xt + y), so that any four rounds tell of the same cos(x).
+    sums = wave[:, 2:] + wave[:, :-2]
+    np.testing.assert_allclose(sums[:, 1:] * wave[:, 1:-2], sums[:, :-1] * wave[:, 2:-1], atol=1e-9)
+
+
+@given(root=st.integers(0, 99), d=st.integers(2, 5), horizon=st.integers(2, 30))
+def test_alternating_pays_10_to_one_action_after_the_other_and_0_to_the_rest(root, d, horizon):
+    rewards = draw("alternating", 8, horizon, d, root=root).rewards
+    np.testing.assert_array_equal(np.sort(rewards, axis=2)[:, :, :-1], 0)
+    paid = rewards.argmax(axis=2)
+    np.testing.assert_array_equal(rewards.max(axis=2), 10)
+    np.testing.assert_array_equal(paid[:, 1:], (paid[:, :-1] + 1) % d)
+
+
+@given(root=st.integers(0, 99), d=st.integers(2, 5), horizon=st.integers(2, 30))
+def test_noisy_alternating_fades_where_the_turn_is_and_pays_9_to_10_elsewhere(root, d, horizon):
+    rewards = draw("noisy-alternating", 8, horizon, d, root=root).rewards
+    fading = np.array([min(25 / (t + 1), 10) for t in range(1, horizon + 1)])
+    turns = rewards == fading[:, None]
+    np.testing.assert_array_equal(turns.sum(axis=2), 1)
+    np.testing.assert_array_equal(turns.argmax(axis=2)[:, 1:], (turns.argmax(axis=2)[:, :-1] + 1) % d)
+    others = rewards[~turns]
+    assert others.min() >= 9
+    assert others.max() <= 10
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.parametrize("process", ["alternating", "noisy-alternating"])
+def test_every_shift_is_equally_likely(process, d):
+    rewards = draw(process, 3000, 4, d).rewards[:, 3]
+    turn = rewards == (10.0 if process == "alternating" else 5.0)
+    assert_mean(turn, 1 / d)
+
+
+@given(root=st.integers(0, 999), d=st.integers(2, 5))
+def test_against_adaptive_rewards_the_likeliest_action_earns_nothing_and_all_others_10(root, d):
+    policies = np.random.default_rng(root).dirichlet(np.ones(d), size=7)
+    rewards = AdaptiveRewards((7, 3, d)).at(1, policies)
+    for policy, reward in zip(policies, rewards, strict=True):
+        assert reward.tolist() == [0.0 if a == np.argmax(policy) else 10.0 for a in range(d)]
+
+
+def test_against_adaptive_rewards_the_first_of_equally_likely_actions_earns_nothing():
+    np.testing.assert_array_equal(AdaptiveRewards((1, 1, 3)).at(0, np.array([[0.2, 0.4, 0.4]])), [[10, 0, 10]])
+
+
+# --- V_T ---
+
+
+@given(root=st.integers(0, 99), horizon=st.integers(1, 12), d=st.integers(2, 4))
+def test_variation_adds_up_the_largest_change_of_a_mean_each_round(root, horizon, d):
+    means = draw("gradual-variation", 3, horizon, d, root=root).means
+    expected = [sum(max(abs(row[t] - row[t - 1])) for t in range(1, horizon)) for row in means]
+    np.testing.assert_allclose(variation(means), expected)
+
+
+@pytest.mark.parametrize("horizon", [25, 100, 400])
+@pytest.mark.parametrize("d", [2, 3])
+def test_the_variation_of_gradual_variation_grows_as_the_root_of_the_horizon(horizon, d):
+    # The largest of d steps uniform on ±1/√t is d / (d + 1) / √t on average, and Σ 1/√t is about 2√T.
+    expected = d / (d + 1) * sum(t**-0.5 for t in range(1, horizon))
+    assert expected == pytest.approx(2 * d / (d + 1) * np.sqrt(horizon), rel=0.2)
+    assert_mean(variation(draw("gradual-variation", 500, horizon, d).means), expected)
+
+
+def test_stationary_means_have_no_variation():
+    np.testing.assert_array_equal(variation(draw("gamma", 5, 9, 3).means), 0)
+
+
+# --- Which process belongs where ---
+
+
+BELONGS = {
+    "fol": set(PROCESSES) - {"gradual-variation"},
+    "mab": {"uniform", "gaussian", "gamma", "bernoulli"},
+    "ns-mab": {"gradual-variation"},
+}
+
+
+@pytest.mark.parametrize(("environment", "process"), [*product(ENVIRONMENTS, PROCESSES)])
+def test_a_process_is_refused_where_the_paper_does_not_allow_it(environment, process):
+    if process in BELONGS[environment]:
+        check_processes(environment, [process])
+    else:
+        with pytest.raises(InputError, match=process):
+            check_processes(environment, [process])
+
+
+@pytest.mark.parametrize(
+    ("environment", "processes"),
+    [
+        ("fol", ["adaptive", "gaussian"]),  # its rewards are no table that could be mixed
+        ("mab", ["gaussian", "sine-trend"]),
+        ("ns-mab", ["gradual-variation", "gaussian"]),
+        ("fol", ["gausian"]),
+    ],
+)
+def test_a_mixture_is_refused_for_one_process_that_does_not_belong(environment, processes):
+    with pytest.raises(InputError, match=r"adaptive|sine-trend|gaussian|gausian"):
+        check_processes(environment, processes)
+
+
+def test_adaptive_rewards_are_no_table():
+    assert draw_rewards(0, "test", [ADAPTIVE], (4, 5, 3)) == AdaptiveRewards((4, 5, 3))
+    assert AdaptiveRewards((4, 5, 3)).head(2, 9) == AdaptiveRewards((2, 5, 3))
+
+
+# --- Regret ---
+
+
+def random_game(root, n=3, horizon=6, d=3):
+    """Return a table whose means are unrelated to its rewards, policies (n, T, d) and actions (n, T)."""
+    random = np.random.default_rng(root)
+    table = RewardTable(*random.uniform(0, 10, (3, n, horizon, d)))
+    return table, random.dirichlet(np.ones(d), (n, horizon)), random.integers(d, size=(n, horizon))
+
+
+def regret_by_loops(notion, comparator, rewards, means, policies, actions):
+    """Return Regret(T) of one game by the words of the paper; arrays (T, d), actions (T,)."""
+    horizon, d = rewards.shape
+    values = means if notion == "pseudo" or comparator == "best mean" else rewards
+    if comparator == "hindsight":
+        best = max(sum(values[t, a] for t in range(horizon)) for a in range(d))
+    else:
+        best = sum(max(means[t]) for t in range(horizon))
+    earns = {
+        "expected": lambda t: sum(policies[t, a] * values[t, a] for a in range(d)),
+        "pseudo": lambda t: means[t, actions[t]],
+        "dynamic": lambda t: means[t, actions[t]],
+        "realized": lambda t: rewards[t, actions[t]],
+    }[notion]
+    return best - sum(earns(t) for t in range(horizon))
+
+
+NOTIONS = [
+    (notion, comparator)
+    for notion, comparator in product(["expected", "pseudo", "realized", "dynamic"], ["hindsight", "best mean"])
+    if (notion, comparator) != ("dynamic", "hindsight")
+]
+
+
+@pytest.mark.parametrize(("notion", "comparator"), NOTIONS)
+@pytest.mark.parametrize("mean", ["nominal", "clipped"])
+def test_regret_at_every_round_is_that_of_the_game_which_ends_there(notion, comparator, mean):
+    table, policies, actions = random_game(1)
+    means = table.means if mean == "nominal" else table.clipped_means
+    curve = regret(notion, comparator, table, policies, actions, mean=mean)
+    for i, t in np.ndindex(*curve.shape):
+        head = slice(0, t + 1)
+        game = (table.rewards[i, head], means[i, head], policies[i, head], actions[i, head])
+        assert curve[i, t] == pytest.approx(regret_by_loops(notion, comparator, *game))
+
+
+@given(root=st.integers(0, 999), rounds=st.integers(1, 6))
+def test_later_rounds_do_not_change_the_regret_of_earlier_ones(root, rounds):
+    table, policies, actions = random_game(root)
+    for notion, comparator in NOTIONS:
+        whole = regret(notion, comparator, table, policies, actions)
+        head = regret(notion, comparator, table.head(3, rounds), policies[:, :rounds], actions[:, :rounds])
+        np.testing.assert_allclose(whole[:, :rounds], head)
+
+
+@given(root=st.integers(0, 999))
+def test_on_the_simplex_no_fixed_policy_beats_the_comparator_and_one_equals_it(root):
+    table, _, _ = random_game(root)
+    candidates = np.concatenate([np.eye(3), np.random.default_rng(root).dirichlet(np.ones(3), 200)])
+    earned = np.einsum("ca,nta->nct", candidates, table.rewards).cumsum(axis=2)
+    np.testing.assert_allclose(best_fixed_policy(table.rewards), earned.max(axis=1))
+
+
+@given(root=st.integers(0, 999), radius=st.floats(0.1, 10))
+def test_on_the_ball_no_fixed_policy_beats_the_comparator_and_one_nearly_equals_it(root, radius):
+    rewards = np.random.default_rng(root).uniform(-10, 10, (3, 6, 2))
+    angles = np.linspace(0, 2 * np.pi, 2000)
+    candidates = radius * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    earned = np.einsum("ca,nta->nct", candidates, rewards).cumsum(axis=2).max(axis=1)
+    np.testing.assert_allclose(best_fixed_policy(rewards, radius), earned, rtol=(np.pi / 2000) ** 2)
+
+
+def test_on_the_ball_expected_regret_is_against_the_whole_ball():
+    table = fixed_table([[[3.0, 4.0], [0.0, -5.0]]])
+    policies = np.array([[[0.0, 0.0], [0.6, 0.8]]])
+    curve = regret("expected", "hindsight", table, policies, None, radius=2.0)
+    np.testing.assert_allclose(curve, [[2 * 5, 2 * np.hypot(3, -1) + 4]])
+
+
+@given(root=st.integers(0, 999))
+def test_where_means_do_not_change_the_best_arm_sequence_is_the_best_arm(root):
+    means = draw("gaussian", 4, 9, 3, root=root).means
+    np.testing.assert_allclose(best_mean(means), best_fixed_policy(means))
+    np.testing.assert_allclose(best_mean(means), np.arange(1, 10) * means[:, 0].max(axis=1, keepdims=True))
+
+
+@given(root=st.integers(0, 999))
+def test_where_means_change_the_best_arm_sequence_earns_no_less_than_any_fixed_arm(root):
+    means = draw("gradual-variation", 4, 30, 3, root=root).means
+    assert (best_mean(means) >= best_fixed_policy(means) - 1e-9).all()
+
+
+def repeated(table, times):
+    return table.rows(np.zeros(times, dtype=int))
+
+
+@pytest.mark.parametrize("comparator", ["hindsight", "best mean"])
+def test_expected_regret_is_the_mean_over_sampled_actions(comparator):
+    table, policies, _ = random_game(2, n=1, horizon=8)
+    times = 4000
+    shares = policies[0].cumsum(axis=1)
+    actions = (np.random.default_rng(0).random((times, 8, 1)) > shares).sum(axis=2)
+    sampled = regret(
+        "realized" if comparator == "hindsight" else "pseudo", comparator, repeated(table, times), None, actions
+    )
+    assert_mean(sampled, regret("expected", comparator, table, policies, None)[0])
+
+
+@pytest.mark.parametrize("process", ["gaussian", "gamma", "bernoulli", "gradual-variation"])
+def test_realized_regret_is_on_average_the_pseudo_regret_on_true_means(process):
+    table = draw(process, 3000, 10, 3)
+    actions = np.random.default_rng(0).integers(3, size=(3000, 10))
+    realized, pseudo = (
+        regret(notion, "best mean", table, None, actions, mean="clipped") for notion in ("realized", "pseudo")
+    )
+    assert_mean(realized - pseudo, 0.0)
+
+
+def test_realized_regret_is_not_on_average_the_pseudo_regret_on_nominal_means_of_gamma():
+    table = draw("gamma", 3000, 10, 3)
+    actions = np.zeros((3000, 10), dtype=int)
+    realized, pseudo = (regret(notion, "best mean", table, None, actions) for notion in ("realized", "pseudo"))
+    with pytest.raises(AssertionError):
+        assert_mean(realized - pseudo, 0.0)
+
+
+@pytest.mark.parametrize("notion", ["pseudo", "realized", "dynamic"])
+def test_a_regret_of_actions_is_refused_on_the_ball_where_there_are_none(notion):
+    table, policies, _ = random_game(3)
+    with pytest.raises(InputError, match="ball"):
+        regret(notion, "hindsight", table, policies, None, radius=1.0)
+
+
+def test_dynamic_regret_is_refused_in_full_information():
+    table, policies, actions = random_game(3)
+    with pytest.raises(InputError, match="dynamic"):
+        regret("dynamic", "hindsight", table, policies, actions)

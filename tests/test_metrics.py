@@ -1,0 +1,186 @@
+"""Exploration, growth of regret and comparison of samples, against loops, closed forms and simulation.
+
+Symbols: n replicates, T rounds, d actions.
+"""
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from rmft.metrics.comparison import ks_p, paired_difference
+from rmft.metrics.exploration import scaled_min_frac, suffix_failure
+from rmft.metrics.growth import growth
+
+D = 3
+plays = arrays(int, st.tuples(st.integers(1, 4), st.integers(1, 12)), elements=st.integers(0, D - 1))
+curves = arrays(float, st.integers(3, 40), elements=st.floats(-50, 50).map(lambda value: round(value, 3)))
+
+
+# --- Exploration ---
+
+
+@given(actions=plays, seed=st.integers(0, 99))
+def test_suffix_failure_says_whether_the_best_action_is_never_played_again(actions, seed):
+    best = np.random.default_rng(seed).integers(D, size=actions.shape)  # it may change, as in NS-MAB
+    n, horizon = actions.shape
+    failure = suffix_failure(actions, best)
+    for i, t in np.ndindex(n, horizon):
+        assert failure[i, t] == all(actions[i, s] != best[i, s] for s in range(t, horizon))
+
+
+@given(actions=plays)
+def test_a_suffix_failure_lasts_until_the_end(actions):
+    failure = suffix_failure(actions, np.zeros_like(actions)).astype(int)
+    assert (np.diff(failure, axis=1) >= 0).all()
+
+
+@given(actions=plays)
+def test_min_frac_is_the_share_of_the_least_played_action_so_far(actions):
+    n, horizon = actions.shape
+    scaled = scaled_min_frac(actions, D)
+    for i, t in np.ndindex(n, horizon):
+        shares = [sum(actions[i, s] == a for s in range(t + 1)) / (t + 1) for a in range(D)]
+        assert scaled[i, t] == pytest.approx(D * min(shares))
+
+
+def test_min_frac_is_1_after_every_whole_turn_of_playing_in_turn_and_0_for_one_action():
+    turns = np.tile(np.arange(D), (1, 4))
+    np.testing.assert_array_equal(scaled_min_frac(turns, D)[0, D - 1 :: D], 1)
+    np.testing.assert_array_equal(scaled_min_frac(np.zeros((1, 9), dtype=int), D), 0)
+
+
+# --- Growth ---
+
+
+@given(scale=st.floats(0.01, 100), exponent=st.floats(-1, 2), horizon=st.integers(3, 200))
+def test_growth_recovers_the_exponent_of_a_power_law(scale, exponent, horizon):
+    fit = growth(scale * np.arange(1, horizon + 1) ** exponent)
+    assert fit.exponent == pytest.approx(exponent, abs=1e-8)
+    assert fit.dropped == 0
+
+
+@given(intercept=st.floats(-10, 10), slope=st.floats(-5, 5), horizon=st.integers(3, 200))
+def test_growth_recovers_the_slope_of_a_line(intercept, slope, horizon):
+    assert growth(intercept + slope * np.arange(1, horizon + 1)).slope == pytest.approx(slope, abs=1e-8)
+
+
+def least_squares(x, y):
+    """Return slope and its two-sided p-value by the t statistic with len(x) - 2 degrees of freedom."""
+    centred = x - x.mean()
+    slope = (centred * y).sum() / (centred**2).sum()
+    residuals = y - y.mean() - slope * centred
+    error = math.sqrt((residuals**2).sum() / (len(x) - 2) / (centred**2).sum())
+    return slope, 2 * stats.t.sf(abs(slope) / error, len(x) - 2)
+
+
+@pytest.mark.parametrize("horizon", [5, 25, 100])
+def test_growth_is_least_squares_with_its_t_test(horizon):
+    rounds = np.arange(1.0, horizon + 1)
+    curve = np.sqrt(rounds) * np.random.default_rng(0).uniform(0.5, 1.5, horizon)
+    fit = growth(curve)
+    assert (fit.exponent, fit.exponent_p) == pytest.approx(least_squares(np.log(rounds), np.log(curve)))
+    assert (fit.slope, fit.slope_p) == pytest.approx(least_squares(rounds, curve))
+
+
+@given(curve=curves)
+def test_rounds_without_positive_regret_are_counted_and_take_no_part_in_the_exponent(curve):
+    fit, kept = growth(curve), [(t, value) for t, value in enumerate(curve, start=1) if value > 0]
+    assert fit.dropped == len(curve) - len(kept)
+    if len(kept) < 3:
+        assert math.isnan(fit.exponent)
+        assert math.isnan(fit.exponent_p)
+    else:
+        x, y = np.log(np.array(kept)).T
+        assert fit.exponent == pytest.approx(np.polyfit(x, y, 1)[0], abs=1e-7)
+
+
+@given(curve=curves, floor=st.floats(0.01, 5))
+def test_a_floor_raises_low_regret_for_the_exponent_only(curve, floor):
+    floored = growth(curve, floor=floor)
+    assert floored.exponent == growth(np.array([max(value, floor) for value in curve])).exponent
+    assert floored.slope == growth(curve).slope
+    assert floored.dropped == 0
+
+
+def test_the_slope_of_the_mean_curve_is_the_mean_of_the_replicates_slopes():
+    each = np.random.default_rng(0).normal(0.3, 1.0, (40, 60)).cumsum(axis=1)
+    assert growth(each.mean(axis=0)).slope == pytest.approx(np.mean([growth(curve).slope for curve in each]))
+
+
+def test_the_exponent_of_the_mean_curve_is_not_the_mean_of_the_replicates_exponents():
+    rounds = np.arange(1, 61)
+    each = np.array([rounds**0.2, rounds**1.0])
+    assert growth(each.mean(axis=0)).exponent > np.mean([growth(curve).exponent for curve in each]) + 0.05
+
+
+# --- Comparison ---
+
+
+def rise_above(trained, base):
+    """Return sup_x F_trained(x) - F_base(x) over every value that either sample takes."""
+    return max(np.mean(trained <= x) - np.mean(base <= x) for x in np.concatenate([trained, base]))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_ks_statistic_is_how_far_the_trained_distribution_function_rises_above_the_base(seed):
+    random = np.random.default_rng(seed)
+    trained, base = random.normal(0, 1, 40), random.normal(0.3, 2, 60)
+    expected = stats.ks_2samp(trained, base, alternative="greater")
+    assert expected.statistic == pytest.approx(rise_above(trained, base))
+    assert ks_p(trained, base) == expected.pvalue
+
+
+def test_ks_p_is_the_share_of_ways_to_split_the_values_that_rise_as_far():
+    trained, base = np.array([1.0, 2.0, 5.0]), np.array([3.0, 4.0, 6.0, 7.0])
+    values = np.concatenate([trained, base])
+    splits = [np.isin(np.arange(7), list(chosen)) for chosen in combinations(range(7), 3)]
+    as_far = [rise_above(values[split], values[~split]) >= rise_above(trained, base) - 1e-12 for split in splits]
+    assert ks_p(trained, base) == pytest.approx(np.mean(as_far))
+
+
+def test_ks_p_is_small_where_the_trained_regret_is_lower_and_not_where_it_is_higher():
+    base = np.random.default_rng(0).normal(20, 3, 100)
+    assert ks_p(base - 3, base) < 1e-4
+    assert ks_p(base + 3, base) > 0.9
+    assert ks_p(base, base) > 0.9
+
+
+def test_the_paired_interval_covers_the_true_difference_95_times_in_100():
+    covered = []
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        base = random.normal(20, 8, 60)
+        found = paired_difference(base - 1 + random.normal(0, 2, 60), base, random)
+        covered.append(found.low <= -1 <= found.high)
+    assert 0.90 <= np.mean(covered) <= 0.985
+
+
+def test_paired_p_is_the_t_test_of_the_differences_for_a_lower_mean():
+    random = np.random.default_rng(0)
+    base = random.normal(20, 8, 50)
+    trained = base + random.normal(-0.5, 2, 50)
+    difference = trained - base
+    found = paired_difference(trained, base, random)
+    statistic = difference.mean() / (difference.std(ddof=1) / math.sqrt(50))
+    assert found.mean == pytest.approx(difference.mean())
+    assert found.p == pytest.approx(stats.t.cdf(statistic, 49))
+
+
+def test_pairing_finds_a_difference_that_the_spread_of_instances_hides():
+    random = np.random.default_rng(0)
+    base = random.normal(20, 8, 60)
+    trained = base - 1 + random.normal(0, 1, 60)
+    assert paired_difference(trained, base, random).p < 1e-6
+    assert ks_p(trained, base) > 0.05
+
+
+def test_equal_samples_do_not_differ():
+    same = np.arange(5.0)
+    found = paired_difference(same, same, np.random.default_rng(0))
+    assert (found.mean, found.low, found.high, found.p) == (0, 0, 0, 1)
