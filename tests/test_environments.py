@@ -25,7 +25,7 @@ from rmft.environments import (
 )
 from rmft.environments.clipping import gamma_mean, gaussian_mixture_mean
 from rmft.environments.processes import TABULAR
-from rmft.environments.regret import best_fixed_policy, best_mean, regret
+from rmft.environments.regret import best_actions, best_fixed_policy, best_mean, regret
 from rmft.errors import InputError
 
 SQRT_VARIANCES = np.sqrt([1, 3, 10])
@@ -404,6 +404,17 @@ def test_where_means_do_not_change_the_best_arm_sequence_is_the_best_arm(root):
 def test_where_means_change_the_best_arm_sequence_earns_no_less_than_any_fixed_arm(root):
     means = draw("gradual-variation", 4, 30, 3, root=root).means
     assert (best_mean(means) >= best_fixed_policy(means) - 1e-9).all()
+
+
+@pytest.mark.parametrize("comparator", ["hindsight", "best mean"])
+@pytest.mark.parametrize("mean", ["nominal", "clipped"])
+def test_the_best_actions_are_those_against_which_regret_is_nil_at_the_end(comparator, mean):
+    table, _, _ = random_game(4, n=30, horizon=9)
+    best = best_actions(comparator, table, mean)
+    notion = "realized" if comparator == "hindsight" else "pseudo"
+    np.testing.assert_allclose(regret(notion, comparator, table, None, best, mean=mean)[:, -1], 0, atol=1e-9)
+    if comparator == "hindsight":
+        np.testing.assert_array_equal(best, best[:, :1].repeat(9, axis=1))
 
 
 def repeated(table, times):

@@ -29,6 +29,7 @@ EVALUATION = pa.schema(
         ("player", pa.string()),  # base, trained, or the name of a reference algorithm
         ("training_seed", pa.int32()),  # 0 for reference algorithms, which have none
         ("instance", pa.int32()),
+        ("d", pa.int16()),  # the number of actions
         ("regret", pa.list_(pa.float64())),  # Regret(t) for t = 1..T
         ("action", pa.list_(pa.int8())),  # 0-based, t = 1..T; null on the ball
         ("best_action", pa.list_(pa.int8())),  # the comparator's, t = 1..T

@@ -51,12 +51,10 @@ class RewardSet(Section):
 
     @model_validator(mode="after")
     def _known(self) -> Self:
-        check_processes(_environment_of(self.process), self.process)
+        # Whether an environment allows it is checked where an experiment uses the set.
+        environment = "ns-mab" if self.process == ["gradual-variation"] else "fol"
+        _prefixed("process", check_processes, environment, self.process)
         return self
-
-
-def _environment_of(processes: list[str]) -> str:
-    return "ns-mab" if "gradual-variation" in processes else "fol"
 
 
 class Model(Section):
@@ -111,32 +109,19 @@ class Measures(Section):
     algorithms: dict[Name, Algorithm]
 
 
-class Experiment(Section):
-    """One run of Algorithm `ssft-numerical-model` and what is evaluated after it."""
+class Problem(Section):
+    """What is played: enough to put an agent into its environment."""
 
-    kind: Literal["numeric"]
-    model: str
     environment: Literal["fol", "mab", "ns-mab"]
-    policy_space: Literal["simplex", "ball"] = "simplex"
+    policy_space: Literal["simplex", "ball"]
     radius: Positive = 1.0
     d: Annotated[int, Field(ge=2)]
-    T: Count
-    process: Annotated[list[str], Field(min_length=1)]
     normalise: bool
-    rmft: NumericRMFT
-    sft: NumericSFT
-    checkpoints: list[Annotated[int, Field(ge=0)]]
-    evaluations: dict[Name, Evaluation]
 
     @model_validator(mode="after")
-    def _playable(self) -> Self:
-        check_processes(self.environment, self.process)
-        if self.process == ["adaptive"]:
-            raise ValueError("process: adaptive rewards answer each trajectory's policy and cannot be trained on")
+    def _has_actions(self) -> Self:
         if self.policy_space == "ball" and self.environment != "fol":
             raise ValueError("policy_space: a ball has no actions to sample, so it goes with environment fol only")
-        if self.policy_space == "ball" and self.sft.distance != "l2":
-            raise ValueError(f"sft.distance: {self.sft.distance} compares distributions; on the ball use l2")
         return self
 
     @property
@@ -144,11 +129,38 @@ class Experiment(Section):
         """Return the radius of the ball, or None on the simplex."""
         return self.radius if self.policy_space == "ball" else None
 
+
+class Training(Problem):
+    """One run of Algorithm `ssft-numerical-model`."""
+
+    T: Count
+    process: Annotated[list[str], Field(min_length=1)]
+    rmft: NumericRMFT
+    sft: NumericSFT
+    checkpoints: list[Annotated[int, Field(ge=0)]]
+
+    @model_validator(mode="after")
+    def _trainable(self) -> Self:
+        _prefixed("process", check_processes, self.environment, self.process)
+        if self.process == ["adaptive"]:
+            raise ValueError("process: adaptive rewards answer each trajectory's policy and cannot be trained on")
+        if self.policy_space == "ball" and self.sft.distance != "l2":
+            raise ValueError(f"sft.distance: {self.sft.distance} compares distributions; on the ball use l2")
+        return self
+
     @property
     def saved_iterations(self) -> list[int]:
         """Return the iterations whose model is kept: the base, the checkpoints within reach, the last."""
         last = self.rmft.iterations
         return sorted({0, last, *(i for i in self.checkpoints if i < last)})
+
+
+class Experiment(Training):
+    """A training run, the model that it starts from, and what is evaluated after it."""
+
+    kind: Literal["numeric"]
+    model: Name
+    evaluations: dict[Name, Evaluation]
 
 
 class Theory(Section):
@@ -187,11 +199,16 @@ class Style(Section):
 
 
 class Figure(Section):
-    """What one figure shows: some players, in some evaluations, of some experiments."""
+    """What one figure shows: some players, in some evaluations, of an experiment; of further ones the trained model."""
 
     experiments: Annotated[list[Name], Field(min_length=1)]
     evaluations: list[Name] = []
     players: list[Name] = []
+
+    @property
+    def sources(self) -> list[tuple[str, str]]:
+        """Return (experiment, evaluation) of every evaluation that is read, in order."""
+        return [(experiment, evaluation) for experiment in self.experiments for evaluation in self.evaluations]
 
 
 class Figures(Section):
@@ -274,11 +291,11 @@ class Params(Section):
         theory = self.theory.model_copy(update={"samples": numeric.theory_samples or self.theory.samples})
         return self.model_copy(update={"experiments": experiments, "theory": theory})
 
-    def scale_note(self, experiments: list[str]) -> str:
-        """Return what a figure says of the size of its experiments."""
+    def size(self, experiments: list[str]) -> str:
+        """Return what a figure or table says of the size of its experiments."""
         scaled = self.at_scale().experiments
         same = all(scaled[name] == self.experiments[name] for name in experiments)
-        return "the paper's size" if same else f"scale {self.scale}, smaller than the paper's: not its result"
+        return "the paper's size" if same else f"scale {self.scale}: smaller than the paper's, not its result"
 
 
 def _known(key: str, name: str, among: dict[str, Any]) -> None:

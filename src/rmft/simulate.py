@@ -123,9 +123,7 @@ def _play_block(root: int, game: Game, block: int, n: int) -> tuple[np.ndarray, 
     played = play(player, rewards, full_feedback=environment.full_feedback, uniforms=None if on_ball else uniforms)
     notion = game.notion or DEFAULT_NOTION[game.environment]
     policies, actions = played.policies, played.actions
-    curves = regret(
-        notion, environment.comparator, played.table, policies, actions, mean=game.mean, radius=game.radius
-    )
+    curves = regret(notion, environment.comparator, played.table, policies, actions, mean=game.mean, radius=game.radius)
     if on_ball:
         return curves, np.zeros(game.horizon), np.zeros(game.horizon)
     best = best_actions(environment.comparator, played.table, game.mean)

@@ -17,7 +17,7 @@ from torch import Tensor
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.environments import draw_rewards
 from rmft.environments.clipping import HIGH, LOW
-from rmft.params import Experiment, Model
+from rmft.params import Model, Training
 from rmft.streams import BLOCK, stream
 
 
@@ -62,13 +62,13 @@ def initial_model(root: int, settings: Model, d: int, training_seeds: int) -> Li
     return LinearAttention(*(draw(symbol, (d, d) if symbol.isupper() else (d,)) for symbol in SYMBOLS))
 
 
-def scenarios_of(root: int, experiment: Experiment) -> Iterator[Scenarios]:
+def scenarios_of(root: int, training: Training) -> Iterator[Scenarios]:
     """Yield each iteration's M fresh scenarios for every training seed, without end."""
-    M, seeds = experiment.rmft.scenarios, range(experiment.rmft.training_seeds)
+    M, seeds = training.rmft.scenarios, range(training.rmft.training_seeds)
     iterations = max(1, BLOCK // M)  # drawn at once: opening a stream costs more than a hundred draws from it
     for draw in itertools.count():
-        names, shape = (f"training-{s}-{draw}" for s in seeds), (iterations * M, experiment.T, experiment.d)
-        tables = [draw_rewards(root, name, experiment.process, shape) for name in names]
+        names, shape = (f"training-{s}-{draw}" for s in seeds), (iterations * M, training.T, training.d)
+        tables = [draw_rewards(root, name, training.process, shape) for name in names]
         rewards = torch.tensor(np.stack([table.rewards for table in tables]), dtype=torch.float32)
         means = torch.tensor(np.stack([table.means for table in tables]), dtype=torch.float32)
         yield from map(Scenarios, rewards.split(M, dim=1), means.split(M, dim=1))
@@ -118,40 +118,40 @@ class Perturbation:
 
 
 def rollouts(
-    model: LinearAttention, scenarios: Scenarios, perturbation: Perturbation, experiment: Experiment
+    model: LinearAttention, scenarios: Scenarios, perturbation: Perturbation, training: Training
 ) -> Trajectories:
     """Sample L perturbed trajectories for each scenario, Eq. `perturbation`."""
-    radius, noise = experiment.ball_radius, perturbation.noise()
+    radius, noise = training.ball_radius, perturbation.noise()
 
     def perturbed(scores: Tensor, epsilon: Tensor) -> Tensor:
-        of_model = operator(scores, radius) if experiment.rmft.perturb == "policy" else scores
+        of_model = operator(scores, radius) if training.rmft.perturb == "policy" else scores
         return operator(epsilon + of_model, radius)  # in this order the sum is laid out in memory like the noise
 
-    rewards = _as_shown(scenarios.rewards, experiment)[:, :, None]
-    if experiment.environment == "fol":
+    rewards = _as_shown(scenarios.rewards, training)[:, :, None]
+    if training.environment == "fol":
         return Trajectories(perturbed(scores_before(model, rewards), noise), rewards)
 
     uniforms, scores = perturbation.uniforms(), torch.zeros_like(noise[..., 0, :])
     policies, seen = [], []
-    for t in range(experiment.T):
+    for t in range(training.T):
         policy = perturbed(scores, noise[..., t, :])
         below = policy[..., :-1].cumsum(-1) <= uniforms[..., t, :]  # the last action takes what rounding leaves over
-        played = below.sum(-1, keepdim=True) == torch.arange(experiment.d)
+        played = below.sum(-1, keepdim=True) == torch.arange(training.d)
         policies.append(policy)
         seen.append(played * rewards[..., t, :])
         scores = scores + model.increments(seen[-1].flatten(1, 2)).view(scores.shape)
     return Trajectories(torch.stack(policies, dim=3), torch.stack(seen, dim=3))
 
 
-def final_regret(trajectories: Trajectories, scenarios: Scenarios, experiment: Experiment) -> Tensor:
+def final_regret(trajectories: Trajectories, scenarios: Scenarios, training: Training) -> Tensor:
     """Return the expected regret at round T of every trajectory, (S, M, L)."""
     rewards, means = scenarios.rewards, scenarios.means
-    if experiment.environment != "fol":
+    if training.environment != "fol":
         best, values = means.amax(-1).sum(-1), means
-    elif experiment.ball_radius is None:
+    elif training.ball_radius is None:
         best, values = rewards.sum(2).amax(-1), rewards
     else:
-        best, values = experiment.ball_radius * rewards.sum(2).norm(dim=-1), rewards
+        best, values = training.ball_radius * rewards.sum(2).norm(dim=-1), rewards
     return best[:, :, None] - over_actions(torch.add, trajectories.policies * values[:, :, None]).sum(-1)
 
 
@@ -179,27 +179,27 @@ def distance(policies: Tensor, demonstrated: Tensor, kind: str) -> Tensor:
 
 
 def rmft(
-    root: int, experiment: Experiment, settings: Model, on_iteration: Callable[[], object] | None = None
+    root: int, training: Training, settings: Model, on_iteration: Callable[[], object] | None = None
 ) -> Iterator[tuple[int, LinearAttention, Progress | None]]:
     """Run Algorithm `ssft-numerical-model`; yield (iteration, its model, what the step that made it showed).
 
     Iteration 0 is the base model and has no step. A model is updated in place: copy what is to be kept.
     """
-    loop, T, d = experiment.rmft, experiment.T, experiment.d
+    loop, T, d = training.rmft, training.T, training.d
     model = initial_model(root, settings, d, loop.training_seeds)
     parameters = [getattr(model, symbol) for symbol in SYMBOLS]
-    sft = experiment.sft
+    sft = training.sft
     adam = torch.optim.Adam(parameters, lr=sft.learning_rate, betas=tuple(sft.betas), eps=sft.epsilon)
     perturbation = Perturbation(root, loop.training_seeds, (loop.scenarios, loop.trajectories, T, d), loop.variance)
     yield 0, model, None
 
-    for iteration, scenarios in zip(range(1, loop.iterations + 1), scenarios_of(root, experiment), strict=False):
+    for iteration, scenarios in zip(range(1, loop.iterations + 1), scenarios_of(root, training), strict=False):
         with torch.no_grad():
-            sampled = rollouts(model, scenarios, perturbation, experiment)
-            regret = final_regret(sampled, scenarios, experiment)
+            sampled = rollouts(model, scenarios, perturbation, training)
+            regret = final_regret(sampled, scenarios, training)
             demonstrations = select(sampled, regret, loop.selected)
 
-        policies = operator(scores_before(model, demonstrations.seen), experiment.ball_radius)
+        policies = operator(scores_before(model, demonstrations.seen), training.ball_radius)
         losses = distance(policies, demonstrations.policies, sft.distance).sum(-1).mean((1, 2))
         adam.zero_grad()
         losses.sum().backward()  # the sum keeps the seeds apart: each has parameters of its own
@@ -210,8 +210,8 @@ def rmft(
             on_iteration()
 
 
-def _as_shown(rewards: Tensor, experiment: Experiment) -> Tensor:
-    return (rewards - LOW) / (HIGH - LOW) if experiment.normalise else rewards
+def _as_shown(rewards: Tensor, training: Training) -> Tensor:
+    return (rewards - LOW) / (HIGH - LOW) if training.normalise else rewards
 
 
 @torch.no_grad()

@@ -1,0 +1,39 @@
+"""How the attention's parameters approach those of FTRL while training: Fig. `parameter`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rmft.artifacts import read_csv
+from rmft.figures.style import Drawing
+from rmft.jobs import FigureJob
+
+# Column of the training log, label, colour; the last column differs between the ball and the simplex.
+CURVES = (
+    ("A_b", r"$\|\mathbf{A}\|_F\,\|\mathbf{b}\|_2$", "#0072B2"),
+    ("C_minus_diagonal", r"$\|\mathbf{C}-\mathrm{mean}(\mathrm{diag}\,\mathbf{C})\,I\|_F$", "#D55E00"),
+)
+BIAS = {
+    "ball": ("d", r"$\|\mathbf{d}\|_2$", "#009E73"),
+    "simplex": ("d_minus_mean", r"$\|\mathbf{d}-\mathrm{mean}(\mathbf{d})\,\mathbf{1}\|_2$", "#009E73"),
+}
+
+
+def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
+    """Draw the distances that vanish where the model has become FTRL: left the ball, right the simplex."""
+    drawing = Drawing(job, 1, 2)
+    titles = {"ball": r"$\ell_2$ ball (Env I)", "simplex": "Simplex (Env II)"}
+    for ax, path, (space, bias) in zip(drawing.axes.flat, paths, BIAS.items(), strict=True):
+        log = read_csv(path)
+        for column, label, colour in (*CURVES, bias):
+            curves = log.pivot_table(index="training_seed", columns="iteration", values=column)
+            iterations, values = curves.columns.to_numpy(), curves.to_numpy()
+            drawing.colours[label] = colour
+            drawing.band(ax, space, label, iterations, values.min(axis=0), values.max(axis=0))
+            drawing.thin_lines(ax, space, label, iterations, values)
+            drawing.line(ax, space, label, iterations, np.median(values, axis=0))
+        ax.set(xlabel="Iteration", ylabel="Distance", yscale="log", title=titles[space])
+    drawing.axes[0, 1].set_ylabel("")
+    drawing.legend()
+    return drawing

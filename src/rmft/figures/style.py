@@ -1,0 +1,102 @@
+"""How every figure looks, and the record of exactly what it draws."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rmft.artifacts import atomic, write_csv
+from rmft.jobs import FigureJob
+
+RATIO = 0.72  # height of a panel over its width
+LINESTYLES = {"trained": "-", "trained-logits": "-", "base": ":", "ftl": "--", "greedy": "--"}
+
+
+class Drawing:
+    """A figure on a grid of panels. What is drawn through it is also recorded, for the CSV."""
+
+    def __init__(self, job: FigureJob, rows: int, columns: int) -> None:
+        self.style = job.style
+        self.colours = dict(job.style.colours)  # a family of figures may add curves that are no players
+        self.size = job.size
+        mpl.rcParams.update(_settings(job))
+        width = self.style.width_inches
+        height = rows * width / columns * RATIO + 0.45  # the rest is for the legend
+        self.figure = Figure(figsize=(width, height), layout="constrained")
+        self.axes: np.ndarray = self.figure.subplots(rows, columns, squeeze=False)
+        self.records: list[pd.DataFrame] = []
+
+    def line(self, ax: Axes, panel: str, player: str, x: np.ndarray, y: np.ndarray) -> None:
+        """Draw a player's main curve."""
+        ax.plot(x, y, **self._look(player), label=self.label(player))
+        self._record(panel, player, "curve", x, y)
+
+    def thin_lines(self, ax: Axes, panel: str, player: str, x: np.ndarray, ys: np.ndarray) -> None:
+        """Draw a thin curve for each training seed, ys: (seeds, len(x))."""
+        for seed, y in enumerate(ys):
+            ax.plot(x, y, color=self._look(player)["color"], linewidth=0.5, alpha=0.5)
+            self._record(panel, player, f"training seed {seed}", x, y)
+
+    def band(self, ax: Axes, panel: str, player: str, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        """Shade between two curves."""
+        ax.fill_between(x, low, high, color=self._look(player)["color"], alpha=0.15, linewidth=0)
+        self._record(panel, player, "band low", x, low)
+        self._record(panel, player, "band high", x, high)
+
+    def distribution(self, ax: Axes, panel: str, player: str, sample: np.ndarray) -> None:
+        """Draw the empirical distribution function of a sample (n,)."""
+        x = np.sort(sample)
+        y = np.arange(1, len(x) + 1) / len(x)
+        ax.step(x, y, where="post", **self._look(player), label=self.label(player))
+        self._record(panel, player, "distribution", x, y)
+
+    def label(self, player: str) -> str:
+        """Return the name of a player in legends."""
+        return self.style.labels.get(player, player)
+
+    def legend(self) -> None:
+        """Put one legend for all panels below them."""
+        entries = {}
+        for ax in self.axes.flat:
+            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+                entries.setdefault(label, handle)
+        self.figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(6, len(entries)))
+
+    def save(self, stem: Path) -> None:
+        """Write stem.pdf, stem.png and stem.csv; the files say at what size the experiments ran."""
+        if "smaller" in self.size:
+            self.figure.text(0.995, 0.995, self.size, ha="right", va="top", fontsize="xx-small", color="#B00020")
+        about = f"rmft, {stem.name}, {self.size}"
+        with atomic(stem.with_suffix(".pdf")) as path:  # no date: the same data gives the same bytes
+            self.figure.savefig(path, metadata={"Subject": about, "CreationDate": None})
+        with atomic(stem.with_suffix(".png")) as path:
+            self.figure.savefig(path, metadata={"Description": about}, dpi=self.style.dpi)
+        write_csv(stem.with_suffix(".csv"), pd.concat(self.records, ignore_index=True))
+
+    def _look(self, player: str) -> dict[str, str | float]:
+        width = 1.6 if player.startswith("trained") else 1.1
+        color = self.colours.get(player, "#000000")
+        return {"color": color, "linestyle": LINESTYLES.get(player, "-"), "linewidth": width}
+
+    def _record(self, panel: str, player: str, series: str, x: np.ndarray, y: np.ndarray) -> None:
+        self.records.append(pd.DataFrame({"panel": panel, "player": player, "series": series, "x": x, "y": y}))
+
+
+def _settings(job: FigureJob) -> dict[str, object]:
+    size = job.style.font_points
+    return {
+        "font.size": size,
+        "axes.titlesize": size,
+        "legend.fontsize": size,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.linewidth": 0.4,
+        "grid.color": "#DDDDDD",
+        "axes.axisbelow": True,
+        "legend.frameon": False,
+        "pdf.fonttype": 42,  # real fonts, which journals ask for
+    }

@@ -1,0 +1,137 @@
+"""What each job depends on, as one record a job: Snakemake sees it as one canonical JSON text, the job reads it back.
+
+A job is given nothing of params.yaml but its record, so nothing can matter to it that Snakemake does not compare.
+"""
+
+from typing import Literal, TypeVar
+
+from rmft.params import (
+    Algorithm,
+    Evaluation,
+    Figure,
+    Model,
+    Params,
+    Problem,
+    RewardSet,
+    Section,
+    Style,
+    Table,
+    Theory,
+    Training,
+)
+
+Kind = TypeVar("Kind", bound=Section)
+
+
+class RewardsJob(Section):
+    """All that `rmft rewards` depends on."""
+
+    seed: int
+    name: str
+    rewards: RewardSet
+
+
+class TrainingJob(Section):
+    """All that `rmft training` depends on."""
+
+    seed: int
+    training: Training
+    model: Model
+
+
+class EvaluationJob(Section):
+    """All that `rmft evaluation` depends on, besides the files it reads."""
+
+    seed: int
+    problem: Problem
+    evaluation: Evaluation
+    mean: Literal["nominal", "clipped"]
+    algorithms: dict[str, Algorithm]
+
+
+class TheoryJob(Section):
+    """All that `rmft theory` depends on."""
+
+    seed: int
+    theory: Theory
+
+
+class FigureJob(Section):
+    """All that `rmft figures` depends on, besides the files it reads."""
+
+    label: str
+    figure: Figure
+    style: Style
+    size: str
+
+
+class TableJob(Section):
+    """All that `rmft tables` depends on, besides the files it reads."""
+
+    seed: int
+    label: str
+    table: Table
+    sources: list[tuple[str, str]]
+    floor: float | None
+    size: str
+
+
+class MetricsJob(Section):
+    """All that `rmft metrics` depends on, besides the files it reads."""
+
+    seed: int
+    floor: float | None
+    evaluations: dict[str, list[str]]
+
+
+def _part(kind: type[Kind], whole: Section) -> Kind:
+    """Return the fields that `kind` has of a record that extends it."""
+    return kind.model_validate({name: getattr(whole, name) for name in kind.model_fields})
+
+
+def rewards_job(params: Params, name: str) -> RewardsJob:
+    """Return what the job that draws a reward set depends on."""
+    return RewardsJob(seed=params.seed, name=name, rewards=params.rewards[name])
+
+
+def training_job(params: Params, experiment: str) -> TrainingJob:
+    """Return what an experiment's training depends on."""
+    chosen = params.experiments[experiment]
+    return TrainingJob(seed=params.seed, training=_part(Training, chosen), model=params.models[chosen.model])
+
+
+def evaluation_job(params: Params, experiment: str, evaluation: str) -> EvaluationJob:
+    """Return what one evaluation of an experiment depends on, besides its models and rewards."""
+    chosen = params.experiments[experiment]
+    asked = chosen.evaluations[evaluation]
+    algorithms = {name: params.evaluation.algorithms[name] for name in asked.algorithms}
+    return EvaluationJob(
+        seed=params.seed,
+        problem=_part(Problem, chosen),
+        evaluation=asked,
+        mean=params.evaluation.mean,
+        algorithms=algorithms,
+    )
+
+
+def theory_job(params: Params) -> TheoryJob:
+    """Return what the check of Theorem 1 depends on."""
+    return TheoryJob(seed=params.seed, theory=params.theory)
+
+
+def figure_job(params: Params, label: str, size: str) -> FigureJob:
+    """Return what a figure depends on, besides its evaluations or training logs."""
+    return FigureJob(label=label, figure=params.figures.drawn[label], style=params.figures.style, size=size)
+
+
+def table_job(params: Params, label: str, size: str) -> TableJob:
+    """Return what a table depends on, besides its evaluations and the paper's values."""
+    table, floor = params.tables[label], params.evaluation.floor
+    sources = [(name, evaluation) for name in table.experiments for evaluation in params.experiments[name].evaluations]
+    return TableJob(seed=params.seed, label=label, table=table, sources=sources, floor=floor, size=size)
+
+
+def metrics_job(params: Params) -> MetricsJob:
+    """Return what metrics.json depends on, besides all evaluations."""
+    evaluations = {name: list(experiment.evaluations) for name, experiment in params.experiments.items()}
+    return MetricsJob(seed=params.seed, floor=params.evaluation.floor, evaluations=evaluations)

@@ -1,0 +1,72 @@
+"""Evaluations as arrays by player: the form in which every figure, table and metric reads them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmft.artifacts import read_evaluation
+from rmft.errors import InputError
+from rmft.metrics.comparison import ks_p
+
+
+@dataclass(frozen=True)
+class Played:
+    """One player's games in one evaluation.
+
+    regret: (S, n, T), Regret(t) by training seed (S = 1 for reference algorithms), instance, round.
+    actions, best_actions: (S, n, T), 0-based, or None on the ball. d: the number of actions.
+    """
+
+    d: int
+
+    regret: np.ndarray
+    actions: np.ndarray | None
+    best_actions: np.ndarray | None
+
+    @property
+    def curve(self) -> np.ndarray:
+        """Return the mean regret (T,) over training seeds and instances."""
+        return self.regret.mean(axis=(0, 1))
+
+    @property
+    def by_instance(self) -> np.ndarray:
+        """Return the regret (n, T) averaged over training seeds."""
+        return self.regret.mean(axis=0)
+
+    @property
+    def final(self) -> np.ndarray:
+        """Return the final regret (S, n)."""
+        return self.regret[:, :, -1]
+
+
+def read_players(path: Path) -> dict[str, Played]:
+    """Read an evaluation: its players in the order in which they played."""
+    frame = read_evaluation(path)
+    return {player: _played(rows) for player, rows in frame.groupby("player", sort=False)}
+
+
+def pick(players: dict[str, Played], name: str, path: Path) -> Played:
+    """Return a player, or raise InputError where the evaluation has no such one."""
+    if name not in players:
+        raise InputError(f"{path}: no player {name!r}; it has {', '.join(players)}")
+    return players[name]
+
+
+def ks_of_seeds(trained: Played, base: Played) -> float:
+    """Return the median over training seeds of the KS p-value of a seed's trained model against its base model."""
+    return float(np.median([ks_p(after, before) for after, before in zip(trained.final, base.final, strict=True)]))
+
+
+def _played(rows: pd.DataFrame) -> Played:
+    rows = rows.sort_values(["training_seed", "instance"])
+    seeds = rows["training_seed"].nunique()
+
+    def stacked(column: str) -> np.ndarray | None:
+        if rows[column].isna().any():
+            return None
+        values = np.stack(rows[column].to_list())
+        return values.reshape(seeds, len(rows) // seeds, -1)
+
+    return Played(int(rows["d"].iloc[0]), stacked("regret"), stacked("action"), stacked("best_action"))

@@ -1,0 +1,157 @@
+"""Tables `simplex_table` and `l2ball_table`: how fast regret grows, by reward process and player."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from rmft.artifacts import read_csv
+from rmft.jobs import TableJob
+from rmft.metrics.growth import Growth, growth
+from rmft.results import Played, read_players
+from rmft.streams import stream
+from rmft.tables.layout import (
+    AGREEMENT,
+    DIRECTION_ONLY,
+    INCONSISTENT,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    VALUES,
+    Table,
+    errors_apart,
+)
+
+TITLES = {
+    "simplex-table": "Growth of regret on the simplex, trained on T = 25, played to T = 100",
+    "l2ball-table": "Growth of regret on the unit ball, trained on T = 25, played to T = 100",
+}
+SIGNIFICANT = 0.05
+RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class Row:
+    """One player under one reward process: our fits with their errors, and what the paper prints."""
+
+    reward: str
+    player: str
+    fit: Growth
+    slope_error: float
+    exponent_error: float
+    paper_slope: float | None
+    paper_p: str | None
+    remark: str
+
+    @property
+    def apart(self) -> float:
+        """Return the slope's distance from the paper's in standard errors."""
+        return errors_apart(self.fit.slope, self.slope_error, self.paper_slope)
+
+    @property
+    def slope_verdict(self) -> str:
+        """Say what became of the paper's β̂; its claim, and so its direction, is growth slower than linear."""
+        if self.paper_slope is None:
+            return ""
+        if abs(self.apart) <= AGREEMENT:
+            return REPRODUCED
+        if self.remark:
+            return INCONSISTENT
+        return DIRECTION_ONLY if self.fit.exponent < 1 and self.fit.exponent_p < SIGNIFICANT else NOT_REPRODUCED
+
+    @property
+    def p_verdict(self) -> str:
+        """Say whether both p-values lie on the same side of 0.05."""
+        if self.paper_p is None:
+            return ""
+        paper = float(self.paper_p.removeprefix("<"))
+        return REPRODUCED if (self.fit.slope_p < SIGNIFICANT) == (paper < SIGNIFICANT) else NOT_REPRODUCED
+
+
+def growth_table(job: TableJob, paths: Sequence[Path], paper: Path | None) -> Table:
+    """Fit every player's regret curve and set it beside the paper's."""
+    rows = list(_rows(job, paths, paper))
+    notes = [
+        "slope: of Regret(t) on t, which reproduces the paper's β̂ where nothing is random; "
+        "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
+        "±: standard error over training seeds and instances, as of one training run. "
+        f"reproduced: within {AGREEMENT:g} of them, or equal to three decimals. "
+        "direction only: apart, but our regret too grows with an exponent below 1.",
+        "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
+        *(f"{remark}." for remark in dict.fromkeys(row.remark for row in rows) if remark),
+        f"Size: {job.size}.",
+    ]
+    return Table(TITLES[job.label], pd.concat(map(_tidy, rows), ignore_index=True), _shaped(rows), notes)
+
+
+def _rows(job: TableJob, paths: Sequence[Path], paper: Path) -> Iterator[Row]:
+    printed = {(row.reward, row.player, row.statistic): row for row in read_csv(paper).itertuples()}
+    files = dict(zip(job.sources, paths, strict=True))
+    first = job.table.experiments[0]
+    for reward in sorted({reward for _, reward in files}):
+        for experiment in job.table.experiments:
+            for name, played in read_players(files[experiment, reward]).items():
+                of_variant = experiment != first
+                if name == "base" or (of_variant and name != "trained"):
+                    continue
+                player = experiment.replace(f"{first}_", "trained-") if of_variant else name
+                beta, p = (printed.get((reward, player, statistic)) for statistic in ("beta_hat", "p_reg"))
+                fit = growth(played.curve, job.floor)
+                slope_error, exponent_error = _errors(job, played, reward, player)
+                yield Row(
+                    reward, player, fit, slope_error, exponent_error,
+                    float(beta.value) if beta else None,
+                    p.value if p else None,
+                    str(beta.remark) if beta and isinstance(beta.remark, str) else "",
+                )  # fmt: skip
+
+
+def _errors(job: TableJob, played: Played, *names: str) -> tuple[float, float]:
+    """Return standard errors of slope and exponent, by resampling one training seed and n instances of it.
+
+    One seed, because the paper's value comes from one training run: the spread between runs is part of the error.
+    """
+    generator = stream(job.seed, "bootstrap", job.label, *names)
+    seeds, n, _ = played.regret.shape
+    fits = [
+        growth(played.regret[generator.integers(seeds), generator.integers(n, size=n)].mean(axis=0), job.floor)
+        for _ in range(RESAMPLES)
+    ]
+    slopes, exponents = np.array([fit.slope for fit in fits]), np.array([fit.exponent for fit in fits])
+    return float(slopes.std(ddof=1)), float(np.nanstd(exponents, ddof=1))
+
+
+def _tidy(row: Row) -> pd.DataFrame:
+    fit, p = row.fit, row.paper_p
+    values = [
+        ("slope", fit.slope, row.slope_error, row.paper_slope, row.slope_verdict),
+        ("slope_p", fit.slope_p, None, p, row.p_verdict),
+        ("exponent", fit.exponent, row.exponent_error, None, ""),
+        ("exponent_p", fit.exponent_p, None, None, ""),
+        ("dropped", fit.dropped, None, None, ""),
+    ]
+    return pd.DataFrame([(row.reward, row.player, *value) for value in values], columns=["reward", "player", *VALUES])
+
+
+def _shaped(rows: list[Row]) -> pd.DataFrame:
+    def line(row: Row) -> dict[str, str]:
+        known = row.paper_slope is not None
+        return {
+            "reward": row.reward,
+            "player": row.player,
+            "paper": f"{row.paper_slope:.3f}" if known else "",
+            "paper p": row.paper_p or "",
+            "slope": f"{row.fit.slope:.3f} ± {row.slope_error:.3f}",
+            "p": _p(row.fit.slope_p),
+            "apart (s.e.)": f"{row.apart:+.1f}" if known else "",
+            "exponent": f"{row.fit.exponent:.3f} ± {row.exponent_error:.3f}",
+            "dropped": str(row.fit.dropped),
+            "verdict": row.slope_verdict,
+        }
+
+    return pd.DataFrame([line(row) for row in rows])
+
+
+def _p(value: float) -> str:
+    return "<0.001" if value < 0.001 else f"{value:.3f}"

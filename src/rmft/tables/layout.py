@@ -1,0 +1,45 @@
+"""A table in its three forms, and the distance between a value of ours and the paper's."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from rmft.artifacts import write_csv, write_text
+
+VALUES = ["statistic", "ours", "standard_error", "paper", "verdict"]
+REPRODUCED, DIRECTION_ONLY, NOT_REPRODUCED, INCONSISTENT = (
+    "reproduced",
+    "direction only",
+    "not reproduced",
+    "paper inconsistent",
+)
+AGREEMENT = 3.0  # standard errors
+
+
+@dataclass(frozen=True)
+class Table:
+    """tidy: one value a line, key columns and then VALUES. shaped: the paper's shape. notes: lines below it."""
+
+    title: str
+    tidy: pd.DataFrame
+    shaped: pd.DataFrame
+    notes: list[str]
+
+    def save(self, stem: Path) -> None:
+        """Write stem.csv, stem.md and stem.tex."""
+        write_csv(stem.with_suffix(".csv"), self.tidy)
+        notes = "".join(f"- {note}\n" for note in self.notes)
+        write_text(stem.with_suffix(".md"), f"# {self.title}\n\n{self.shaped.to_markdown(index=False)}\n\n{notes}")
+        latex = self.shaped.style.hide(axis="index").format(escape="latex").to_latex(hrules=True)
+        comments = "".join(f"% {note}\n" for note in (self.title, *self.notes))
+        write_text(stem.with_suffix(".tex"), comments + latex)
+
+
+def errors_apart(ours: float, error: float, paper: float, decimals: int = 3) -> float:
+    """Return (ours - paper) in standard errors; 0 where they agree to the decimals that the paper prints."""
+    difference = ours - paper
+    if abs(difference) <= 0.5 * 10**-decimals:
+        return 0.0
+    return difference / error if error > 0 else math.copysign(math.inf, difference)
