@@ -4,6 +4,7 @@ Symbols: n instances, T rounds, d actions.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def play_algorithm(
     player = start(
         settings,
         table.shape,
-        streams=lambda *more: stream(0, "sampling", *words, *more),
+        streams=partial(stream, 0, "sampling", *words),
         variation=variation(table.means),
     )
     full = ENVIRONMENTS[environment].full_feedback

@@ -4,6 +4,7 @@ Symbols: n replicates, T rounds, d actions.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -70,6 +71,17 @@ def test_a_player_sees_normalised_rewards_and_with_bandit_feedback_only_that_of_
         for i, a in np.ndindex(n, d):
             assert revealed[i, a] == (full_feedback or a == actions[i, t])
             assert rewards[i, a] == (pytest.approx(table.rewards[i, t, a] / 10) if revealed[i, a] else 0)
+
+
+def test_an_action_is_where_the_random_number_of_its_round_falls_in_the_policy():
+    n, horizon, d = 5, 4, 3
+    policies = np.random.default_rng(0).dirichlet(np.ones(d), (horizon, n))
+    numbers = np.random.default_rng(1).random((horizon, n))
+    actions = play(
+        Spy(policies), draw("uniform", n, horizon, d), full_feedback=False, uniforms=numbers.__getitem__
+    ).actions
+    for i, t in np.ndindex(n, horizon):
+        assert actions[i, t] == np.searchsorted(policies[t, i].cumsum(), numbers[t, i], side="right")
 
 
 def test_actions_are_drawn_from_the_policy():
@@ -393,7 +405,7 @@ def test_rexp3_without_variation_is_one_batch():
 
 def test_thompson_sampling_counts_successes_and_plays_of_two_valued_rewards():
     rewards = 10.0 * (np.random.default_rng(0).random((8, 40, 3)) < [0.2, 0.5, 0.8])
-    player = start(AlgorithmSettings("thompson-sampling"), (8, 40, 3), streams=lambda *w: stream(0, "sampling", *w))
+    player = start(AlgorithmSettings("thompson-sampling"), (8, 40, 3), streams=partial(stream, 0, "sampling"))
     actions = play(player, fixed_table(rewards), full_feedback=False, uniforms=uniforms(8)).actions
     played = one_hot(actions, 3)
     np.testing.assert_array_equal(player.plays, played.sum(axis=1))
@@ -402,7 +414,7 @@ def test_thompson_sampling_counts_successes_and_plays_of_two_valued_rewards():
 
 def thompson_after(history, n):
     """Return n Thompson samplers that have seen (action, normalised reward) pairs."""
-    player = start(AlgorithmSettings("thompson-sampling"), (n, 9, 2), streams=lambda *w: stream(0, "sampling", *w))
+    player = start(AlgorithmSettings("thompson-sampling"), (n, 9, 2), streams=partial(stream, 0, "sampling"))
     for action, reward in history:
         revealed = one_hot(np.full(n, action), 2)
         player.policy()
@@ -421,6 +433,19 @@ def test_to_thompson_sampling_a_reward_is_a_success_with_its_own_probability():
     player = thompson_after([(0, 0.3), (1, 0.9)], 20_000)
     assert_mean(player.successes, [0.3, 0.9])
     assert set(np.unique(player.successes)) == {0.0, 1.0}
+
+
+def test_coins_and_posterior_draws_of_thompson_sampling_are_independent_within_and_between_rounds():
+    together = []
+    nothing, first = np.array([[False, False]]), np.array([[True, False]])
+    for game in range(3000):
+        player = start(AlgorithmSettings("thompson-sampling"), (1, 9, 2), streams=partial(stream, 0, "sampling", game))
+        before = player.policy()[0, 0] == 1
+        player.observe(nothing, nothing * 0.0)
+        after = player.policy()[0, 0] == 1
+        player.observe(first, first * 0.5)
+        together.append([before == after, after == player.successes[0, 0]])
+    assert_mean(np.array(together), 1 / 2)
 
 
 # --- Refusals ---

@@ -50,6 +50,8 @@ def test_streams_of_different_words_are_uncorrelated():
         stream(0, "environment"),
         stream(0, "action", 1),
         stream(0, "action", "1"),
+        stream(0, "action", 1, 23),
+        stream(0, "action", 12, 3),
         stream(0, "action", "a", "bc"),
         stream(0, "action", "ab", "c"),
         stream(0, "action", "bc", "a"),

@@ -128,7 +128,7 @@ def read_rewards(path: Path) -> Rewards:
 def write_model(path: Path, model: LinearAttention) -> None:
     """Write a numeric model, its training seeds along the first axis."""
     with atomic(path) as temporary:
-        temporary.write_bytes(save({symbol: np.array(getattr(model, symbol)) for symbol in SYMBOLS}))
+        temporary.write_bytes(save({symbol: getattr(model, symbol) for symbol in SYMBOLS}))
 
 
 def read_model(path: Path) -> LinearAttention:

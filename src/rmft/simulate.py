@@ -5,10 +5,12 @@ Replicates are played a block at a time, so memory does not grow with their numb
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rmft.algorithms import AlgorithmSettings, check_algorithm
+from rmft.artifacts import finite
 from rmft.environments import ENVIRONMENTS, block_of_rewards, check_processes
 from rmft.environments.regret import Mean, Notion, best_actions, regret
 from rmft.errors import InputError
@@ -69,16 +71,33 @@ class Summary:
         """Return the fits to the mean regret curve."""
         return growth(self.curve)
 
-    def as_json(self) -> dict[str, object]:
-        """Return what `rmft simulate --json` prints."""
+    def as_json(self) -> dict[str, Any]:
+        """Return what `rmft simulate --json` prints; what is not finite becomes None."""
         n, fit = len(self.final), self.growth
         se = self.final.std(ddof=1) / np.sqrt(n) if n > 1 else float("nan")
-        return {
-            "final_regret": {"mean": self.final.mean(), "se": se, "max": self.final.max()},
-            "growth": {"exponent": fit.exponent, "p": fit.exponent_p, "dropped": fit.dropped, "slope": fit.slope},
-            "suff_fail_freq": self.suff_fail_freq,
-            "min_frac": self.min_frac,
-        }
+        return finite(
+            {
+                "final_regret": {"mean": self.final.mean(), "se": se, "max": self.final.max()},
+                "growth": {"exponent": fit.exponent, "p": fit.exponent_p, "dropped": fit.dropped, "slope": fit.slope},
+                "suff_fail_freq": self.suff_fail_freq,
+                "min_frac": self.min_frac,
+            }
+        )
+
+    def as_text(self) -> str:
+        """Return the main figures in a few lines."""
+        values = self.as_json()
+        final, fit = values["final_regret"], values["growth"]
+        lines = [
+            f"final regret   {final['mean']:.2f} ± {final['se'] or float('nan'):.2f} (largest {final['max']:.2f})",
+            f"growth         exponent {self.growth.exponent:.3f} (p = {self.growth.exponent_p:.2g}, "
+            f"{fit['dropped']} rounds dropped), slope {fit['slope']:.3f}",
+        ]
+        if self.min_frac is not None:
+            lines.append(
+                f"exploration    d·MinFrac(T) {self.min_frac[-1]:.3f}, SuffFailFreq(T) {self.suff_fail_freq[-1]:.3f}"
+            )
+        return "\n".join(lines)
 
 
 def simulate(root: int, game: Game, replicates: int, on_block: Callable[[int], object] | None = None) -> Summary:

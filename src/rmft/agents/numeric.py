@@ -51,6 +51,10 @@ class LinearAttention:
         query = self.Q.sum(-1) + self.q_c
         return (query[..., None, :] @ self.K)[..., 0, :], (self.k_c * query).sum(-1)[..., None]
 
+    def to_numpy(self) -> "LinearAttention":
+        """Return a copy whose parameters are arrays."""
+        return LinearAttention(*(getattr(self, symbol).detach().numpy().copy() for symbol in SYMBOLS))
+
     def of_seed(self, training_seed: int) -> "LinearAttention":
         """Return the model of one training seed."""
         return LinearAttention(*(getattr(self, name)[training_seed] for name in SYMBOLS))

@@ -15,7 +15,7 @@ from rmft.results import Played, pick, read_players
 
 def exploration_panels(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """Draw regret over time, its final distribution, d · MinFrac(t) and SuffFailFreq(t)."""
-    drawing = Drawing(job, 2, 2)
+    drawing = Drawing(job.style, job.size, 2, 2)
     (over_time, final), (fractions, failures) = drawing.axes
     ((_, players),) = players_by_evaluation(job, paths)
     base = pick(read_players(paths[0]), "base", paths[0])

@@ -22,7 +22,7 @@ BIAS = {
 
 def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """Draw the distances that vanish where the model has become FTRL: left the ball, right the simplex."""
-    drawing = Drawing(job, 1, 2)
+    drawing = Drawing(job.style, job.size, 1, 2)
     titles = {"ball": r"$\ell_2$ ball (Env I)", "simplex": "Simplex (Env II)"}
     for ax, path, (space, bias) in zip(drawing.axes.flat, paths, BIAS.items(), strict=True):
         log = read_csv(path)

@@ -29,10 +29,8 @@ def players_by_evaluation(job: FigureJob, paths: Sequence[Path]) -> Iterator[tup
         everyone = read_players(path)
         shown = {name: pick(everyone, name, path) for name in job.figure.players}
         for other in others:
-            suffix = other.removeprefix(f"{first}_").replace("_", "-")
-            shown[f"trained-{suffix}"] = pick(
-                read_players(files[other, evaluation]), "trained", files[other, evaluation]
-            )
+            suffix, path = other.removeprefix(f"{first}_").replace("_", "-"), files[other, evaluation]
+            shown[f"trained-{suffix}"] = pick(read_players(path), "trained", path)
         yield evaluation, shown
 
 
@@ -69,7 +67,7 @@ def regret_of_all_processes(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """Draw Fig. `simplex_tf_all` or `ball_tf_all`: one panel a reward process."""
     columns = 4
     rows = -(-len(job.figure.evaluations) // columns)
-    drawing = Drawing(job, rows, columns)
+    drawing = Drawing(job.style, job.size, rows, columns)
     panels = drawing.axes.flatten()
     for ax, (evaluation, players) in zip(panels, players_by_evaluation(job, paths), strict=False):
         draw_regret(drawing, ax, evaluation, players)
@@ -84,7 +82,7 @@ def regret_of_all_processes(job: FigureJob, paths: Sequence[Path]) -> Drawing:
 
 def regret_and_distribution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """Draw Fig. `regret-dynamics-noisy`: regret over time above, its final distribution below."""
-    drawing = Drawing(job, 2, len(job.figure.evaluations))
+    drawing = Drawing(job.style, job.size, 2, len(job.figure.evaluations))
     files = dict(zip(job.figure.sources, paths, strict=True))
     for column, (evaluation, players) in enumerate(players_by_evaluation(job, paths)):
         base = read_players(files[job.figure.experiments[0], evaluation])["base"]

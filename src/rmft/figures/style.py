@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rmft.artifacts import atomic, write_csv
-from rmft.jobs import FigureJob
+from rmft.params import Style
 
 RATIO = 0.72  # height of a panel over its width
 LINESTYLES = {"trained": "-", "trained-logits": "-", "base": ":", "ftl": "--", "greedy": "--"}
@@ -18,11 +18,11 @@ LINESTYLES = {"trained": "-", "trained-logits": "-", "base": ":", "ftl": "--", "
 class Drawing:
     """A figure on a grid of panels. What is drawn through it is also recorded, for the CSV."""
 
-    def __init__(self, job: FigureJob, rows: int, columns: int) -> None:
-        self.style = job.style
-        self.colours = dict(job.style.colours)  # a family of figures may add curves that are no players
-        self.size = job.size
-        mpl.rcParams.update(_settings(job))
+    def __init__(self, style: Style, size: str, rows: int, columns: int) -> None:
+        self.style = style
+        self.colours = dict(style.colours)  # a family of figures may add curves that are no players
+        self.size = size
+        mpl.rcParams.update(_settings(style.font_points))
         width = self.style.width_inches
         height = rows * width / columns * RATIO + 0.45  # the rest is for the legend
         self.figure = Figure(figsize=(width, height), layout="constrained")
@@ -85,8 +85,7 @@ class Drawing:
         self.records.append(pd.DataFrame({"panel": panel, "player": player, "series": series, "x": x, "y": y}))
 
 
-def _settings(job: FigureJob) -> dict[str, object]:
-    size = job.style.font_points
+def _settings(size: float) -> dict[str, object]:
     return {
         "font.size": size,
         "axes.titlesize": size,

@@ -69,9 +69,10 @@ class Row:
         return REPRODUCED if (self.fit.slope_p < SIGNIFICANT) == (paper < SIGNIFICANT) else NOT_REPRODUCED
 
 
-def growth_table(job: TableJob, paths: Sequence[Path], paper: Path | None) -> Table:
+def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
     """Fit every player's regret curve and set it beside the paper's."""
-    rows = list(_rows(job, paths, paper))
+    *evaluations, paper = paths
+    rows = list(_rows(job, evaluations, paper))
     notes = [
         "slope: of Regret(t) on t, which reproduces the paper's β̂ where nothing is random; "
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",

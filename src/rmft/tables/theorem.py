@@ -13,7 +13,7 @@ TOLERANCE = 0.01  # of c
 KEYS = ["d", "T", "radius"]
 
 
-def theorem_table(job: TableJob, paths: Sequence[Path], paper: Path | None) -> Table:
+def theorem_table(job: TableJob, paths: Sequence[Path]) -> Table:
     """Set the fitted c, what is off the diagonal, and ‖A‖‖b‖ beside c I, 0 and 0."""
     (path,) = paths
     fits = read_csv(path)

@@ -51,6 +51,11 @@ class Progress:
     d_minus_mean: np.ndarray
 
 
+def one_thread() -> None:
+    """Keep torch to one thread: on tensors this small more threads are slower, and jobs run side by side."""
+    torch.set_num_threads(1)
+
+
 def initial_model(root: int, settings: Model, d: int, training_seeds: int) -> LinearAttention:
     """Return the base models, uniform on ± initialisation/√d; a seed's model does not depend on the others."""
     bound = settings.initialisation / np.sqrt(d)
@@ -178,9 +183,7 @@ def distance(policies: Tensor, demonstrated: Tensor, kind: str) -> Tensor:
     return over_actions(torch.add, policies * (log_policies - demonstrated.clamp(min=tiny).log()))
 
 
-def rmft(
-    root: int, training: Training, settings: Model, on_iteration: Callable[[], object] | None = None
-) -> Iterator[tuple[int, LinearAttention, Progress | None]]:
+def rmft(root: int, training: Training, settings: Model) -> Iterator[tuple[int, LinearAttention, Progress | None]]:
     """Run Algorithm `ssft-numerical-model`; yield (iteration, its model, what the step that made it showed).
 
     Iteration 0 is the base model and has no step. A model is updated in place: copy what is to be kept.
@@ -206,8 +209,6 @@ def rmft(
         adam.step()
 
         yield iteration, model, _progress(model, losses, regret, loop.selected)
-        if on_iteration:
-            on_iteration()
 
 
 def _as_shown(rewards: Tensor, training: Training) -> Tensor:

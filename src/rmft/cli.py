@@ -1,0 +1,311 @@
+"""The command line: one sub-command a stage, paths in, paths out. Only this module prints.
+
+Imports are inside the commands, so that each loads what it needs and no more. What a command imports, and its own
+text, is what `lineage.fingerprint` takes for its code.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from rmft.errors import InputError
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    help="Iterative regret-minimization fine-tuning: the stages that Snakemake runs, and tools to look at them.\n\n"
+    "Start with `rmft simulate --help`, or run `snakemake` to rebuild every figure and table.",
+)
+STAGES, TOOLS = "Stages, as Snakemake calls them", "Tools"
+Settings = Annotated[
+    str, Option(help="The job's record as JSON; the rules in workflow/rules build it from params.yaml.")
+]
+Output = Annotated[Path, Option(help="The file to write; it appears only when complete.")]
+Inputs = Annotated[list[Path], Argument(help="Files to read, in the order of the job's record.")]
+
+
+@app.command(rich_help_panel=TOOLS)
+def params(
+    path: Annotated[Path, Argument(help="The file to check.")] = Path("params.yaml"),
+) -> None:
+    """Check params.yaml and print it as it stands at its scale."""
+    import yaml
+
+    from rmft.params import load
+
+    print(yaml.safe_dump(load(path).at_scale().model_dump(mode="json"), sort_keys=False), end="")
+
+
+@app.command(rich_help_panel=STAGES)
+def rewards(settings: Settings, output: Output) -> None:
+    """Draw a reward set: rewards and means of every action, round and instance (npz)."""
+    from rmft.artifacts import write_rewards
+    from rmft.environments import draw_rewards
+    from rmft.jobs import RewardsJob
+
+    job = RewardsJob.parse(settings)
+    shape = (job.rewards.instances, job.rewards.T, job.rewards.d)
+    write_rewards(output, draw_rewards(job.seed, job.name, job.rewards.process, shape))
+
+
+@app.command(rich_help_panel=STAGES)
+def training(
+    settings: Settings,
+    folder: Annotated[Path, Option(help="Where iteration-<i>/model.safetensors and training-log.csv go.")],
+) -> None:
+    """Train the numeric agent by iterative RMFT; keep base, checkpoints, last model and the training log."""
+    import pandas as pd
+
+    from rmft.artifacts import write_csv, write_model
+    from rmft.jobs import TrainingJob
+    from rmft.training.numeric import one_thread, rmft
+
+    job, log = TrainingJob.parse(settings), []
+    one_thread()
+    with _progress(f"training {folder.name}", job.training.rmft.iterations, "iterations") as advance:
+        for iteration, model, figures in rmft(job.seed, job.training, job.model):
+            if iteration in job.training.saved_iterations:
+                write_model(folder / f"iteration-{iteration}" / "model.safetensors", model.to_numpy())
+            if figures:
+                seeds = range(job.training.rmft.training_seeds)
+                log.append(pd.DataFrame({"iteration": iteration, "training_seed": seeds, **vars(figures)}))
+                advance()
+    write_csv(folder / "training-log.csv", pd.concat(log, ignore_index=True))
+
+
+@app.command(rich_help_panel=STAGES)
+def evaluation(
+    settings: Settings,
+    base: Annotated[Path, Option(help="The base model.")],
+    trained: Annotated[Path, Option(help="The trained model.")],
+    rewards: Annotated[Path, Option(help="The reward set.")],
+    output: Output,
+) -> None:
+    """Play base model, trained model and reference algorithms on common instances (parquet)."""
+    from rmft.artifacts import read_model, read_rewards, write_evaluation
+    from rmft.evaluation import evaluate
+    from rmft.jobs import EvaluationJob
+
+    job = EvaluationJob.parse(settings)
+    models = {"base": read_model(base), "trained": read_model(trained)}
+    write_evaluation(output, evaluate(job, models, read_rewards(rewards)))
+
+
+@app.command(rich_help_panel=STAGES)
+def theory(settings: Settings, output: Output) -> None:
+    """Check Theorem 1: train linear attention without its Operator on the best policy in hindsight (csv)."""
+    import pandas as pd
+
+    from rmft.artifacts import write_csv
+    from rmft.jobs import TheoryJob
+    from rmft.training.numeric import one_thread
+    from rmft.training.theory import closed_form, minimise, moments
+
+    job, rows = TheoryJob.parse(settings), []
+    grid = job.theory
+    one_thread()
+    with _progress("theory", len(grid.d) * len(grid.T) * len(grid.radius), "fits") as advance:
+        for d in grid.d:
+            for horizon in grid.T:
+                sample = moments(job.seed, d, horizon, grid.samples)
+                for radius in grid.radius:
+                    found = minimise(job.seed, sample, d, horizon, radius)
+                    expected = closed_form(d, horizon, radius)
+                    rows.append({"d": d, "T": horizon, "radius": radius, "c_closed_form": expected, **vars(found)})
+                    advance()
+    write_csv(output, pd.DataFrame(rows))
+
+
+@app.command(rich_help_panel=STAGES)
+def figures(
+    settings: Settings,
+    inputs: Inputs,
+    stem: Annotated[Path, Option(help="Path without ending of the pdf, png and csv.")],
+) -> None:
+    """Draw a figure of the paper, with the numbers that are drawn."""
+    from rmft.figures import draw
+    from rmft.jobs import FigureJob
+
+    draw(FigureJob.parse(settings), inputs).save(stem)
+
+
+@app.command(rich_help_panel=STAGES)
+def tables(
+    settings: Settings,
+    inputs: Inputs,
+    stem: Annotated[Path, Option(help="Path without ending of the csv, md and tex.")],
+) -> None:
+    """Make a table of the paper, beside the values that the paper reports."""
+    from rmft.jobs import TableJob
+    from rmft.tables import make
+
+    make(TableJob.parse(settings), inputs).save(stem)
+
+
+@app.command(rich_help_panel=STAGES)
+def metrics(settings: Settings, inputs: Inputs, output: Output) -> None:
+    """Collect final regrets, growth and tests of every evaluation (json), for `dvc metrics`."""
+    from rmft.artifacts import write_json
+    from rmft.jobs import MetricsJob
+    from rmft.tables.metrics import all_metrics
+
+    write_json(output, all_metrics(MetricsJob.parse(settings), inputs))
+
+
+@app.command(rich_help_panel=TOOLS)
+def lineage(
+    path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
+    everything: Annotated[bool, Option("--all", help="Audit every artifact instead.")] = False,
+) -> None:
+    """Print what made an artifact, back to the root seed, and verify every hash on the way.
+
+    Exit code 1 if anything is not as recorded.
+    """
+    from rmft.lineage import audit, read_records, trace
+
+    if everything == (path is not None):
+        raise InputError("lineage: name one artifact, or say --all")
+    records = read_records()
+    if everything:
+        problems = audit(records)
+        print(f"{len(records)} artifacts, {len(problems)} problems")
+    else:
+        lines, problems = trace(records, path)
+        print("\n".join(lines))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)
+
+
+@app.command(rich_help_panel=TOOLS)
+def simulate(
+    environment: Annotated[str, Option(help="fol, mab or ns-mab.")],
+    process: Annotated[
+        str,
+        Option(
+            help="Reward process: uniform, gaussian, gamma, bernoulli, sine-trend, alternating, noisy-alternating, "
+            "adaptive, gradual-variation; several with commas make an even mixture."
+        ),
+    ],
+    algorithm: Annotated[
+        str,
+        Option(help="In fol: ftl, ftrl, hedge, uniform; else: ucb, exp3, rexp3, greedy, thompson-sampling, uniform."),
+    ],
+    actions: Annotated[int, Option(help="d, the number of actions.")] = 3,
+    horizon: Annotated[int, Option(help="T, the number of rounds.")] = 100,
+    replicates: Annotated[int, Option(help="Independent instances to play.")] = 1000,
+    seed: Annotated[int, Option(help="Root of every random stream.")] = 0,
+    policy_space: Annotated[str, Option(help="simplex, or for fol also ball.")] = "simplex",
+    radius: Annotated[float, Option(help="Of the ball.")] = 1.0,
+    eta: Annotated[
+        str | None, Option(help="Step size: a number, T=<rounds> it is tuned to, or anytime. Default: T=<horizon>.")
+    ] = None,
+    gamma: Annotated[float | None, Option(help="Exploration of exp3. Default: min(1, eta d / 2).")] = None,
+    variation: Annotated[float | None, Option(help="V_T for rexp3. Default: each instance's own.")] = None,
+    regret: Annotated[
+        str | None,
+        Option(
+            help="expected, pseudo, realized or dynamic. Default: expected in fol, pseudo in mab, dynamic in ns-mab."
+        ),
+    ] = None,
+    mean: Annotated[str, Option(help="Means of clipped processes: nominal (the paper's) or clipped.")] = "nominal",
+    as_json: Annotated[bool, Option("--json", help="Print JSON; min_frac in it is d · MinFrac(t).")] = False,
+    plot: Annotated[Path | None, Option(help="Also draw: this path's pdf, png and csv.")] = None,
+) -> None:
+    """Play a reference algorithm on freshly drawn instances.
+
+    Example: `rmft simulate --environment mab --process gaussian --algorithm ucb --plot ucb`
+    """
+    from rmft.algorithms import AlgorithmSettings
+    from rmft.environments import ENVIRONMENTS
+    from rmft.simulate import Game, simulate
+
+    _one_of("environment", environment, tuple(ENVIRONMENTS))
+    _one_of("policy-space", policy_space, ("simplex", "ball"))
+    _one_of("mean", mean, ("nominal", "clipped"))
+    if regret is not None:
+        _one_of("regret", regret, ("expected", "pseudo", "realized", "dynamic"))
+    game = Game(
+        environment,
+        process.split(","),
+        actions,
+        horizon,
+        AlgorithmSettings(algorithm, _number_or_text(eta), gamma, variation),
+        radius if policy_space == "ball" else None,
+        regret,
+        mean,
+    )
+    with _bar("replicates", replicates) as advance:
+        summary = simulate(seed, game, replicates, advance)
+    if plot:
+        from rmft.figures.simulation import draw_summary
+
+        draw_summary(game, summary).save(plot.with_suffix(""))
+    print(json.dumps(summary.as_json()) if as_json else summary.as_text(), end="\n")
+
+
+def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"--{option}: unknown {value!r}; one of {', '.join(allowed)}")
+
+
+def _number_or_text(text: str | None) -> float | str | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
+
+
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar on a terminal; yield what advances it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+@contextmanager
+def _progress(name: str, total: int, unit: str, every_seconds: float = 5.0) -> Iterator[Callable[[], None]]:
+    """Print a line every few seconds, since jobs that run side by side share a terminal; yield what advances it."""
+    begun = shown = time.monotonic()
+    done = 0
+
+    def advance() -> None:
+        nonlocal done, shown
+        done += 1
+        now = time.monotonic()
+        if now - shown >= every_seconds:
+            shown = now
+            left = (now - begun) / done * (total - done)
+            print(f"{name}: {done}/{total} {unit}, {left:.0f} s left", file=sys.stderr, flush=True)
+
+    yield advance
+
+
+def main() -> None:
+    """Run the command line; turn a user's mistake into one line and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except InputError as error:
+        print(f"rmft: {error}", file=sys.stderr)
+        code = 2
+    except typer.TyperException as error:
+        print(f"rmft: {error.format_message()} (see --help)", file=sys.stderr)
+        code = 2
+    except (KeyboardInterrupt, typer.Abort):
+        print("rmft: interrupted; no file was left half-written", file=sys.stderr)
+        code = 130
+    sys.exit(code)

@@ -1,0 +1,47 @@
+"""Every figure under the paper's label: pdf, png, and the csv of what is drawn."""
+
+FIGURES = expand(
+    "results/figures/{label}.{ending}",
+    label=PARAMS.figures.drawn,
+    ending=["pdf", "png", "csv"],
+)
+
+
+def figure_inputs(wildcards):
+    """Return the evaluations that a figure draws or, where it names none, the training logs of its experiments."""
+    figure = PARAMS.figures.drawn[wildcards.label]
+    if not figure.evaluations:
+        return [f"results/{name}/training-log.csv" for name in figure.experiments]
+    return [
+        f"results/{name}/evaluation/{evaluation}.parquet"
+        for name, evaluation in figure.sources
+    ]
+
+
+def figure_size(wildcards):
+    return FULL_SIZE.size(PARAMS.figures.drawn[wildcards.label].experiments)
+
+
+rule figure:
+    input:
+        figure_inputs,
+    output:
+        pdf="results/figures/{label}.pdf",
+        png=report(
+            "results/figures/{label}.png",
+            category="Figures",
+            caption="../report/figure.rst",
+            labels={"figure": "{label}"},
+        ),
+        csv="results/figures/{label}.csv",
+    params:
+        settings=lambda wildcards: jobs.figure_job(
+            PARAMS, wildcards.label, figure_size(wildcards)
+        ).canonical(),
+        size=figure_size,
+        stem="results/figures/{label}",
+        code=fingerprint("figures"),
+    message:
+        "Draw {wildcards.label}"
+    shell:
+        "rmft figures --settings {params.settings:q} --stem {params.stem} {input}"

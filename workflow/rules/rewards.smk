@@ -1,0 +1,15 @@
+"""Held-out reward sets, drawn from the root seed."""
+
+REWARDS = expand("data/rewards/{set}.npz", set=PARAMS.rewards)
+
+
+rule reward_set:
+    output:
+        "data/rewards/{set}.npz",
+    params:
+        settings=lambda wildcards: jobs.rewards_job(PARAMS, wildcards.set).canonical(),
+        code=fingerprint("rewards"),
+    message:
+        "Draw the reward set {wildcards.set}"
+    shell:
+        "rmft rewards --settings {params.settings:q} --output {output}"

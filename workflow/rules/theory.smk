@@ -1,0 +1,13 @@
+"""Theorem 1, checked by training to convergence."""
+
+
+rule theory:
+    output:
+        "results/theory/minimisers.csv",
+    params:
+        settings=jobs.theory_job(PARAMS).canonical(),
+        code=fingerprint("theory"),
+    message:
+        "Train to convergence for Theorem 1"
+    shell:
+        "rmft theory --settings {params.settings:q} --output {output}"

@@ -1,0 +1,26 @@
+"""Iterative RMFT of the numeric agent: all iterations of an experiment in one job."""
+
+
+def models_of(experiment):
+    """Return the kept models of an experiment, the base model first, the trained one last."""
+    iterations = EXPERIMENTS[experiment].saved_iterations
+    return [f"results/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
+
+
+# A rule for each experiment, because which iterations it keeps is its own choice.
+for experiment in EXPERIMENTS:
+
+    rule:
+        name:
+            f"training_{experiment}"
+        output:
+            models=models_of(experiment),
+            log=f"results/{experiment}/training-log.csv",
+        params:
+            settings=jobs.training_job(PARAMS, experiment).canonical(),
+            folder=f"results/{experiment}",
+            code=fingerprint("training"),
+        message:
+            f"Train {experiment}"
+        shell:
+            "rmft training --settings {params.settings:q} --folder {params.folder}"
