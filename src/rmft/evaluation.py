@@ -46,8 +46,8 @@ def _players(job: EvaluationJob, models: dict[str, LinearAttention], table: Rewa
         for training_seed in range(len(model.V)):
             of_seed = model.of_seed(training_seed)
             yield name, training_seed, NumericAgent(of_seed, n, normalise=job.problem.normalise, radius=radius)
-    for name, settings in job.algorithms.items():
-        yield name, 0, start_on(job.seed, job.evaluation.rewards, settings, table, radius)
+    for name in job.evaluation.algorithms:
+        yield name, 0, start_on(job.seed, job.evaluation.rewards, job.algorithms[name], table, radius)
 
 
 def start_on(root: int, rewards_name: str, settings: AlgorithmSettings, table: Rewards, radius: float | None) -> Player:

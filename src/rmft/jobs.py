@@ -81,7 +81,7 @@ class MetricsJob(Section):
 
     seed: int
     floor: float | None
-    evaluations: dict[str, list[str]]
+    sources: list[tuple[str, str]]
 
 
 def _part(kind: type[Kind], whole: Section) -> Kind:
@@ -127,11 +127,15 @@ def figure_job(params: Params, label: str, size: str) -> FigureJob:
 def table_job(params: Params, label: str, size: str) -> TableJob:
     """Return what a table depends on, besides its evaluations and the paper's values."""
     table, floor = params.tables[label], params.evaluation.floor
-    sources = [(name, evaluation) for name in table.experiments for evaluation in params.experiments[name].evaluations]
+    sources = _evaluations_of(params, table.experiments)
     return TableJob(seed=params.seed, label=label, table=table, sources=sources, floor=floor, size=size)
 
 
 def metrics_job(params: Params) -> MetricsJob:
     """Return what metrics.json depends on, besides all evaluations."""
-    evaluations = {name: list(experiment.evaluations) for name, experiment in params.experiments.items()}
-    return MetricsJob(seed=params.seed, floor=params.evaluation.floor, evaluations=evaluations)
+    sources = _evaluations_of(params, list(params.experiments))
+    return MetricsJob(seed=params.seed, floor=params.evaluation.floor, sources=sources)
+
+
+def _evaluations_of(params: Params, experiments: list[str]) -> list[tuple[str, str]]:
+    return [(name, evaluation) for name in experiments for evaluation in params.experiments[name].evaluations]

@@ -55,7 +55,12 @@ def pick(players: dict[str, Played], name: str, path: Path) -> Played:
 
 
 def ks_of_seeds(trained: Played, base: Played) -> float:
-    """Return the median over training seeds of the KS p-value of a seed's trained model against its base model."""
+    """Return the median over training seeds of the KS p-value of a seed's trained model against its base model.
+
+    NaN where all instances are alike, as under adaptive rewards: n copies of one game are a sample of one.
+    """
+    if np.ptp(trained.final, axis=1).max() < 1e-9:
+        return float("nan")
     return float(np.median([ks_p(after, before) for after, before in zip(trained.final, base.final, strict=True)]))
 
 

@@ -35,6 +35,10 @@ rule evaluation:
         rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
     output:
         "results/{experiment}/evaluation/{evaluation}.parquet",
+    log:
+        "logs/{experiment}/evaluation/{evaluation}.log",
+    conda:
+        "rmft"
     params:
         settings=lambda wildcards: jobs.evaluation_job(
             PARAMS, wildcards.experiment, wildcards.evaluation
@@ -44,4 +48,4 @@ rule evaluation:
         "Evaluate {wildcards.experiment} on {wildcards.evaluation}"
     shell:
         "rmft evaluation --settings {params.settings:q} --base {input.base} --trained {input.trained}"
-        " --rewards {input.rewards} --output {output}"
+        " --rewards {input.rewards} --output {output} 2>&1 | tee {log}"

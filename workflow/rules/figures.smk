@@ -34,14 +34,18 @@ rule figure:
             labels={"figure": "{label}"},
         ),
         csv="results/figures/{label}.csv",
+    log:
+        "logs/figures/{label}.log",
+    conda:
+        "rmft"
     params:
         settings=lambda wildcards: jobs.figure_job(
             PARAMS, wildcards.label, figure_size(wildcards)
         ).canonical(),
         size=figure_size,
-        stem="results/figures/{label}",
+        stem=lambda wildcards, output: output.csv.removesuffix(".csv"),
         code=fingerprint("figures"),
     message:
         "Draw {wildcards.label}"
     shell:
-        "rmft figures --settings {params.settings:q} --stem {params.stem} {input}"
+        "rmft figures --settings {params.settings:q} --stem {params.stem} {input} 2>&1 | tee {log}"

@@ -6,10 +6,14 @@ REWARDS = expand("data/rewards/{set}.npz", set=PARAMS.rewards)
 rule reward_set:
     output:
         "data/rewards/{set}.npz",
+    log:
+        "logs/rewards/{set}.log",
+    conda:
+        "rmft"
     params:
         settings=lambda wildcards: jobs.rewards_job(PARAMS, wildcards.set).canonical(),
         code=fingerprint("rewards"),
     message:
         "Draw the reward set {wildcards.set}"
     shell:
-        "rmft rewards --settings {params.settings:q} --output {output}"
+        "rmft rewards --settings {params.settings:q} --output {output} 2>&1 | tee {log}"

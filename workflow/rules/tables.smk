@@ -30,16 +30,20 @@ rule table:
         csv="results/tables/{label}.csv",
         md="results/tables/{label}.md",
         tex="results/tables/{label}.tex",
+    log:
+        "logs/tables/{label}.log",
+    conda:
+        "rmft"
     params:
         settings=lambda wildcards: jobs.table_job(
             PARAMS, wildcards.label, table_size(wildcards)
         ).canonical(),
-        stem="results/tables/{label}",
+        stem=lambda wildcards, output: output.csv.removesuffix(".csv"),
         code=fingerprint("tables"),
     message:
         "Make {wildcards.label}"
     shell:
-        "rmft tables --settings {params.settings:q} --stem {params.stem} {input}"
+        "rmft tables --settings {params.settings:q} --stem {params.stem} {input} 2>&1 | tee {log}"
 
 
 rule metrics:
@@ -47,10 +51,14 @@ rule metrics:
         EVALUATIONS,
     output:
         "results/metrics.json",
+    log:
+        "logs/metrics.log",
+    conda:
+        "rmft"
     params:
         settings=jobs.metrics_job(PARAMS).canonical(),
         code=fingerprint("metrics"),
     message:
         "Collect the metrics of all evaluations"
     shell:
-        "rmft metrics --settings {params.settings:q} --output {output} {input}"
+        "rmft metrics --settings {params.settings:q} --output {output} {input} 2>&1 | tee {log}"

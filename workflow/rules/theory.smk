@@ -4,10 +4,14 @@
 rule theory:
     output:
         "results/theory/minimisers.csv",
+    log:
+        "logs/theory.log",
+    conda:
+        "rmft"
     params:
         settings=jobs.theory_job(PARAMS).canonical(),
         code=fingerprint("theory"),
     message:
         "Train to convergence for Theorem 1"
     shell:
-        "rmft theory --settings {params.settings:q} --output {output}"
+        "rmft theory --settings {params.settings:q} --output {output} 2>&1 | tee {log}"

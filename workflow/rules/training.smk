@@ -16,11 +16,15 @@ for experiment in EXPERIMENTS:
         output:
             models=models_of(experiment),
             log=f"results/{experiment}/training-log.csv",
+        log:
+            f"logs/{experiment}/training.log",
+        conda:
+            "rmft"
         params:
             settings=jobs.training_job(PARAMS, experiment).canonical(),
-            folder=f"results/{experiment}",
+            folder=lambda wildcards, output: os.path.dirname(output.log),
             code=fingerprint("training"),
         message:
             f"Train {experiment}"
         shell:
-            "rmft training --settings {params.settings:q} --folder {params.folder}"
+            "rmft training --settings {params.settings:q} --folder {params.folder} 2>&1 | tee {log}"

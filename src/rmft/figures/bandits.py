@@ -19,7 +19,7 @@ def exploration_panels(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     (over_time, final), (fractions, failures) = drawing.axes
     ((_, players),) = players_by_evaluation(job, paths)
     base = pick(read_players(paths[0]), "base", paths[0])
-    draw_regret(drawing, over_time, "regret", players)
+    draw_regret(drawing, over_time, "regret", players, band=False)
     draw_distribution(drawing, final, "final regret", players, base)
     _draw_exploration(drawing, fractions, failures, players)
     drawing.legend()

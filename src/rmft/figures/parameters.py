@@ -21,7 +21,10 @@ BIAS = {
 
 
 def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
-    """Draw the distances that vanish where the model has become FTRL: left the ball, right the simplex."""
+    """Draw the distances that vanish where the model has become FTRL: left the ball, right the simplex.
+
+    A curve is the median over training seeds, its band their whole range.
+    """
     drawing = Drawing(job.style, job.size, 1, 2)
     titles = {"ball": r"$\ell_2$ ball (Env I)", "simplex": "Simplex (Env II)"}
     for ax, path, (space, bias) in zip(drawing.axes.flat, paths, BIAS.items(), strict=True):
@@ -31,9 +34,8 @@ def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
             iterations, values = curves.columns.to_numpy(), curves.to_numpy()
             drawing.colours[label] = colour
             drawing.band(ax, space, label, iterations, values.min(axis=0), values.max(axis=0))
-            drawing.thin_lines(ax, space, label, iterations, values)
             drawing.line(ax, space, label, iterations, np.median(values, axis=0))
-        ax.set(xlabel="Iteration", ylabel="Distance", yscale="log", title=titles[space])
+        ax.set(xlabel="Iteration", ylabel="Distance", yscale="log", ylim=(1e-3, None), title=titles[space])
     drawing.axes[0, 1].set_ylabel("")
     drawing.legend()
     return drawing

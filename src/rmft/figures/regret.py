@@ -34,12 +34,13 @@ def players_by_evaluation(job: FigureJob, paths: Sequence[Path]) -> Iterator[tup
         yield evaluation, shown
 
 
-def draw_regret(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Played]) -> None:
-    """Draw Regret(t): mean, one standard deviation over instances shaded, a thin line for each training seed."""
+def draw_regret(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Played], *, band: bool) -> None:
+    """Draw mean Regret(t), a thin line for each training seed and, as a band, one standard deviation over instances."""
     for name, played in players.items():
         rounds = np.arange(1, played.curve.size + 1)
-        spread = played.by_instance.std(axis=0)
-        drawing.band(ax, panel, name, rounds, played.curve - spread, played.curve + spread)
+        if band:
+            spread = played.by_instance.std(axis=0)
+            drawing.band(ax, panel, name, rounds, played.curve - spread, played.curve + spread)
         if len(played.regret) > 1:
             drawing.thin_lines(ax, panel, name, rounds, played.regret.mean(axis=1))
     for name, played in players.items():  # means last, above all bands
@@ -52,8 +53,9 @@ def draw_distribution(drawing: Drawing, ax: Axes, panel: str, players: dict[str,
     for name, played in players.items():
         drawing.distribution(ax, panel, name, played.final.ravel())
     p = ks_of_seeds(players["trained"], base)
+    verdict = "all instances are alike" if np.isnan(p) else f"KS, trained < base:\n$p$ = {p:.2g}"
     ax.annotate(
-        f"KS, trained < base:\n$p$ = {p:.2g}",
+        verdict,
         (0.97, 0.05),
         xycoords="axes fraction",
         ha="right",
@@ -70,7 +72,7 @@ def regret_of_all_processes(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     drawing = Drawing(job.style, job.size, rows, columns)
     panels = drawing.axes.flatten()
     for ax, (evaluation, players) in zip(panels, players_by_evaluation(job, paths), strict=False):
-        draw_regret(drawing, ax, evaluation, players)
+        draw_regret(drawing, ax, evaluation, players, band=True)
         ax.set_title(title(evaluation))
     for ax in panels[len(job.figure.evaluations) :]:
         ax.set_axis_off()
@@ -87,7 +89,7 @@ def regret_and_distribution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     for column, (evaluation, players) in enumerate(players_by_evaluation(job, paths)):
         base = read_players(files[job.figure.experiments[0], evaluation])["base"]
         above, below = drawing.axes[:, column]
-        draw_regret(drawing, above, f"{evaluation}: regret", players)
+        draw_regret(drawing, above, f"{evaluation}: regret", players, band=True)
         draw_distribution(drawing, below, f"{evaluation}: final regret", players, base)
         above.set_title(title(evaluation))
     drawing.legend()

@@ -54,7 +54,8 @@ class Row:
         """Say what became of the paper's β̂; its claim, and so its direction, is growth slower than linear."""
         if self.paper_slope is None:
             return ""
-        if abs(self.apart) <= AGREEMENT:
+        telling = self.slope_error <= abs(self.paper_slope)  # a wider error would agree with anything
+        if self.apart == 0 or (abs(self.apart) <= AGREEMENT and telling):
             return REPRODUCED
         if self.remark:
             return INCONSISTENT
@@ -77,7 +78,8 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
         "slope: of Regret(t) on t, which reproduces the paper's β̂ where nothing is random; "
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
         "±: standard error over training seeds and instances, as of one training run. "
-        f"reproduced: within {AGREEMENT:g} of them, or equal to three decimals. "
+        f"reproduced: within {AGREEMENT:g} of them where one is no larger than the paper's value, or equal to three "
+        "decimals. "
         "direction only: apart, but our regret too grows with an exponent below 1.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
         *(f"{remark}." for remark in dict.fromkeys(row.remark for row in rows) if remark),
@@ -90,7 +92,7 @@ def _rows(job: TableJob, paths: Sequence[Path], paper: Path) -> Iterator[Row]:
     printed = {(row.reward, row.player, row.statistic): row for row in read_csv(paper).itertuples()}
     files = dict(zip(job.sources, paths, strict=True))
     first = job.table.experiments[0]
-    for reward in sorted({reward for _, reward in files}):
+    for reward in dict.fromkeys(reward for _, reward in job.sources):
         for experiment in job.table.experiments:
             for name, played in read_players(files[experiment, reward]).items():
                 of_variant = experiment != first

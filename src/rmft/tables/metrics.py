@@ -12,11 +12,10 @@ from rmft.streams import stream
 
 def all_metrics(job: MetricsJob, paths: Sequence[Path]) -> dict[str, dict[str, object]]:
     """Return, by experiment and evaluation, every player's figures and the tests of trained against base."""
-    files = iter(paths)
-    return {
-        experiment: {evaluation: _of_one(job, experiment, evaluation, next(files)) for evaluation in evaluations}
-        for experiment, evaluations in job.evaluations.items()
-    }
+    collected = {}
+    for (experiment, evaluation), path in zip(job.sources, paths, strict=True):
+        collected.setdefault(experiment, {})[evaluation] = _of_one(job, experiment, evaluation, path)
+    return collected
 
 
 def _of_one(job: MetricsJob, experiment: str, evaluation: str, path: Path) -> dict[str, object]:

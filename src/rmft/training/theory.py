@@ -49,7 +49,7 @@ class Minimiser:
     standard_error: float
     off_diagonal: float
     A_b: float
-    d: float
+    bias: float
     excess_loss: float
     starts: int
 

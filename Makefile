@@ -1,0 +1,52 @@
+# Every target sets itself up: an environment in .venv, from the one lock file.
+PYTHON ?= python3
+VENV := .venv
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+.PHONY: help reproduce quick figures test bench lint lock clean
+help:
+	@echo "make reproduce   every figure and table, versioned by DVC (results/)"
+	@echo "make quick       one experiment, to see it run"
+	@echo "make figures     the figures alone"
+	@echo "make test        all tests"
+	@echo "make bench       speed of the reference algorithms beside other libraries"
+	@echo "make lint        format and lint, as in CI"
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" \
+	    || { echo "rmft needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+reproduce: $(VENV)/.ready
+	rmft params > /dev/null
+	dvc repro
+
+quick: $(VENV)/.ready
+	snakemake quick
+
+figures: $(VENV)/.ready
+	snakemake figures
+
+test: $(VENV)/.ready
+	pytest -n auto
+
+bench: $(VENV)/.ready
+	python benchmarks/throughput.py
+
+lint: $(VENV)/.ready
+	ruff format --check
+	ruff check
+	snakefmt --check workflow
+	snakemake --lint
+
+lock: $(VENV)/.ready
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --fork-strategy fewest \
+	    --no-annotate --custom-compile-command "make lock" --quiet \
+	    | grep -v -E '^(nvidia-|triton|cuda-)' | sed -E 's/^(torch==[0-9.]+).*/\1/' | uniq > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+
+clean:
+	rm -rf $(VENV)
