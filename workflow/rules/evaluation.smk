@@ -1,31 +1,6 @@
 """Base model, trained model and reference algorithms on common instances."""
 
-
-def evaluations_of(experiment):
-    """Return all evaluations of an experiment."""
-    return [
-        f"results/{experiment}/evaluation/{name}.parquet"
-        for name in EXPERIMENTS[experiment].evaluations
-    ]
-
-
-EVALUATIONS = [
-    path for experiment in EXPERIMENTS for path in evaluations_of(experiment)
-]
-
-
-def artifacts_of(experiment):
-    """Return everything that an experiment's training and evaluations write."""
-    return [
-        *models_of(experiment),
-        f"results/{experiment}/training-log.csv",
-        *evaluations_of(experiment),
-    ]
-
-
-def asked(wildcards):
-    """Return the evaluation that the wildcards name."""
-    return EXPERIMENTS[wildcards.experiment].evaluations[wildcards.evaluation]
+EVALUATIONS = [path for experiment in EXPERIMENTS for path in evaluations_of(experiment)]
 
 
 rule evaluation:
@@ -38,11 +13,9 @@ rule evaluation:
     log:
         "logs/{experiment}/evaluation/{evaluation}.log",
     conda:
-        "rmft"
+        "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.evaluation_job(
-            PARAMS, wildcards.experiment, wildcards.evaluation
-        ).canonical(),
+        settings=lambda wildcards: jobs.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation).canonical(),
         code=fingerprint("evaluation"),
     message:
         "Evaluate {wildcards.experiment} on {wildcards.evaluation}"

@@ -7,21 +7,6 @@ FIGURES = expand(
 )
 
 
-def figure_inputs(wildcards):
-    """Return the evaluations that a figure draws or, where it names none, the training logs of its experiments."""
-    figure = PARAMS.figures.drawn[wildcards.label]
-    if not figure.evaluations:
-        return [f"results/{name}/training-log.csv" for name in figure.experiments]
-    return [
-        f"results/{name}/evaluation/{evaluation}.parquet"
-        for name, evaluation in figure.sources
-    ]
-
-
-def figure_size(wildcards):
-    return FULL_SIZE.size(PARAMS.figures.drawn[wildcards.label].experiments)
-
-
 rule figure:
     input:
         figure_inputs,
@@ -37,11 +22,9 @@ rule figure:
     log:
         "logs/figures/{label}.log",
     conda:
-        "rmft"
+        "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.figure_job(
-            PARAMS, wildcards.label, figure_size(wildcards)
-        ).canonical(),
+        settings=lambda wildcards: jobs.figure_job(PARAMS, wildcards.label, figure_size(wildcards)).canonical(),
         size=figure_size,
         stem=lambda wildcards, output: output.csv.removesuffix(".csv"),
         code=fingerprint("figures"),

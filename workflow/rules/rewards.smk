@@ -9,7 +9,7 @@ rule reward_set:
     log:
         "logs/rewards/{set}.log",
     conda:
-        "rmft"
+        "../envs/rmft.yaml"
     params:
         settings=lambda wildcards: jobs.rewards_job(PARAMS, wildcards.set).canonical(),
         code=fingerprint("rewards"),

@@ -1,26 +1,6 @@
 """Every table under the paper's label, beside the paper's values; and the metrics that DVC compares."""
 
-TABLES = expand(
-    "results/tables/{label}.{ending}", label=PARAMS.tables, ending=["csv", "md", "tex"]
-)
-
-
-def table_inputs(wildcards):
-    """Return the evaluations that a table fits and then, if there is one, the file of the paper's values."""
-    job = jobs.table_job(PARAMS, wildcards.label, "")
-    evaluations = [
-        f"results/{name}/evaluation/{evaluation}.parquet"
-        for name, evaluation in job.sources
-    ]
-    return (
-        [*evaluations, f"data/paper/{wildcards.label}.csv"]
-        if evaluations
-        else "results/theory/minimisers.csv"
-    )
-
-
-def table_size(wildcards):
-    return FULL_SIZE.size(PARAMS.tables[wildcards.label].experiments)
+TABLES = expand("results/tables/{label}.{ending}", label=PARAMS.tables, ending=["csv", "md", "tex"])
 
 
 rule table:
@@ -33,11 +13,9 @@ rule table:
     log:
         "logs/tables/{label}.log",
     conda:
-        "rmft"
+        "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.table_job(
-            PARAMS, wildcards.label, table_size(wildcards)
-        ).canonical(),
+        settings=lambda wildcards: jobs.table_job(PARAMS, wildcards.label, table_size(wildcards)).canonical(),
         stem=lambda wildcards, output: output.csv.removesuffix(".csv"),
         code=fingerprint("tables"),
     message:
@@ -54,7 +32,7 @@ rule metrics:
     log:
         "logs/metrics.log",
     conda:
-        "rmft"
+        "../envs/rmft.yaml"
     params:
         settings=jobs.metrics_job(PARAMS).canonical(),
         code=fingerprint("metrics"),

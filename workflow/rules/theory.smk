@@ -7,7 +7,7 @@ rule theory:
     log:
         "logs/theory.log",
     conda:
-        "rmft"
+        "../envs/rmft.yaml"
     params:
         settings=jobs.theory_job(PARAMS).canonical(),
         code=fingerprint("theory"),

@@ -1,12 +1,5 @@
 """Iterative RMFT of the numeric agent: all iterations of an experiment in one job."""
 
-
-def models_of(experiment):
-    """Return the kept models of an experiment, the base model first, the trained one last."""
-    iterations = EXPERIMENTS[experiment].saved_iterations
-    return [f"results/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
-
-
 # A rule for each experiment, because which iterations it keeps is its own choice.
 for experiment in EXPERIMENTS:
 
@@ -19,7 +12,7 @@ for experiment in EXPERIMENTS:
         log:
             f"logs/{experiment}/training.log",
         conda:
-            "rmft"
+            "../envs/rmft.yaml"
         params:
             settings=jobs.training_job(PARAMS, experiment).canonical(),
             folder=lambda wildcards, output: os.path.dirname(output.log),

@@ -1,0 +1,51 @@
+"""Which files belong together: functions that rules and targets share."""
+
+
+def models_of(experiment):
+    """Return the kept models of an experiment, the base model first, the trained one last."""
+    iterations = EXPERIMENTS[experiment].saved_iterations
+    return [f"results/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
+
+
+def evaluations_of(experiment):
+    """Return all evaluations of an experiment."""
+    return [f"results/{experiment}/evaluation/{name}.parquet" for name in EXPERIMENTS[experiment].evaluations]
+
+
+def artifacts_of(experiment):
+    """Return everything that an experiment's training and evaluations write."""
+    return [
+        *models_of(experiment),
+        f"results/{experiment}/training-log.csv",
+        *evaluations_of(experiment),
+    ]
+
+
+def asked(wildcards):
+    """Return the evaluation that the wildcards name."""
+    return EXPERIMENTS[wildcards.experiment].evaluations[wildcards.evaluation]
+
+
+def figure_inputs(wildcards):
+    """Return the evaluations that a figure draws or, where it names none, the training logs of its experiments."""
+    figure = PARAMS.figures.drawn[wildcards.label]
+    if not figure.evaluations:
+        return [f"results/{name}/training-log.csv" for name in figure.experiments]
+    return [f"results/{name}/evaluation/{evaluation}.parquet" for name, evaluation in figure.sources]
+
+
+def figure_size(wildcards):
+    """Return what a figure says of the size of its experiments."""
+    return FULL_SIZE.size(PARAMS.figures.drawn[wildcards.label].experiments)
+
+
+def table_inputs(wildcards):
+    """Return the evaluations that a table fits and then, if there is one, the file of the paper's values."""
+    job = jobs.table_job(PARAMS, wildcards.label, "")
+    evaluations = [f"results/{name}/evaluation/{evaluation}.parquet" for name, evaluation in job.sources]
+    return [*evaluations, f"data/paper/{wildcards.label}.csv"] if evaluations else "results/theory/minimisers.csv"
+
+
+def table_size(wildcards):
+    """Return what a table says of the size of its experiments."""
+    return FULL_SIZE.size(PARAMS.tables[wildcards.label].experiments)
