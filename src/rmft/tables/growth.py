@@ -27,6 +27,10 @@ TITLES = {
     "simplex-table": "Growth of regret on the simplex, trained on T = 25, played to T = 100",
     "l2ball-table": "Growth of regret on the unit ball, trained on T = 25, played to T = 100",
 }
+RAW = (
+    "-raw: the paper's step size on rewards in [0, 10] and not, as its appendix says, on normalised ones; set beside "
+    "the same values of the paper, it is what reproduces them on the ball, where FTRL then equals FTL."
+)
 SIGNIFICANT = 0.05
 RESAMPLES = 200
 
@@ -83,6 +87,7 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
         "direction only: apart, but our regret too grows with an exponent below 1.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
         *(f"{remark}." for remark in dict.fromkeys(row.remark for row in rows) if remark),
+        *([RAW] if any(row.player.endswith("-raw") for row in rows) else []),
         f"Size: {job.size}.",
     ]
     return Table(TITLES[job.label], pd.concat(map(_tidy, rows), ignore_index=True), _shaped(rows), notes)
@@ -99,7 +104,7 @@ def _rows(job: TableJob, paths: Sequence[Path], paper: Path) -> Iterator[Row]:
                 if name == "base" or (of_variant and name != "trained"):
                     continue
                 player = experiment.replace(f"{first}_", "trained-") if of_variant else name
-                beta, p = (printed.get((reward, player, statistic)) for statistic in ("beta_hat", "p_reg"))
+                beta, p = (printed.get((reward, player.removesuffix("-raw"), statistic)) for statistic in ("beta_hat", "p_reg"))
                 fit = growth(played.curve, job.floor)
                 slope_error, exponent_error = _errors(job, played, reward, player)
                 yield Row(
