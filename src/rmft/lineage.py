@@ -34,7 +34,8 @@ def fingerprint(command: str) -> str:
         name = pending.pop()
         if name in functions and name not in own:
             own[name] = functions[name]
-            pending += [node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name)]
+            names = (node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name))
+            pending += [name for name in names if name.startswith("_")]  # other names are variables or commands
     texts = {f"cli.{name}": ast.unparse(node) for name, node in own.items()}
     for module in _closure({found for node in own.values() for found in _imports(node)}):
         texts[module] = ast.unparse(_syntax(module))

@@ -106,6 +106,8 @@ def simulate(root: int, game: Game, replicates: int, on_block: Callable[[int], o
     on_block: called with the number of replicates just finished.
     """
     game.check()
+    if root < 0:
+        raise InputError(f"seed must be 0 or more, not {root}")
     if replicates < 1:
         raise InputError(f"replicates must be 1 or more, not {replicates}")
     regrets, failures, fractions = [], [], []

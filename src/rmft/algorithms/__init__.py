@@ -61,6 +61,8 @@ def check_algorithm(settings: AlgorithmSettings, environment: str, policy_space:
             raise InputError(f"{option} belongs to {' and '.join(algorithms)}, not to {name}")
         if isinstance(value, float) and not 0 < value < float("inf"):
             raise InputError(f"{option} must be a positive number, not {value:g}")
+    if settings.gamma is not None and settings.gamma > 1:
+        raise InputError(f"gamma is a probability, at most 1, not {settings.gamma:g}")
     if isinstance(settings.eta, str):
         _stated_step_size(settings.eta, 2, name)
 

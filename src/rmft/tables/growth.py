@@ -1,5 +1,6 @@
 """Tables `simplex_table` and `l2ball_table`: how fast regret grows, by reward process and player."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,11 @@ class Row:
 
     @property
     def apart(self) -> float:
-        """Return the slope's distance from the paper's in standard errors."""
-        return errors_apart(self.fit.slope, self.slope_error, self.paper_slope)
+        """Return the slope's distance from the paper's in standard errors of that difference.
+
+        The paper's value comes from as many instances and has an error of its own, taken to be as large as ours.
+        """
+        return errors_apart(self.fit.slope, math.sqrt(2) * self.slope_error, self.paper_slope)
 
     @property
     def slope_verdict(self) -> str:
@@ -81,8 +85,9 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
     notes = [
         "slope: of Regret(t) on t, which reproduces the paper's β̂ where nothing is random; "
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
-        "±: standard error over training seeds and instances, as of one training run. "
-        f"reproduced: within {AGREEMENT:g} of them where one is no larger than the paper's value, or equal to three "
+        "±: standard error over training seeds and instances, as of one training run. apart: the difference in "
+        "standard errors of it, the paper's value having one like ours. "
+        f"reproduced: within {AGREEMENT:g} of them where our ± is no larger than the paper's value, or equal to three "
         "decimals. "
         "direction only: apart, but our regret too grows with an exponent below 1.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
@@ -104,7 +109,7 @@ def _rows(job: TableJob, paths: Sequence[Path], paper: Path) -> Iterator[Row]:
                 if name == "base" or (of_variant and name != "trained"):
                     continue
                 player = experiment.replace(f"{first}_", "trained-") if of_variant else name
-                beta, p = (printed.get((reward, player.removesuffix("-raw"), statistic)) for statistic in ("beta_hat", "p_reg"))
+                beta, p = (printed.get((reward, player.removesuffix("-raw"), kind)) for kind in ("beta_hat", "p_reg"))
                 fit = growth(played.curve, job.floor)
                 slope_error, exponent_error = _errors(job, played, reward, player)
                 yield Row(

@@ -1,0 +1,129 @@
+"""Files appear whole or not at all, and a damaged one is refused in one line."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rmft.agents.numeric import SYMBOLS, LinearAttention
+from rmft.artifacts import (
+    atomic,
+    read_csv,
+    read_evaluation,
+    read_model,
+    read_rewards,
+    write_evaluation,
+    write_json,
+    write_model,
+    write_rewards,
+)
+from rmft.environments import AdaptiveRewards, draw_rewards
+from rmft.errors import InputError
+
+
+@pytest.fixture
+def model():
+    rng = np.random.default_rng(0)
+    return LinearAttention(*(rng.normal(size=(2, *[3] * (1 + s.isupper()))).astype(np.float32) for s in SYMBOLS))
+
+
+def an_evaluation() -> pd.DataFrame:
+    curve, actions = np.array([0.5, 1.5]), np.array([0, 2])
+    row = {"player": "ucb", "training_seed": 0, "instance": 0, "d": 3}
+    return pd.DataFrame([{**row, "regret": curve, "action": actions, "best_action": actions}])
+
+
+def test_what_is_written_is_read_back(tmp_path, model):
+    write_model(tmp_path / "model.safetensors", model)
+    rewards = draw_rewards(0, "test", ["gamma"], (5, 4, 3))
+    write_rewards(tmp_path / "gamma.npz", rewards)
+    write_rewards(tmp_path / "adaptive.npz", AdaptiveRewards((5, 4, 3)))
+    write_evaluation(tmp_path / "ucb.parquet", an_evaluation())
+    for symbol in SYMBOLS:
+        np.testing.assert_array_equal(
+            getattr(read_model(tmp_path / "model.safetensors"), symbol), getattr(model, symbol)
+        )
+    np.testing.assert_array_equal(read_rewards(tmp_path / "gamma.npz").rewards, rewards.rewards)
+    np.testing.assert_array_equal(read_rewards(tmp_path / "gamma.npz").clipped_means, rewards.clipped_means)
+    assert read_rewards(tmp_path / "adaptive.npz") == AdaptiveRewards((5, 4, 3))
+    np.testing.assert_array_equal(read_evaluation(tmp_path / "ucb.parquet")["regret"][0], [0.5, 1.5])
+
+
+def test_the_same_content_gives_the_same_bytes(tmp_path, model):
+    rewards = draw_rewards(0, "test", ["gamma"], (5, 4, 3))
+    for folder in ("one", "two"):
+        write_model(tmp_path / folder / "model.safetensors", model)
+        write_rewards(tmp_path / folder / "gamma.npz", rewards)
+        write_evaluation(tmp_path / folder / "ucb.parquet", an_evaluation())
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes()
+
+
+@pytest.mark.parametrize("keep", [0, 0.5, 0.99])
+def test_a_truncated_or_foreign_file_is_refused_in_one_line(tmp_path, model, keep):
+    paths = [tmp_path / name for name in ("model.safetensors", "gamma.npz", "ucb.parquet")]
+    write_model(paths[0], model)
+    write_rewards(paths[1], draw_rewards(0, "test", ["gamma"], (5, 4, 3)))
+    write_evaluation(paths[2], an_evaluation())
+    for path, read in zip(paths, (read_model, read_rewards, read_evaluation), strict=True):
+        whole = path.read_bytes()
+        path.write_bytes(whole[: int(keep * len(whole))])
+        with pytest.raises(InputError, match="unreadable or truncated") as refusal:
+            read(path)
+        assert str(path) in str(refusal.value)
+        assert "\n" not in str(refusal.value)
+
+
+def test_a_missing_file_is_named_with_what_makes_it(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere.csv: no such file; `snakemake .*nowhere.csv` makes it"):
+        read_csv(tmp_path / "nowhere.csv")
+
+
+def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "metrics.json"
+    write_json(path, {"a": 1})
+    before = path.read_bytes()
+
+    def fail_half_way() -> None:
+        with atomic(path) as temporary:
+            temporary.write_text("half", encoding="utf-8")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_half_way()
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_job_killed_while_writing_leaves_no_file_that_counts(tmp_path, kill):
+    path = tmp_path / "out.txt"
+    script = (
+        "import sys, time, pathlib; from rmft.artifacts import atomic\n"
+        "with atomic(pathlib.Path(sys.argv[1])) as t:\n"
+        "    t.write_text('half'); print('writing', flush=True); time.sleep(60)\n"
+    )
+    job = subprocess.Popen([sys.executable, "-c", script, path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert job.stdout.readline() == b"writing\n"
+    job.send_signal(kill)
+    assert job.wait(timeout=30) != 0
+    assert not path.exists()
+
+
+def test_json_has_null_for_what_is_not_finite(tmp_path):
+    write_json(tmp_path / "m.json", {"p": float("nan"), "curve": np.array([1.0, np.inf])})
+    assert Path(tmp_path / "m.json").read_text(encoding="utf-8").split() == [
+        "{",
+        '"curve":',
+        "[",
+        "1.0,",
+        "null",
+        "],",
+        '"p":',
+        "null",
+        "}",
+    ]

@@ -1,0 +1,115 @@
+"""The command line as a user meets it: answers, refusals, exit codes."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from rmft.cli import main
+from rmft.environments import draw_rewards
+from rmft.jobs import evaluation_job, rewards_job
+from rmft.params import load
+
+GAME = ["--environment", "mab", "--process", "gamma", "--actions", "4", "--horizon", "20", "--replicates", "50"]
+
+
+@pytest.fixture
+def rmft(monkeypatch, capsys):
+    """Return a function that runs `rmft` and gives exit code, output and error output."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rmft", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return (stop.value.code or 0, *capsys.readouterr())
+
+    return run
+
+
+def test_simulate_prints_the_figures_of_a_game_as_json(rmft):
+    code, out, _ = rmft("simulate", *GAME, "--algorithm", "ucb", "--json")
+    values = json.loads(out)
+    assert code == 0
+    assert set(values["final_regret"]) == {"mean", "se", "max"}
+    assert set(values["growth"]) == {"exponent", "p", "dropped", "slope"}
+    assert len(values["suff_fail_freq"]) == len(values["min_frac"]) == 20
+    assert values["min_frac"][3] == 1  # UCB plays each of four actions once in four rounds
+    assert np.all(np.diff(values["suff_fail_freq"]) >= 0)
+
+
+def test_simulate_depends_on_the_seed_alone(rmft):
+    first, second, other = (rmft("simulate", *GAME, "--algorithm", "exp3", "--json", "--seed", s)[1] for s in (1, 1, 2))
+    assert first == second != other
+
+
+def test_simulate_on_the_ball_has_no_exploration(rmft):
+    game = ["--environment", "fol", "--process", "gaussian", "--horizon", "9", "--replicates", "5", "--json"]
+    _, out, _ = rmft("simulate", *game, "--algorithm", "ftrl", "--policy-space", "ball", "--eta", "0.5")
+    assert json.loads(out)["min_frac"] is None
+
+
+def test_simulate_draws_a_plot_on_request(rmft, tmp_path):
+    code, out, _ = rmft("simulate", *GAME, "--algorithm", "ucb", "--plot", tmp_path / "ucb")
+    assert code == 0
+    assert "final regret" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ucb.csv", "ucb.pdf", "ucb.png"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([*GAME, "--algorithm", "ucb", "--horizon", "0"], "horizon must be 1 or more, not 0"),
+        ([*GAME, "--algorithm", "ucb", "--actions", "1"], "actions must be 2 or more, not 1"),
+        ([*GAME, "--algorithm", "ucb", "--replicates", "0"], "replicates must be 1 or more"),
+        ([*GAME, "--algorithm", "ucb", "--process", "adaptive"], "'adaptive' does not belong in mab"),
+        ([*GAME, "--algorithm", "ucb", "--process", "gama"], "unknown process 'gama'"),
+        ([*GAME, "--algorithm", "ftl"], "algorithm 'ftl' cannot play mab"),
+        ([*GAME, "--algorithm", "ubc"], "unknown algorithm 'ubc'"),
+        ([*GAME, "--algorithm", "exp3", "--eta", "-1"], "eta must be a positive number, not -1"),
+        ([*GAME, "--algorithm", "exp3", "--eta", "soon"], "eta must be"),
+        ([*GAME, "--algorithm", "exp3", "--gamma", "2"], "gamma"),
+        ([*GAME, "--algorithm", "ucb", "--variation", "3"], "variation belongs to rexp3"),
+        ([*GAME, "--algorithm", "ucb", "--policy-space", "ball"], "goes with environment fol only"),
+        ([*GAME, "--algorithm", "ucb", "--seed", "-1"], "seed must be 0 or more"),
+        (
+            [*GAME, "--algorithm", "ucb", "--environment", "cmab"],
+            "--environment: unknown 'cmab'; one of fol, mab, ns-mab",
+        ),
+        ([*GAME, "--algorithm", "ucb", "--horizon", "ten"], "Invalid value for '--horizon'"),
+        ([*GAME, "--algorithm", "rexp3"], "rexp3 in mab needs a variation"),
+        (["--environment", "mab"], "Missing option"),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_exit_code_2(rmft, arguments, says):
+    code, out, error = rmft("simulate", *arguments)
+    assert code == 2
+    assert out == ""
+    assert says in error
+    assert error.count("\n") == 1
+
+
+def test_a_stage_refuses_damaged_inputs_and_writes_nothing(rmft, tmp_path):
+    broken = tmp_path / "model.safetensors"
+    broken.write_bytes(b"half a model")
+    job = evaluation_job(load().at_scale(), "numeric_mab", "gamma")
+    files = ["--base", broken, "--trained", broken, "--rewards", tmp_path / "gamma.npz"]
+    output = tmp_path / "gamma.parquet"
+    code, _, error = rmft("evaluation", "--settings", job.canonical(), *files, "--output", output)
+    assert code == 2
+    assert f"{broken}: unreadable or truncated" in error
+    assert error.count("\n") == 1
+    assert not output.exists()
+
+
+def test_the_rewards_stage_writes_what_the_environment_draws(rmft, tmp_path):
+    job = rewards_job(load(), "gamma")
+    rmft("rewards", "--settings", job.canonical(), "--output", tmp_path / "gamma.npz")
+    with np.load(tmp_path / "gamma.npz") as stored:
+        np.testing.assert_array_equal(stored["rewards"], draw_rewards(0, "gamma", ["gamma"], (100, 100, 3)).rewards)
+
+
+def test_params_prints_what_holds_at_its_scale(rmft):
+    code, out, _ = rmft("params")
+    assert code == 0
+    assert "numeric_mab:" in out

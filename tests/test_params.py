@@ -1,0 +1,126 @@
+"""params.yaml: what is wrong is refused in one line that names the key."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rmft.errors import InputError
+from rmft.jobs import TrainingJob, evaluation_job, training_job
+from rmft.params import load
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """Return a function that writes params.yaml with one value changed and gives its path."""
+
+    def edit(key: str, value: object) -> Path:
+        values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+        section = values
+        *path, last = key.split(".")
+        for part in path:
+            section = section[part]
+        section[last] = value
+        file = tmp_path / "params.yaml"
+        file.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+        return file
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("experiments.numeric_mab.rmft.selectd", 1, "experiments.numeric_mab.rmft.selectd: unknown key"),
+        ("experiments.numeric_mab.rmft.selected", 11, "11 is more than trajectories: 10"),
+        ("experiments.numeric_mab.rmft.selected", "two", "experiments.numeric_mab.rmft.selected: Input should be"),
+        ("experiments.numeric_mab.rmft.scenarios", 10.5, "experiments.numeric_mab.rmft.scenarios: "),
+        (
+            "experiments.numeric_mab.T",
+            0,
+            "experiments.numeric_mab.T: Input should be greater than or equal to 1, not 0",
+        ),
+        (
+            "experiments.numeric_mab.d",
+            1,
+            "experiments.numeric_mab.d: Input should be greater than or equal to 2, not 1",
+        ),
+        ("experiments.numeric_mab.process", ["adaptive"], "process 'adaptive' does not belong in mab"),
+        ("experiments.numeric_mab.evaluations.gamma.rewards", "adaptive", "process 'adaptive' does not belong in mab"),
+        (
+            "experiments.numeric_mab.rmft.variance",
+            -1.0,
+            "experiments.numeric_mab.rmft.variance: Input should be greater",
+        ),
+        ("experiments.numeric_mab.process", ["gausian"], "unknown process 'gausian'; one of uniform, gaussian"),
+        ("experiments.numeric_mab.policy_space", "ball", "goes with environment fol only"),
+        ("experiments.numeric_ball.sft.distance", "kl", "on the ball use l2"),
+        ("experiments.numeric_mab.evaluations.gamma.T", 101, "101 is more than the 100 rounds of gamma"),
+        ("experiments.numeric_mab.evaluations.gamma.instances", 101, "101 is more than the 100 instances of gamma"),
+        ("experiments.numeric_mab.evaluations.gamma.algorithms", ["ftl"], "algorithm 'ftl' cannot play mab"),
+        (
+            "experiments.numeric_mab.model",
+            "gpt",
+            "experiments.numeric_mab.model: unknown 'gpt'; one of linear_attention",
+        ),
+        ("evaluation.algorithms.ucb", {"algorithm": "ucb", "eta": 0.1}, "eta belongs to ftrl and hedge and exp3"),
+        ("rewards.gamma.T", 50, "100 is more than the 50 rounds of gamma"),
+        ("scale", "huge", "scale: unknown 'huge'; one of paper, demo, smoke"),
+        ("seed", -1, "seed: Input should be greater than or equal to 0, not -1"),
+        ("figures.style.colours.ftl", "orange", "figures.style.colours.ftl"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_dotted_key(edited, key, value, says):
+    with pytest.raises(InputError) as refusal:
+        load(edited(key, value))
+    message = str(refusal.value)
+    assert says in message
+    assert "\n" not in message
+    assert message.startswith(str(edited(key, value)))
+
+
+def test_text_that_is_no_yaml_and_a_missing_file_are_refused_in_one_line(tmp_path):
+    broken = tmp_path / "params.yaml"
+    broken.write_text("seed: [0", encoding="utf-8")
+    for path, says in ((broken, "not YAML"), (tmp_path / "nowhere.yaml", "no such file")):
+        with pytest.raises(InputError, match=says) as refusal:
+            load(path)
+        assert "\n" not in str(refusal.value)
+
+
+def test_at_scale_paper_nothing_changes_and_smaller_ones_say_so(edited):
+    paper, smoke = load(edited("scale", "paper")), load(edited("scale", "smoke"))
+    assert paper.at_scale() == paper
+    assert paper.size(["numeric_mab"]) == "the paper's size"
+    assert smoke.at_scale().experiments["numeric_mab"].rmft.iterations == 20
+    assert "not its result" in smoke.size(["numeric_mab"])
+
+
+def test_a_job_is_read_back_from_its_canonical_text():
+    job = training_job(load(), "numeric_mixture")
+    assert TrainingJob.parse(job.canonical()) == job
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "training_changes", "evaluation_changes"),
+    [
+        ("experiments.numeric_mab.rmft.selected", 2, True, False),
+        ("experiments.numeric_mab.sft.learning_rate", 0.02, True, False),
+        ("experiments.numeric_mab.evaluations.gamma.T", 50, False, True),
+        ("experiments.numeric_mab.evaluations.gaussian.T", 50, False, False),
+        ("experiments.numeric_simplex.rmft.selected", 2, False, False),
+        ("evaluation.algorithms.ftl", {"algorithm": "uniform"}, False, False),
+        ("evaluation.algorithms.ucb", {"algorithm": "uniform"}, False, True),
+        ("figures.style.dpi", 100, False, False),
+    ],
+)
+def test_a_job_depends_on_what_matters_to_it_and_on_nothing_else(
+    edited, key, value, training_changes, evaluation_changes
+):
+    before, after = load(ROOT / "params.yaml"), load(edited(key, value))
+    trains = [training_job(params, "numeric_mab").canonical() for params in (before, after)]
+    evaluates = [evaluation_job(params, "numeric_mab", "gamma").canonical() for params in (before, after)]
+    assert (trains[0] != trains[1]) == training_changes
+    assert (evaluates[0] != evaluates[1]) == evaluation_changes
