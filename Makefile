@@ -22,7 +22,10 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 reproduce: $(VENV)/.ready
 	rmft params > /dev/null
-	dvc repro
+	snakemake
+	dvc repro --quiet
+	@echo "Figures: results/figures. Tables beside the paper's values: results/tables. Nothing is to be done twice:"
+	@echo "run 'make reproduce' again, or edit params.yaml first."
 
 quick: $(VENV)/.ready
 	snakemake quick
@@ -31,7 +34,7 @@ figures: $(VENV)/.ready
 	snakemake figures
 
 test: $(VENV)/.ready
-	pytest -n auto
+	pytest -n auto --dist loadgroup
 
 bench: $(VENV)/.ready
 	python benchmarks/throughput.py

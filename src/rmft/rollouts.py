@@ -54,17 +54,19 @@ def play(
     on_round: called after every round, for a progress bar.
     """
     n, horizon, d = rewards.shape
-    policies, met = zeros(n, horizon, d), zeros(n, horizon, d)
+    known = isinstance(rewards, RewardTable)
+    policies, met = zeros(n, horizon, d), None if known else zeros(n, horizon, d)
     actions = None if uniforms is None else zeros(n, horizon, dtype=np.int64)
     everything = np.ones((n, d), dtype=bool)
     for t in range(horizon):
         policies[:, t] = policy = player.policy()
-        met[:, t] = reward = rewards.at(t, policy)
+        reward = rewards.at(t, policy)
+        if not known:
+            met[:, t] = reward
         if actions is not None:
             actions[:, t] = action = sample_actions(policy, 0.0 if player.deterministic else uniforms(t))
         revealed = everything if full_feedback else one_hot(action, d)
         player.observe(revealed, revealed * ((reward - LOW) / (HIGH - LOW)))
         if on_round:
             on_round()
-    table = rewards if isinstance(rewards, RewardTable) else RewardTable(met, met, met)
-    return Trajectories(policies, actions, table)
+    return Trajectories(policies, actions, rewards if known else RewardTable(met, met, met))

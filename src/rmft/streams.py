@@ -28,8 +28,9 @@ def stream(root: int, purpose: Purpose, *keys: Word) -> np.random.Generator:
     >>> stream(0, "action", "ucb", 3).random() == stream(0, "action", "ucb", 3).random()
     True
     """
-    # repr keeps 1 and "1" apart, and the separator keeps ("a", "bc") and ("ab", "c") apart.
-    words = "\x1f".join(repr(word) for word in (root, purpose, *keys))
+    # repr keeps 1 and "1" apart, and the separator keeps ("a", "bc") and ("ab", "c") apart; int() makes a number that
+    # was read from an array name the same stream.
+    words = "\x1f".join(repr(word if isinstance(word, str) else int(word)) for word in (root, purpose, *keys))
     digest = hashlib.blake2b(words.encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=np.frombuffer(digest, dtype="<u8")))
 

@@ -19,7 +19,7 @@ from rmft.algorithms.full_information import (
     constant_step_size,
 )
 from rmft.algorithms.players import Player
-from rmft.environments import ENVIRONMENTS
+from rmft.environments import environment_named
 from rmft.environments.clipping import HIGH, LOW
 from rmft.errors import InputError
 
@@ -50,7 +50,7 @@ def check_algorithm(settings: AlgorithmSettings, environment: str, policy_space:
     name = settings.algorithm
     if name not in ALGORITHMS:
         raise InputError(f"unknown algorithm {name!r}; one of {', '.join(ALGORITHMS)}")
-    playable = FULL_FEEDBACK if ENVIRONMENTS[environment].full_feedback else BANDIT_FEEDBACK
+    playable = FULL_FEEDBACK if environment_named(environment).full_feedback else BANDIT_FEEDBACK
     if name not in playable:
         raise InputError(f"algorithm {name!r} cannot play {environment}; there: {', '.join(playable)}")
     if policy_space == "ball" and name == "hedge":
@@ -59,8 +59,8 @@ def check_algorithm(settings: AlgorithmSettings, environment: str, policy_space:
         value = getattr(settings, option)
         if value is not None and name not in algorithms:
             raise InputError(f"{option} belongs to {' and '.join(algorithms)}, not to {name}")
-        if isinstance(value, float) and not 0 < value < float("inf"):
-            raise InputError(f"{option} must be a positive number, not {value:g}")
+        if isinstance(value, int | float) and (isinstance(value, bool) or not 0 < value < float("inf")):
+            raise InputError(f"{option} must be a positive number, not {value!r}")
     if settings.gamma is not None and settings.gamma > 1:
         raise InputError(f"gamma is a probability, at most 1, not {settings.gamma:g}")
     if isinstance(settings.eta, str):
@@ -114,5 +114,7 @@ def start(
         case "rexp3":
             # ASSUME: V_T shrinks with the rewards, so a V_T on [0, 10] is divided by 10 like the rewards are.
             budget = variation if settings.variation is None else settings.variation
+            if budget is None:
+                raise InputError("rexp3 needs a variation where rewards have no means of their own")
             return Rexp3(n, d, horizon, budget / (HIGH - LOW))
     raise InputError(f"unknown algorithm {settings.algorithm!r}")

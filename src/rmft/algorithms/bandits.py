@@ -117,7 +117,9 @@ class EXP3:
 class Rexp3(EXP3):
     """Rexp3 (Besbes et al., 2014): EXP3 started afresh every Δ_T rounds, tuned by the variation V_T.
 
-    variation: V_T on the scale of the normalised rewards; one number, or (n,) for one a replicate.
+    variation: V_T on the scale of the normalised rewards; one number, or (n,) for one a replicate. Δ_T is the
+    appendix's ⌈(K log K / V_T)^(1/3) T^(2/3)⌉; Besbes et al. have (T / V_T)^(2/3) in it.
+    # ASSUME: a batch is no longer than the game, so that γ stays tuned where V_T is small.
     """
 
     def __init__(self, n: int, d: int, horizon: int, variation: float | np.ndarray) -> None:

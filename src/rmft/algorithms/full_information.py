@@ -39,8 +39,8 @@ class FollowTheLeader:
         if self.radius is not None:
             norms = np.linalg.norm(self.totals, axis=1, keepdims=True)
             return self.radius * np.divide(self.totals, norms, out=np.zeros_like(self.totals), where=norms > 0)
-        n, d = self.totals.shape
-        return one_hot_of_best(self.totals) if self.totals.any() else zeros(n, d) + 1 / d
+        d = self.totals.shape[1]
+        return np.where(self.totals.any(axis=1, keepdims=True), one_hot_of_best(self.totals), 1 / d)
 
     def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
         """Add the rewards (n, d) to the totals."""

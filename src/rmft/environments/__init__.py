@@ -25,6 +25,7 @@ __all__ = [
     "block_of_rewards",
     "check_processes",
     "draw_rewards",
+    "environment_named",
     "variation",
 ]
 
@@ -48,9 +49,16 @@ ENVIRONMENTS = {
 }
 
 
+def environment_named(name: str) -> Environment:
+    """Return an environment. Raise InputError for an unknown name."""
+    if name not in ENVIRONMENTS:
+        raise InputError(f"unknown environment {name!r}; one of {', '.join(ENVIRONMENTS)}")
+    return ENVIRONMENTS[name]
+
+
 def check_processes(environment: str, processes: Sequence[str]) -> None:
     """Raise InputError where App. `reward_dist` does not allow a process in an environment."""
-    allowed = ENVIRONMENTS[environment].processes
+    allowed = environment_named(environment).processes
     for process in processes:
         if process not in PROCESSES:
             raise InputError(f"unknown process {process!r}; one of {', '.join(PROCESSES)}")

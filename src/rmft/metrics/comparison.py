@@ -28,9 +28,9 @@ class PairedDifference:
 def paired_difference(trained: np.ndarray, base: np.ndarray, generator: np.random.Generator) -> PairedDifference:
     """Compare final regrets (n,) of two players on the same n instances (ours; the paper's test is unpaired)."""
     difference = trained - base
-    if np.ptp(difference) == 0:  # no spread: there is nothing to resample
+    if np.ptp(difference) < 1e-9:  # n copies of one game are a sample of one, which has no p-value
         mean = float(difference[0])
-        return PairedDifference(mean, mean, mean, 0.0 if mean < 0 else 1.0)
+        return PairedDifference(mean, mean, mean, float("nan"))
     interval = stats.bootstrap((difference,), np.mean, method="percentile", rng=generator).confidence_interval
     p = stats.ttest_rel(trained, base, alternative="less").pvalue
     return PairedDifference(float(difference.mean()), float(interval.low), float(interval.high), float(p))
