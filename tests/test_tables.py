@@ -54,7 +54,7 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
     evaluation = write_linear(tmp_path / "gaussian.parquet", {"base": 3.0, "trained": 0.665, "ftl": 1.0})
     paper = tmp_path / "paper.csv"
     paper.write_text(
-        "reward,player,statistic,value,remark\ngaussian,trained,beta_hat,0.665,\ngaussian,trained,p_reg,<0.001,\n",
+        "reward,player,statistic,value,interchanged_with\ngaussian,trained,beta_hat,0.665,\ngaussian,trained,p_reg,<0.001,\n",
         encoding="utf-8",
     )
     job = TableJob(
@@ -69,20 +69,21 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("slope", "error", "exponent", "paper", "remark", "verdict"),
+    ("slope", "error", "exponent", "paper", "interchanged", "verdict"),
     [
-        (0.3324, 0.0, 0.7, 0.332, "", REPRODUCED),
-        (0.40, 0.03, 0.7, 0.332, "", REPRODUCED),
-        (0.60, 0.03, 0.7, 0.332, "", DIRECTION_ONLY),
-        (0.60, 0.03, 1.1, 0.332, "", NOT_REPRODUCED),
-        (0.60, 0.50, 1.1, 0.332, "", NOT_REPRODUCED),  # agrees only because it says nothing
-        (0.60, 0.03, 0.7, 0.332, "rows interchanged", INCONSISTENT),
-        (0.60, 0.03, 0.7, None, "", ""),
+        (0.3324, 0.0, 0.7, 0.332, None, REPRODUCED),
+        (0.40, 0.03, 0.7, 0.332, None, REPRODUCED),
+        (0.60, 0.03, 0.7, 0.332, None, DIRECTION_ONLY),
+        (0.60, 0.03, 1.1, 0.332, None, NOT_REPRODUCED),
+        (0.60, 0.50, 1.1, 0.332, None, NOT_REPRODUCED),  # agrees only because it says nothing
+        (0.60, 0.03, 0.7, 0.332, 0.61, INCONSISTENT),
+        (0.60, 0.03, 0.7, 0.332, 0.90, DIRECTION_ONLY),
+        (0.60, 0.03, 0.7, None, None, ""),
     ],
 )
-def test_a_verdict_says_what_became_of_the_papers_value(slope, error, exponent, paper, remark, verdict):
+def test_a_verdict_says_what_became_of_the_papers_value(slope, error, exponent, paper, interchanged, verdict):
     fit = Growth(exponent, 1e-9, 0, slope, 1e-9)
-    assert Row("gaussian", "trained", fit, error, 0.0, paper, None, remark).slope_verdict == verdict
+    assert Row("gaussian", "trained", fit, error, 0.0, paper, None, interchanged).slope_verdict == verdict
 
 
 def test_a_difference_without_spread_is_infinitely_many_standard_errors():

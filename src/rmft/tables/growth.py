@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -32,6 +33,10 @@ RAW = (
     "-raw: the paper's step size on rewards in [0, 10] and not, as its appendix says, on normalised ones; set beside "
     "the same values of the paper, it is what reproduces them on the ball, where FTRL then equals FTL."
 )
+INTERCHANGED = (
+    "paper inconsistent: ours agrees not with this row of the paper but with that of another process, "
+    "so that the two look interchanged."
+)
 SIGNIFICANT = 0.05
 RESAMPLES = 200
 
@@ -47,7 +52,7 @@ class Row:
     exponent_error: float
     paper_slope: float | None
     paper_p: str | None
-    remark: str
+    interchanged_slope: float | None = None  # what the paper prints where it seems to have interchanged two rows
 
     @property
     def apart(self) -> float:
@@ -55,17 +60,24 @@ class Row:
 
         The paper's value comes from as many instances and has an error of its own, taken to be as large as ours.
         """
-        return errors_apart(self.fit.slope, math.sqrt(2) * self.slope_error, self.paper_slope)
+        return self._apart_from(self.paper_slope)
+
+    def _apart_from(self, value: float) -> float:
+        return errors_apart(self.fit.slope, math.sqrt(2) * self.slope_error, value)
+
+    def _agrees_with(self, value: float) -> bool:
+        """Say whether the slope equals a value of the paper within its error, if that error is narrow enough."""
+        apart, telling = self._apart_from(value), self.slope_error <= abs(value)
+        return apart == 0 or (abs(apart) <= AGREEMENT and telling)
 
     @property
     def slope_verdict(self) -> str:
         """Say what became of the paper's β̂; its claim, and so its direction, is growth slower than linear."""
         if self.paper_slope is None:
             return ""
-        telling = self.slope_error <= abs(self.paper_slope)  # a wider error would agree with anything
-        if self.apart == 0 or (abs(self.apart) <= AGREEMENT and telling):
+        if self._agrees_with(self.paper_slope):
             return REPRODUCED
-        if self.remark:
+        if self.interchanged_slope is not None and self._agrees_with(self.interchanged_slope):
             return INCONSISTENT
         return DIRECTION_ONLY if self.fit.exponent < 1 and self.fit.exponent_p < SIGNIFICANT else NOT_REPRODUCED
 
@@ -91,7 +103,7 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
         "decimals. "
         "direction only: apart, but our regret too grows with an exponent below 1.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
-        *(f"{remark}." for remark in dict.fromkeys(row.remark for row in rows) if remark),
+        *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
         *([RAW] if any(row.player.endswith("-raw") for row in rows) else []),
         f"Size: {job.size}.",
     ]
@@ -99,7 +111,7 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
 
 
 def _rows(job: TableJob, paths: Sequence[Path], paper: Path) -> Iterator[Row]:
-    printed = {(row.reward, row.player, row.statistic): row for row in read_csv(paper).itertuples()}
+    paper_rows = {(row.reward, row.player, row.statistic): row for row in read_csv(paper).itertuples()}
     files = dict(zip(job.sources, paths, strict=True))
     first = job.table.experiments[0]
     for reward in dict.fromkeys(reward for _, reward in job.sources):
@@ -109,15 +121,21 @@ def _rows(job: TableJob, paths: Sequence[Path], paper: Path) -> Iterator[Row]:
                 if name == "base" or (of_variant and name != "trained"):
                     continue
                 player = experiment.replace(f"{first}_", "trained-") if of_variant else name
-                beta, p = (printed.get((reward, player.removesuffix("-raw"), kind)) for kind in ("beta_hat", "p_reg"))
                 fit = growth(played.curve, job.floor)
                 slope_error, exponent_error = _errors(job, played, reward, player)
-                yield Row(
-                    reward, player, fit, slope_error, exponent_error,
-                    float(beta.value) if beta else None,
-                    p.value if p else None,
-                    str(beta.remark) if beta and isinstance(beta.remark, str) else "",
-                )  # fmt: skip
+                yield Row(reward, player, fit, slope_error, exponent_error, *_printed(paper_rows, reward, player))
+
+
+def _printed(
+    rows: dict[tuple[str, str, str], Any], reward: str, player: str
+) -> tuple[float | None, str | None, float | None]:
+    """Return what the paper prints: slope, p, and the slope of the row that it may have interchanged with this one."""
+    name = player.removesuffix("-raw")
+    slope, p = rows.get((reward, name, "beta_hat")), rows.get((reward, name, "p_reg"))
+    if slope is None:
+        return None, None, None
+    other = rows.get((slope.interchanged_with, name, "beta_hat"))
+    return float(slope.value), p.value, float(other.value) if other else None
 
 
 def _errors(job: TableJob, played: Played, *names: str) -> tuple[float, float]:
