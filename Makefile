@@ -38,6 +38,7 @@ test: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	python benchmarks/throughput.py
+	python benchmarks/training.py
 
 lint: $(VENV)/.ready
 	ruff format --check

@@ -7,9 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -188,9 +187,9 @@ def test_work_killed_in_the_middle_of_a_job_is_done_again_to_the_same_bytes(buil
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     base = built / "results/numeric_mab/iteration-0/model.safetensors"
-    deadline = time.monotonic() + 60
-    while not base.exists() and time.monotonic() < deadline:
-        os.sched_yield()
+    while not base.exists():  # until the job has written its first file
+        with suppress(subprocess.TimeoutExpired):
+            assert job.wait(timeout=0.05) == "still running"
     os.killpg(job.pid, signal.SIGKILL)
     job.wait()
     assert not (built / "results/numeric_mab/training-log.csv").exists()
