@@ -1,4 +1,6 @@
 # Every target sets itself up: an environment in .venv, from the one lock file.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)

@@ -454,7 +454,7 @@ def test_coins_and_posterior_draws_of_thompson_sampling_are_independent_within_a
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_algorithm_is_refused_where_it_lacks_its_feedback(algorithm, environment):
     if algorithm in (FULL if environment == "fol" else BANDIT):
-        check_algorithm(AlgorithmSettings(algorithm), environment)
+        check_algorithm(AlgorithmSettings(algorithm, variation=1.0 if algorithm == "rexp3" else None), environment)
     else:
         with pytest.raises(InputError, match=algorithm):
             check_algorithm(AlgorithmSettings(algorithm), environment)
@@ -469,12 +469,12 @@ def test_an_algorithm_is_refused_where_it_lacks_its_feedback(algorithm, environm
         (AlgorithmSettings("hedge", gamma=0.1), "fol", "simplex", "gamma belongs to exp3"),
         (AlgorithmSettings("exp3", variation=1.0), "ns-mab", "simplex", "variation belongs to rexp3"),
         (AlgorithmSettings("hedge", eta=0.0), "fol", "simplex", "eta must be a positive number"),
-        (AlgorithmSettings("exp3", gamma=-0.5), "mab", "simplex", "gamma must be a positive number"),
-        (AlgorithmSettings("exp3", gamma=1.5), "mab", "simplex", "gamma is a probability"),
+        (AlgorithmSettings("exp3", gamma=-0.5), "mab", "simplex", r"gamma must be in \(0, 1\]"),
+        (AlgorithmSettings("exp3", gamma=1.5), "mab", "simplex", r"gamma must be in \(0, 1\]"),
         (AlgorithmSettings("rexp3", variation=math.nan), "ns-mab", "simplex", "variation must be a positive"),
         (AlgorithmSettings("hedge", eta=math.inf), "fol", "simplex", "eta must be a positive number"),
-        (AlgorithmSettings("hedge", eta="T=0"), "fol", "simplex", "T=<rounds>"),
-        (AlgorithmSettings("hedge", eta="25"), "fol", "simplex", "T=<rounds>"),
+        (AlgorithmSettings("hedge", eta="T=0"), "fol", "simplex", "T=ROUNDS"),
+        (AlgorithmSettings("hedge", eta="25"), "fol", "simplex", "T=ROUNDS"),
         (AlgorithmSettings("exp3", eta="anytime"), "mab", "simplex", "anytime"),
     ],
 )

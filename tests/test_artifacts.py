@@ -80,7 +80,23 @@ def test_a_truncated_or_foreign_file_is_refused_in_one_line(tmp_path, model, kee
 
 def test_a_missing_file_is_named_with_what_makes_it(tmp_path):
     with pytest.raises(InputError, match=r"nowhere.csv: no such file; `snakemake .*nowhere.csv` makes it"):
-        read_csv(tmp_path / "nowhere.csv")
+        read_csv(tmp_path / "nowhere.csv", [])
+
+
+@pytest.mark.parametrize("text", ["c,d\n1,2\n3", "c,d\n1,2\n", "c\n1\n2\n", ""])
+def test_a_csv_that_lost_rows_columns_or_its_end_is_refused(tmp_path, text):
+    path = tmp_path / "log.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match="unreadable or truncated"):
+        read_csv(path, ["c", "d"], rows=2)
+
+
+def test_what_a_killed_writer_left_behind_is_swept_by_the_next(tmp_path):
+    left = tmp_path / ".out.txt.abcd.txt"
+    left.write_text("half", encoding="utf-8")
+    with atomic(tmp_path / "out.txt") as temporary:
+        temporary.write_text("whole", encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
 
 
 def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):

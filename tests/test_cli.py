@@ -6,6 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from rmft.agents.numeric import SYMBOLS, LinearAttention
+from rmft.artifacts import write_model, write_rewards
 from rmft.cli import main
 from rmft.environments import draw_rewards
 from rmft.jobs import evaluation_job, rewards_job
@@ -43,6 +45,15 @@ def test_simulate_depends_on_the_seed_alone(rmft):
     assert first == second != other
 
 
+@pytest.mark.parametrize("horizon", ["1", "2"])
+def test_simulate_plays_the_shortest_games(rmft, horizon):
+    game = ["--environment", "fol", "--process", "sine-trend", "--algorithm", "ftl", "--horizon", horizon]
+    for form in ([], ["--json"]):
+        code, out, error = rmft("simulate", *game, *form)
+        assert (code, error) == (0, "")
+        assert out
+
+
 def test_simulate_on_the_ball_has_no_exploration(rmft):
     game = ["--environment", "fol", "--process", "gaussian", "--horizon", "9", "--replicates", "5", "--json"]
     _, out, _ = rmft("simulate", *game, "--algorithm", "ftrl", "--policy-space", "ball", "--eta", "0.5")
@@ -66,7 +77,7 @@ def test_simulate_draws_a_plot_on_request(rmft, tmp_path):
         ([*GAME, "--algorithm", "ucb", "--process", "gama"], "unknown process 'gama'"),
         ([*GAME, "--algorithm", "ftl"], "algorithm 'ftl' cannot play mab"),
         ([*GAME, "--algorithm", "ubc"], "unknown algorithm 'ubc'"),
-        ([*GAME, "--algorithm", "exp3", "--eta", "-1"], "eta must be a positive number, not -1"),
+        ([*GAME, "--algorithm", "exp3", "--eta", "-1"], "eta must be in (0, 1], not -1"),
         ([*GAME, "--algorithm", "exp3", "--eta", "soon"], "eta must be"),
         ([*GAME, "--algorithm", "exp3", "--gamma", "2"], "gamma"),
         ([*GAME, "--algorithm", "ucb", "--variation", "3"], "variation belongs to rexp3"),
@@ -77,6 +88,8 @@ def test_simulate_draws_a_plot_on_request(rmft, tmp_path):
             "--environment: unknown 'cmab'; one of fol, mab, ns-mab",
         ),
         ([*GAME, "--algorithm", "ucb", "--horizon", "ten"], "Invalid value for '--horizon'"),
+        ([*GAME, "--algorithm", "ucb", "--radius", "2"], "--radius belongs to --policy-space ball"),
+        ([*GAME, "--algorithm", "ucb", "--plot", "/dev/null/plot"], "/dev/null/plot.pdf: cannot be written"),
         ([*GAME, "--algorithm", "rexp3"], "rexp3 in mab needs a variation"),
         (["--environment", "mab"], "Missing option"),
     ],
@@ -100,6 +113,18 @@ def test_a_stage_refuses_damaged_inputs_and_writes_nothing(rmft, tmp_path):
     assert f"{broken}: unreadable or truncated" in error
     assert error.count("\n") == 1
     assert not output.exists()
+
+
+def test_an_evaluation_refuses_a_reward_set_that_holds_less_than_is_asked_for(rmft, tmp_path):
+    job = evaluation_job(load(), "numeric_mab", "gamma")
+    model = LinearAttention(*(np.zeros((1, *[3] * (1 + symbol.isupper()))) for symbol in SYMBOLS))
+    write_model(tmp_path / "model", model)
+    write_rewards(tmp_path / "gamma.npz", draw_rewards(0, "gamma", ["gamma"], (20, 30, 3)))
+    files = ["--base", tmp_path / "model", "--trained", tmp_path / "model", "--rewards", tmp_path / "gamma.npz"]
+    code, _, error = rmft("evaluation", "--settings", job.canonical(), *files, "--output", tmp_path / "out.parquet")
+    assert code == 2
+    assert "reward set gamma: holds (n, T, d) = (20, 30, 3)" in error
+    assert not (tmp_path / "out.parquet").exists()
 
 
 def test_the_rewards_stage_writes_what_the_environment_draws(rmft, tmp_path):

@@ -20,10 +20,14 @@ def inputs(tmp_path):
         params = load()
         figure = params.figures.drawn[label]
         if figure.evaluations:
-            return [played_evaluation(tmp_path / f"{i}.parquet", figure.players) for i, _ in enumerate(figure.sources)]
-        columns = ("A_b", "C_minus_diagonal", "d", "d_minus_mean")
+            return [
+                played_evaluation(tmp_path / f"{i}.parquet", ["trained", *figure.players])
+                for i, _ in enumerate(figure.sources)
+            ]
+        columns = ("A_b", "C_minus_diagonal", "step", "d", "d_minus_mean")
         log = pd.DataFrame(
-            [(t, s, *[t + s] * 4) for t in (1, 2) for s in (0, 1)], columns=["iteration", "training_seed", *columns]
+            [(t, s, *[t + s] * 5) for t in range(1, 1001) for s in range(5)],
+            columns=["iteration", "training_seed", *columns],
         )
         for name in figure.experiments:
             log.to_csv(tmp_path / f"{name}.csv", index=False)
@@ -34,7 +38,7 @@ def inputs(tmp_path):
 
 @pytest.mark.parametrize("label", LABELS)
 def test_the_csv_holds_every_line_that_is_drawn(inputs, tmp_path, label):
-    drawing = draw(figure_job(load(), label, "the paper's size"), inputs(label))
+    drawing = draw(figure_job(load(), label, None), inputs(label))
     drawing.save(tmp_path / label)
     written = pd.read_csv(tmp_path / f"{label}.csv")
     curves = [
@@ -49,7 +53,7 @@ def test_the_csv_holds_every_line_that_is_drawn(inputs, tmp_path, label):
 
 @pytest.mark.parametrize("label", ["tfbandit", "parameter"])
 def test_the_same_data_gives_the_same_bytes(inputs, tmp_path, label):
-    files, job = inputs(label), figure_job(load(), label, "the paper's size")
+    files, job = inputs(label), figure_job(load(), label, None)
     for folder in ("one", "two"):
         draw(job, files).save(tmp_path / folder / label)
     for ending in ("pdf", "png", "csv"):

@@ -19,8 +19,8 @@ from rmft.params import Training, load
 from rmft.rollouts import play
 from rmft.training.numeric import (
     Perturbation,
+    Sampled,
     Scenarios,
-    Trajectories,
     distance,
     final_regret,
     initial_model,
@@ -148,7 +148,7 @@ def test_final_regret_is_the_expected_regret_of_the_environments():
                 *(array[seed].double().numpy() for array in (scenarios.rewards, scenarios.means, scenarios.means))
             )
             policies = sampled.policies[seed, :, trajectory].double().numpy()
-            oracle = regret("expected", comparator, table, policies, None, radius=settings.ball_radius)[:, -1]
+            oracle = regret("expected", comparator, table, policies, None, radius=settings.radius)[:, -1]
             np.testing.assert_allclose(ours[seed, :, trajectory], oracle, atol=1e-3)
 
 
@@ -156,7 +156,7 @@ def test_selection_keeps_the_k_lowest_regrets_of_each_scenario_with_what_they_sa
     policies = torch.rand(2, 3, 5, 4, 3)
     seen = torch.rand(2, 3, 5, 4, 3)
     regrets = torch.rand(2, 3, 5)
-    kept = select(Trajectories(policies, seen), regrets, 2)
+    kept = select(Sampled(policies, seen), regrets, 2)
     for seed, scenario in itertools.product(range(2), range(3)):
         best = regrets[seed, scenario].argsort()[:2]
         torch.testing.assert_close(kept.policies[seed, scenario], policies[seed, scenario, best])
@@ -185,7 +185,7 @@ def test_the_first_step_moves_every_parameter_by_the_learning_rate():
         np.testing.assert_allclose(moved, 0.01, rtol=1e-2)
 
 
-@pytest.mark.parametrize(("experiment", "by"), [("numeric_ball", 10), ("numeric_mab_logits", 1)])
+@pytest.mark.parametrize(("experiment", "by"), [("numeric_ball", 10), ("numeric_mab_logits_normalised", 1)])
 def test_training_lowers_the_regret_of_what_the_model_plays(experiment, by):
     settings = training(experiment, iterations=150, scenarios=50)
     figures = [figures for _, _, figures in rmft(0, settings, load().models["linear_attention"]) if figures]

@@ -70,6 +70,13 @@ def edited(tmp_path):
         ("scale", "huge", "scale: unknown 'huge'; one of paper, demo, smoke"),
         ("seed", -1, "seed: Input should be greater than or equal to 0, not -1"),
         ("figures.style.colours.ftl", "orange", "figures.style.colours.ftl"),
+        ("figures.drawn.tfbandit.players", ["greddy"], "figures.drawn.tfbandit.players: unknown 'greddy'; one of base"),
+        ("figures.drawn.tfbandits", {"experiments": ["numeric_mab"]}, "figures.drawn.tfbandits"),
+        ("tables.simplex-tabel", {"experiments": []}, "tables.simplex-tabel"),
+        ("evaluation.algorithms.unused", {"algorithm": "nonsense"}, "evaluation.algorithms.unused: unknown algorithm"),
+        ("experiments.numeric_simplex.radius", 1.0, "a ball needs one, and the simplex has none"),
+        ("experiments.numeric_ball.radius", None, "a ball needs one"),
+        ("theory.d", [], "theory.d: "),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_dotted_key(edited, key, value, says):
@@ -81,10 +88,24 @@ def test_a_wrong_value_is_refused_with_its_dotted_key(edited, key, value, says):
     assert message.startswith(str(edited(key, value)))
 
 
+def test_a_key_given_twice_is_refused(tmp_path):
+    twice = tmp_path / "params.yaml"
+    twice.write_text("seed: 0\nscale: demo\nseed: 7\n", encoding="utf-8")
+    with pytest.raises(InputError, match="'seed' is there twice"):
+        load(twice)
+
+
 def test_text_that_is_no_yaml_and_a_missing_file_are_refused_in_one_line(tmp_path):
     broken = tmp_path / "params.yaml"
     broken.write_text("seed: [0", encoding="utf-8")
-    for path, says in ((broken, "not YAML"), (tmp_path / "nowhere.yaml", "no such file")):
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(bytes(range(128, 256)))
+    for path, says in (
+        (broken, "not YAML"),
+        (tmp_path / "nowhere.yaml", "no such file"),
+        (tmp_path, "not a text file"),
+        (binary, "not a text file"),
+    ):
         with pytest.raises(InputError, match=says) as refusal:
             load(path)
         assert "\n" not in str(refusal.value)
@@ -93,9 +114,10 @@ def test_text_that_is_no_yaml_and_a_missing_file_are_refused_in_one_line(tmp_pat
 def test_at_scale_paper_nothing_changes_and_smaller_ones_say_so(edited):
     paper, smoke = load(edited("scale", "paper")), load(edited("scale", "smoke"))
     assert paper.at_scale() == paper
-    assert paper.size(["numeric_mab"]) == "the paper's size"
+    assert paper.scale_note(["numeric_mab"]) is None
     assert smoke.at_scale().experiments["numeric_mab"].rmft.iterations == 20
-    assert "not its result" in smoke.size(["numeric_mab"])
+    assert "not its result" in smoke.scale_note(["numeric_mab"])
+    assert "not its result" in smoke.scale_note([])  # the theory
 
 
 def test_a_job_is_read_back_from_its_canonical_text():

@@ -9,12 +9,20 @@ import pytest
 from rmft.artifacts import write_evaluation
 from rmft.jobs import MetricsJob, TableJob, table_job
 from rmft.metrics.growth import Growth
+from rmft.metrics.summary import all_metrics
 from rmft.params import Table as TableParams
 from rmft.params import load
 from rmft.tables import make
 from rmft.tables.growth import Row
-from rmft.tables.layout import DIRECTION_ONLY, INCONSISTENT, NOT_REPRODUCED, REPRODUCED, VALUES, errors_apart
-from rmft.tables.metrics import all_metrics
+from rmft.tables.layout import (
+    DIRECTION_ONLY,
+    INCONCLUSIVE,
+    INCONSISTENT,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    VALUES,
+    errors_apart,
+)
 
 ROUNDS = np.arange(1, 31)
 
@@ -59,7 +67,7 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
     )
     job = TableJob(
         seed=0, label="simplex-table", table=TableParams(experiments=["simplex"]), sources=[("simplex", "gaussian")],
-        floor=None, size="the paper's size",
+        floor=None, theory_rows=0, scale_note=None,
     )  # fmt: skip
     tidy = make(job, [evaluation, paper]).tidy
     assert list(tidy.columns) == ["reward", "player", *VALUES]
@@ -72,10 +80,11 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
     ("slope", "error", "exponent", "paper", "interchanged", "verdict"),
     [
         (0.3324, 0.0, 0.7, 0.332, None, REPRODUCED),
-        (0.40, 0.03, 0.7, 0.332, None, REPRODUCED),
+        (0.38, 0.03, 0.7, 0.332, None, REPRODUCED),
         (0.60, 0.03, 0.7, 0.332, None, DIRECTION_ONLY),
+        (0.60, 0.03, 0.95, 0.332, None, NOT_REPRODUCED),  # not below 1 by two standard errors
         (0.60, 0.03, 1.1, 0.332, None, NOT_REPRODUCED),
-        (0.60, 0.50, 1.1, 0.332, None, NOT_REPRODUCED),  # agrees only because it says nothing
+        (0.60, 0.50, 0.7, 0.332, None, INCONCLUSIVE),
         (0.60, 0.03, 0.7, 0.332, 0.61, INCONSISTENT),
         (0.60, 0.03, 0.7, 0.332, 0.90, DIRECTION_ONLY),
         (0.60, 0.03, 0.7, None, None, ""),
@@ -83,7 +92,21 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
 )
 def test_a_verdict_says_what_became_of_the_papers_value(slope, error, exponent, paper, interchanged, verdict):
     fit = Growth(exponent, 1e-9, 0, slope, 1e-9)
-    assert Row("gaussian", "trained", fit, error, 0.0, paper, None, interchanged).slope_verdict == verdict
+    row = Row("gaussian", "trained", fit, error, 0.05, error, paper, None, interchanged)
+    assert row.slope_verdict == verdict
+
+
+def test_the_error_of_a_mean_final_regret_counts_training_seeds_and_instances(tmp_path):
+    rows = [
+        {"player": player, "training_seed": seed, "instance": i, "d": 3, "regret": np.array([1.0, 10.0 * seed])}
+        for player in ("base", "trained")
+        for seed in range(2)
+        for i in range(4)
+    ]
+    write_evaluation(tmp_path / "a.parquet", pd.DataFrame(rows).assign(action=None, best_action=None))
+    job = MetricsJob(seed=0, floor=None, sources=[("fol", "adaptive")])
+    metrics = all_metrics(job, [tmp_path / "a.parquet"])["fol"]["adaptive"]
+    assert metrics["trained"]["se"] == pytest.approx(5)  # seeds 0 and 10; the instances are alike
 
 
 def test_a_difference_without_spread_is_infinitely_many_standard_errors():
@@ -95,7 +118,7 @@ def test_a_difference_without_spread_is_infinitely_many_standard_errors():
 @pytest.mark.parametrize("label", ["simplex-table", "l2ball-table"])
 def test_every_value_of_the_paper_has_a_row_of_ours(label):
     params = load()
-    job = table_job(params, label, "")
+    job = table_job(params, label, None)
     played = {
         (evaluation, player)
         for experiment, evaluation in job.sources

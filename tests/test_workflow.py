@@ -119,22 +119,22 @@ def test_after_a_build_nothing_is_to_be_done_and_the_audit_finds_nothing(built):
         (
             "experiments.numeric_mab.rmft.selected",
             2,
-            {"training_numeric_mab": 1, "evaluation": 2, "figure": 2, "metrics": 1},
+            {"training_numeric_mab": 1, "evaluation": 2, "figure": 2, "metrics": 1, "manifest": 1},
         ),
         (
             "experiments.numeric_mixture.sft.learning_rate",
             0.02,
-            {"training_numeric_mixture": 1, "evaluation": 3, "figure": 1, "metrics": 1},
+            {"training_numeric_mixture": 1, "evaluation": 3, "figure": 1, "metrics": 1, "manifest": 1},
         ),
         (
             "experiments.numeric_simplex.evaluations.gaussian.T",
             50,
-            {"evaluation": 1, "figure": 1, "table": 1, "metrics": 1},
+            {"evaluation": 1, "figure": 1, "table": 1, "metrics": 1, "manifest": 1},
         ),
-        ("rewards.gamma.instances", 200, {"reward_set": 1, "evaluation": 2, "figure": 1, "metrics": 1}),
+        ("rewards.gamma.instances", 200, {"reward_set": 1, "evaluation": 2, "figure": 1, "metrics": 1, "manifest": 1}),
         ("theory.samples", 1, {}),  # smoke scale has its own
-        ("theory.radius", [1.0], {"theory": 1, "table": 1}),
-        ("figures.style.dpi", 100, {"figure": 6}),
+        ("theory.radius", [1.0], {"theory": 1, "table": 1, "manifest": 1}),
+        ("figures.style.dpi", 100, {"figure": 6, "manifest": 1}),
     ],
 )
 def test_an_edited_value_reruns_what_depends_on_it_and_nothing_else(built, key, value, jobs):
@@ -145,8 +145,8 @@ def test_an_edited_value_reruns_what_depends_on_it_and_nothing_else(built, key, 
 @pytest.mark.parametrize(
     ("module", "old", "new", "jobs"),
     [
-        ("metrics/growth.py", "len(x) < 3", "len(x) < 4", {"table": 3, "metrics": 1}),
-        ("figures/style.py", "RATIO = 0.72", "RATIO = 0.70", {"figure": 6}),
+        ("metrics/growth.py", "len(x) < 3", "len(x) < 4", {"table": 3, "metrics": 1, "manifest": 1}),
+        ("figures/style.py", "RATIO = 0.72", "RATIO = 0.70", {"figure": 6, "manifest": 1}),
         ("metrics/growth.py", "def _regress", "# a comment\ndef _regress", {}),
     ],
 )
@@ -168,14 +168,15 @@ def test_a_wrong_parameter_stops_snakemake_in_one_line_before_anything_runs(buil
     assert digests(built) == before
 
 
-def test_an_altered_file_is_named_by_the_audit_with_what_to_run(built):
-    path = built / "results/numeric_mab/evaluation/gamma.parquet"
+@pytest.mark.parametrize("name", ["numeric_mab/evaluation/gamma.parquet", "figures/tfbandit.pdf", "metrics.json"])
+def test_a_flipped_bit_in_any_artifact_is_named_by_the_audit_with_what_to_run(built, name):
+    path = built / "results" / name
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     audit = run(built, "rmft", "lineage", "--all")
     path.write_bytes(whole)
     assert audit.returncode == 1
-    assert "altered: results/numeric_mab/evaluation/gamma.parquet" in audit.stderr
+    assert f"altered: results/{name}" in audit.stderr
     assert "snakemake --forcerun" in audit.stderr
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,14 @@ REWARD_ARRAYS = ("rewards", "means", "clipped_means")
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, which takes its name if the block ends well and vanishes if not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{path.name}.*{path.suffix}"):  # by a job that was killed; one job writes a file
+            left.unlink()
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
     temporary = Path(name)
     try:
         yield temporary
@@ -101,10 +106,18 @@ def write_csv(path: Path, frame: pd.DataFrame) -> None:
         frame.to_csv(temporary, index=False)
 
 
-def read_csv(path: Path) -> pd.DataFrame:
-    """Read a CSV file."""
+def read_csv(path: Path, columns: Iterable[str], rows: int | None = None) -> pd.DataFrame:
+    """Read a CSV file that must have these columns and, where that is known, so many rows."""
     with _readable(path):
-        return pd.read_csv(path, keep_default_na=False, na_values=[""])
+        if not path.read_bytes().endswith(b"\n"):
+            raise ValueError("its last line has no end")
+        frame = pd.read_csv(path, keep_default_na=False, na_values=[""])
+        missing = [column for column in columns if column not in frame]
+        if missing:
+            raise ValueError(f"no column {', '.join(missing)}")
+        if rows is not None and len(frame) != rows:
+            raise ValueError(f"{len(frame)} rows where {rows} were written")
+        return frame
 
 
 def write_rewards(path: Path, rewards: Rewards) -> None:

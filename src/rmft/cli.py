@@ -156,9 +156,19 @@ def metrics(settings: Settings, inputs: Inputs, output: Output) -> None:
     """Collect final regrets, growth and tests of every evaluation (json), for `dvc metrics`."""
     from rmft.artifacts import write_json
     from rmft.jobs import MetricsJob
-    from rmft.tables.metrics import all_metrics
+    from rmft.metrics.summary import all_metrics
 
     write_json(output, all_metrics(MetricsJob.parse(settings), inputs))
+
+
+@app.command(rich_help_panel=STAGES)
+def manifest(inputs: Inputs, output: Output) -> None:
+    """List artifacts with their SHA-256 (csv); Snakemake's record of this job is what an audit holds them against."""
+    import pandas as pd
+
+    from rmft.artifacts import sha256, write_csv
+
+    write_csv(output, pd.DataFrame([(path, sha256(path)) for path in inputs], columns=["path", "sha256"]))
 
 
 @app.command(rich_help_panel=TOOLS)
@@ -166,9 +176,9 @@ def lineage(
     path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
     everything: Annotated[bool, Option("--all", help="Audit every artifact instead.")] = False,
 ) -> None:
-    """Print what made an artifact, back to the root seed, and verify every hash on the way.
+    """Print what made an artifact, back to the root seed, and verify the hash of all that was read on the way.
 
-    Exit code 1 if anything is not as recorded.
+    With --all, of every artifact that the manifest lists. Exit code 1 if anything is not as recorded.
     """
     from rmft.lineage import audit, read_records, trace
 
@@ -206,9 +216,9 @@ def simulate(
     replicates: Annotated[int, Option(help="Independent instances to play.")] = 1000,
     seed: Annotated[int, Option(help="Root of every random stream.")] = 0,
     policy_space: Annotated[str, Option(help="simplex, or for fol also ball.")] = "simplex",
-    radius: Annotated[float, Option(help="Of the ball.")] = 1.0,
+    radius: Annotated[float | None, Option(help="Of the ball. Default: 1.")] = None,
     eta: Annotated[
-        str | None, Option(help="Step size: a number, T=<rounds> it is tuned to, or anytime. Default: T=<horizon>.")
+        str | None, Option(help="Step size: a number, T=ROUNDS it is tuned to, or anytime. Default: T is the horizon.")
     ] = None,
     gamma: Annotated[float | None, Option(help="Exploration of exp3. Default: min(1, eta d / 2).")] = None,
     variation: Annotated[float | None, Option(help="V_T for rexp3. Default: each instance's own.")] = None,
@@ -235,22 +245,25 @@ def simulate(
     _one_of("mean", mean, ("nominal", "clipped"))
     if regret is not None:
         _one_of("regret", regret, ("expected", "pseudo", "realized", "dynamic"))
+    if radius is not None and policy_space == "simplex":
+        raise InputError("--radius belongs to --policy-space ball")
     game = Game(
         environment,
-        process.split(","),
+        [name.strip() for name in process.split(",")],
         actions,
         horizon,
         AlgorithmSettings(algorithm, _number_or_text(eta), gamma, variation),
-        radius if policy_space == "ball" else None,
+        (1.0 if radius is None else radius) if policy_space == "ball" else None,
         regret,
         mean,
     )
-    with _bar("replicates", replicates) as advance:
+    with _bar("rounds", replicates * horizon) as advance:
         summary = simulate(seed, game, replicates, advance)
     if plot:
         from rmft.figures.simulation import draw_summary
 
-        draw_summary(game, summary).save(plot.with_suffix(""))
+        stem = plot.with_suffix("") if plot.suffix in (".pdf", ".png", ".csv") else plot
+        draw_summary(game, summary).save(stem)
     print(json.dumps(summary.as_json()) if as_json else summary.as_text(), end="\n")
 
 
@@ -303,7 +316,8 @@ def main() -> None:
         print(f"rmft: {error}", file=sys.stderr)
         code = 2
     except typer.TyperException as error:
-        print(f"rmft: {error.format_message()} (see --help)", file=sys.stderr)
+        if error.format_message():  # empty where a bare `rmft` has already printed its help
+            print(f"rmft: {error.format_message()} (see --help)", file=sys.stderr)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         print("rmft: interrupted; no file was left half-written", file=sys.stderr)

@@ -4,19 +4,19 @@ Everyone meets the same rewards and, to turn policies into actions, the same ran
 players can be compared instance by instance.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
 
 from rmft.agents.numeric import LinearAttention, NumericAgent
-from rmft.algorithms import AlgorithmSettings, start
+from rmft.algorithms import start_on
 from rmft.algorithms.players import Player
-from rmft.environments import ENVIRONMENTS, Rewards, RewardTable, variation
+from rmft.environments import ENVIRONMENTS, Rewards
 from rmft.environments.regret import best_actions, regret
+from rmft.errors import InputError
 from rmft.jobs import EvaluationJob
-from rmft.rollouts import play
-from rmft.streams import stream
+from rmft.rollouts import action_uniforms, play
 
 Players = Iterator[tuple[str, int, Player]]  # name, training seed, player at the start of its games
 
@@ -25,23 +25,26 @@ def evaluate(
     job: EvaluationJob,
     models: dict[str, LinearAttention],
     rewards: Rewards,
-    on_player: Callable[[], object] | None = None,
 ) -> pd.DataFrame:
     """Play everyone on the first instances and rounds of a reward set; return the columns of artifacts.EVALUATION.
 
-    models: by player name, with training seeds along the first axis. on_player: called after each, for a progress bar.
+    models: by player name, with training seeds along the first axis.
+    Raises InputError where models and rewards are not what the job says.
     """
-    table = rewards.head(job.evaluation.instances, job.evaluation.T)
+    table, asked = rewards.head(job.evaluation.instances, job.evaluation.T), job.evaluation
+    if table.shape != (asked.instances, asked.T, job.problem.d):
+        raise InputError(f"reward set {asked.rewards}: holds (n, T, d) = {rewards.shape}, too little for {asked}")
+    for name, model in models.items():
+        if model.V.shape[-1] != job.problem.d:
+            raise InputError(f"model {name}: was made for d = {model.V.shape[-1]}, not {job.problem.d}")
     frames = []
     for name, training_seed, player in _players(job, models, table):
         frames.append(_games_of(job, player, table).assign(player=name, training_seed=training_seed))
-        if on_player:
-            on_player()
     return pd.concat(frames, ignore_index=True)
 
 
 def _players(job: EvaluationJob, models: dict[str, LinearAttention], table: Rewards) -> Players:
-    n, radius = table.shape[0], job.problem.ball_radius
+    n, radius = table.shape[0], job.problem.radius
     for name, model in models.items():
         for training_seed in range(len(model.V)):
             of_seed = model.of_seed(training_seed)
@@ -50,24 +53,11 @@ def _players(job: EvaluationJob, models: dict[str, LinearAttention], table: Rewa
         yield name, 0, start_on(job.seed, job.evaluation.rewards, job.algorithms[name], table, radius)
 
 
-def start_on(root: int, rewards_name: str, settings: AlgorithmSettings, table: Rewards, radius: float | None) -> Player:
-    """Return a reference algorithm at the start of its games on a reward table."""
-
-    def streams(*words: str | int) -> np.random.Generator:
-        return stream(root, "sampling", rewards_name, settings.algorithm, *words)
-
-    budget = variation(table.means) if isinstance(table, RewardTable) else None
-    return start(settings, table.shape, radius=radius, streams=streams, variation=budget)
-
-
 def _games_of(job: EvaluationJob, player: Player, table: Rewards) -> pd.DataFrame:
-    environment, radius, n = ENVIRONMENTS[job.problem.environment], job.problem.ball_radius, table.shape[0]
-
-    def uniforms(t: int) -> np.ndarray:
-        return stream(job.seed, "action", job.evaluation.rewards, t).random(n)
-
+    environment, radius, n = ENVIRONMENTS[job.problem.environment], job.problem.radius, table.shape[0]
     on_ball = radius is not None
-    played = play(player, table, full_feedback=environment.full_feedback, uniforms=None if on_ball else uniforms)
+    uniforms = None if on_ball else action_uniforms(job.seed, n, job.evaluation.rewards)
+    played = play(player, table, full_feedback=environment.full_feedback, uniforms=uniforms)
     # A policy is the agent's distribution over actions, so regret is expected over it (App. `regret-instantitaion`).
     met, comparator = played.table, environment.comparator
     curves = regret("expected", comparator, met, played.policies, played.actions, mean=job.mean, radius=radius)

@@ -57,23 +57,25 @@ class TheoryJob(Section):
 
 
 class FigureJob(Section):
-    """All that `rmft figures` depends on, besides the files it reads."""
+    """All that `rmft figures` depends on, besides the files it reads. log_rows: of each experiment's training log."""
 
     label: str
     figure: Figure
     style: Style
-    size: str
+    log_rows: list[int]
+    scale_note: str | None
 
 
 class TableJob(Section):
-    """All that `rmft tables` depends on, besides the files it reads."""
+    """All that `rmft tables` depends on, besides the files it reads. theory_rows: of the file of minimisers."""
 
     seed: int
     label: str
     table: Table
     sources: list[tuple[str, str]]
     floor: float | None
-    size: str
+    theory_rows: int
+    scale_note: str | None
 
 
 class MetricsJob(Section):
@@ -119,16 +121,28 @@ def theory_job(params: Params) -> TheoryJob:
     return TheoryJob(seed=params.seed, theory=params.theory)
 
 
-def figure_job(params: Params, label: str, size: str) -> FigureJob:
+def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
     """Return what a figure depends on, besides its evaluations or training logs."""
-    return FigureJob(label=label, figure=params.figures.drawn[label], style=params.figures.style, size=size)
+    figure, style = params.figures.drawn[label], params.figures.style
+    loops = [params.experiments[name].rmft for name in figure.experiments]
+    rows = [] if figure.evaluations else [loop.iterations * loop.training_seeds for loop in loops]
+    return FigureJob(label=label, figure=figure, style=style, log_rows=rows, scale_note=scale_note)
 
 
-def table_job(params: Params, label: str, size: str) -> TableJob:
+def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
     """Return what a table depends on, besides its evaluations and the paper's values."""
+    grid = params.theory
     table, floor = params.tables[label], params.evaluation.floor
     sources = _evaluations_of(params, table.experiments)
-    return TableJob(seed=params.seed, label=label, table=table, sources=sources, floor=floor, size=size)
+    return TableJob(
+        seed=params.seed,
+        label=label,
+        table=table,
+        sources=sources,
+        floor=floor,
+        theory_rows=0 if sources else len(grid.d) * len(grid.T) * len(grid.radius),
+        scale_note=scale_note,
+    )
 
 
 def metrics_job(params: Params) -> MetricsJob:

@@ -8,7 +8,9 @@ import ast
 import base64
 import functools
 import hashlib
+import importlib.metadata
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +21,13 @@ from rmft.errors import InputError
 
 SOURCE = Path(__file__).parent.parent  # the folder that holds the package
 METADATA = Path(".snakemake/metadata")
+MANIFEST = Path("results/manifest.csv")
 SCRATCH = ("results", "data/rewards")  # every file below these is an artifact
 
 
 @functools.cache
 def fingerprint(command: str) -> str:
-    """Return a hash of the code of a sub-command: its own text and all modules of ours that it imports.
+    """Return a hash of the code of a sub-command: its own text, our modules that it imports, versions of all others.
 
     Taken over the syntax without docstrings, so that comments, blank lines and touched files change nothing.
     """
@@ -37,8 +40,11 @@ def fingerprint(command: str) -> str:
             names = (node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name))
             pending += [name for name in names if name.startswith("_")]  # other names are variables or commands
     texts = {f"cli.{name}": ast.unparse(node) for name, node in own.items()}
+    libraries = {library for node in own.values() for library in _libraries(node)}
     for module in _closure({found for node in own.values() for found in _imports(node)}):
         texts[module] = ast.unparse(_syntax(module))
+        libraries |= _libraries(_syntax(module))
+    texts |= {library: _version(library) for library in libraries}
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -60,6 +66,22 @@ def _syntax(module: str) -> ast.Module:
         if isinstance(body, list) and body and _is_text(body[0]):
             node.body = body[1:] or [ast.Pass()]
     return tree
+
+
+def _libraries(tree: ast.AST) -> set[str]:
+    """Return the top-level names of other people's libraries that a piece of syntax imports."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return {name.split(".")[0] for name in names} - {"rmft", *sys.stdlib_module_names}
+
+
+def _version(library: str) -> str:
+    """Return a library's version without what says how it was built, such as +cpu."""
+    return importlib.metadata.version({"yaml": "PyYAML"}.get(library, library)).split("+")[0]
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -143,6 +165,8 @@ def _hash(name: str) -> str:
 def audit(records: dict[str, Record]) -> list[str]:
     """Return all that is not as recorded in the whole tree."""
     problems = [problem for record in records.values() for problem in problems_of(record)]
+    if str(MANIFEST) not in records:
+        problems.append(f"missing: {MANIFEST}, against which artifacts that no job reads are held; run `snakemake`")
     for folder in SCRATCH:
         for path in sorted(Path(folder).rglob("*")):
             if path.is_file() and str(path) not in records:

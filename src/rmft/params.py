@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator, with_config
 
-from rmft.algorithms import AlgorithmSettings, check_algorithm
+from rmft.algorithms import AlgorithmSettings, check_algorithm, check_settings
 from rmft.environments import check_processes
 from rmft.errors import InputError
 
@@ -21,6 +21,16 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9]+([_-][a-z0-9]+)*$")]
 
 # The record itself belongs to `algorithms`, which does not know pydantic; a YAML map may stand for it.
 Algorithm = with_config(ConfigDict(extra="forbid", strict=False))(AlgorithmSettings)
+
+
+STAGE_FOLDERS = ("figures", "tables", "theory")  # in results/, beside the experiments' own
+FigureLabel = Literal["parameter", "regret-dynamics-noisy", "tfbandit", "simplex-tf-all", "ball-tf-all", "tfgamma"]
+TableLabel = Literal["simplex-table", "l2ball-table", "theorem-1"]
+
+
+def variant_name(first: str, other: str) -> str:
+    """Return what an experiment that varies another is called beside it: its name without the other's."""
+    return other.removeprefix(f"{first}_").replace("_", "-")
 
 
 class Section(BaseModel):
@@ -114,7 +124,7 @@ class Problem(Section):
 
     environment: Literal["fol", "mab", "ns-mab"]
     policy_space: Literal["simplex", "ball"]
-    radius: Positive = 1.0
+    radius: Positive | None = None
     d: Annotated[int, Field(ge=2)]
     normalise: bool
 
@@ -122,12 +132,9 @@ class Problem(Section):
     def _has_actions(self) -> Self:
         if self.policy_space == "ball" and self.environment != "fol":
             raise ValueError("policy_space: a ball has no actions to sample, so it goes with environment fol only")
+        if (self.policy_space == "ball") != (self.radius is not None):
+            raise ValueError("radius: a ball needs one, and the simplex has none")
         return self
-
-    @property
-    def ball_radius(self) -> float | None:
-        """Return the radius of the ball, or None on the simplex."""
-        return self.radius if self.policy_space == "ball" else None
 
 
 class Training(Problem):
@@ -166,9 +173,9 @@ class Experiment(Training):
 class Theory(Section):
     """The grid on which Theorem 1 is checked by training to convergence."""
 
-    d: list[Annotated[int, Field(ge=2)]]
-    T: list[Annotated[int, Field(ge=2)]]
-    radius: list[Positive]
+    d: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    T: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+    radius: Annotated[list[Positive], Field(min_length=1)]
     samples: Count
 
 
@@ -199,7 +206,10 @@ class Style(Section):
 
 
 class Figure(Section):
-    """What one figure shows: some players, in some evaluations, of an experiment; of further ones the trained model."""
+    """What one figure shows: some players, in some evaluations, of some experiments.
+
+    A further experiment is a variant of the first; its models are the players base-<variant> and trained-<variant>.
+    """
 
     experiments: Annotated[list[Name], Field(min_length=1)]
     evaluations: list[Name] = []
@@ -215,13 +225,17 @@ class Figures(Section):
     """The style, and one entry a figure under the paper's label."""
 
     style: Style
-    drawn: dict[Name, Figure]
+    drawn: dict[FigureLabel, Figure]
 
 
 class Table(Section):
-    """Which experiments one table sets beside the paper's values."""
+    """Which experiments one table sets beside the paper's values.
+
+    beside: players of ours that are compared with another player of the paper, by our name.
+    """
 
     experiments: list[Name]
+    beside: dict[Name, Name] = {}
 
 
 class Params(Section):
@@ -236,25 +250,39 @@ class Params(Section):
     experiments: dict[Name, Experiment]
     theory: Theory
     figures: Figures
-    tables: dict[Name, Table]
+    tables: dict[TableLabel, Table]
 
     @model_validator(mode="after")
     def _references_hold(self) -> Self:
         _known("scale", self.scale, self.scales)
+        for name, settings in self.evaluation.algorithms.items():
+            _prefixed(f"evaluation.algorithms.{name}", check_settings, settings)
         for name, experiment in self.experiments.items():
+            if name in STAGE_FOLDERS:
+                raise ValueError(f"experiments.{name}: this name is taken by the folder results/{name}")
             _known(f"experiments.{name}.model", experiment.model, self.models)
             for evaluation_name, evaluation in experiment.evaluations.items():
                 key = f"experiments.{name}.evaluations.{evaluation_name}"
                 self._check_evaluation(key, experiment, evaluation)
         for label, figure in self.figures.drawn.items():
-            for name in figure.experiments:
-                _known(f"figures.drawn.{label}.experiments", name, self.experiments)
-                for evaluation in figure.evaluations:
-                    _known(f"figures.drawn.{label}.evaluations", evaluation, self.experiments[name].evaluations)
+            self._check_figure(f"figures.drawn.{label}", figure)
         for label, table in self.tables.items():
             for name in table.experiments:
                 _known(f"tables.{label}.experiments", name, self.experiments)
         return self
+
+    def _check_figure(self, key: str, figure: Figure) -> None:
+        for name in figure.experiments:
+            _known(f"{key}.experiments", name, self.experiments)
+            for evaluation in figure.evaluations:
+                _known(f"{key}.evaluations", evaluation, self.experiments[name].evaluations)
+        first, *others = figure.experiments
+        variants = ["", *(f"-{variant_name(first, other)}" for other in others)]
+        models = [f"{model}{variant}" for variant in variants for model in ("base", "trained")]
+        for evaluation in figure.evaluations:
+            playing = [*models, *self.experiments[first].evaluations[evaluation].algorithms]
+            for player in figure.players:
+                _known(f"{key}.players", player, dict.fromkeys(playing))
 
     def _check_evaluation(self, key: str, experiment: Experiment, evaluation: Evaluation) -> None:
         _known(f"{key}.rewards", evaluation.rewards, self.rewards)
@@ -291,11 +319,13 @@ class Params(Section):
         theory = self.theory.model_copy(update={"samples": numeric.theory_samples or self.theory.samples})
         return self.model_copy(update={"experiments": experiments, "theory": theory})
 
-    def size(self, experiments: list[str]) -> str:
-        """Return what a figure or table says of the size of its experiments."""
-        scaled = self.at_scale().experiments
-        same = all(scaled[name] == self.experiments[name] for name in experiments)
-        return "the paper's size" if same else f"scale {self.scale}: smaller than the paper's, not its result"
+    def scale_note(self, experiments: list[str]) -> str | None:
+        """Return what a figure or table of these experiments (none: of the theory) must say of its size."""
+        scaled = self.at_scale()
+        parts = [(scaled.experiments[name], self.experiments[name]) for name in experiments]
+        if all(ours == full for ours, full in parts or [(scaled.theory, self.theory)]):
+            return None
+        return f"scale {self.scale}: smaller than the paper's, not its result"
 
 
 def _known(key: str, name: str, among: dict[str, Any]) -> None:
@@ -310,12 +340,26 @@ def _prefixed(key: str, check: Callable[..., None], *arguments: object) -> None:
         raise ValueError(f"{key}: {error}") from None
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML that refuses a key given twice, where YAML itself would let the second win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a map, after a look at its keys."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"line {node.start_mark.line}: {key!r} is there twice")
+        return super().construct_mapping(node, deep)
+
+
 def load(path: Path = Path("params.yaml")) -> Params:
     """Read and check params.yaml, at full size; `at_scale` shrinks it. Raise InputError with the dotted key."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; run from the root of the repository") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a text file: {error}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     try:

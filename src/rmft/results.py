@@ -1,5 +1,6 @@
 """Evaluations as arrays by player: the form in which every figure, table and metric reads them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from rmft.artifacts import read_evaluation
-from rmft.errors import InputError
 from rmft.metrics.comparison import ks_p
+from rmft.params import variant_name
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,6 @@ def read_players(path: Path) -> dict[str, Played]:
     return {player: _played(rows) for player, rows in frame.groupby("player", sort=False)}
 
 
-def pick(players: dict[str, Played], name: str, path: Path) -> Played:
-    """Return a player, or raise InputError where the evaluation has no such one."""
-    if name not in players:
-        raise InputError(f"{path}: no player {name!r}; it has {', '.join(players)}")
-    return players[name]
-
-
 def ks_of_seeds(trained: Played, base: Played) -> float:
     """Return the median over training seeds of the KS p-value of a seed's trained model against its base model.
 
@@ -62,6 +56,22 @@ def ks_of_seeds(trained: Played, base: Played) -> float:
     if np.ptp(trained.final, axis=1).max() < 1e-9:
         return float("nan")
     return float(np.median([ks_p(after, before) for after, before in zip(trained.final, base.final, strict=True)]))
+
+
+def read_variants(sources: Sequence[tuple[str, str]], paths: Sequence[Path]) -> dict[str, dict[str, Played]]:
+    """Read the evaluations of several experiments, sources being their (experiment, evaluation): players by evaluation.
+
+    The first experiment gives all of its players; a further one, which is a variant of it, its models, under the
+    names base-<variant> and trained-<variant>.
+    """
+    found: dict[str, dict[str, Played]] = {}
+    first = sources[0][0]
+    for (experiment, evaluation), path in zip(sources, paths, strict=True):
+        players = read_players(path)
+        if experiment != first:
+            players = {f"{name}-{variant_name(first, experiment)}": players[name] for name in ("base", "trained")}
+        found.setdefault(evaluation, {}).update(players)
+    return found
 
 
 def _played(rows: pd.DataFrame) -> Played:

@@ -12,6 +12,7 @@ from rmft.algorithms.players import Player
 from rmft.environments import Rewards, RewardTable
 from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.tables import one_hot, zeros
+from rmft.streams import stream
 
 Uniforms = Callable[[int], np.ndarray]  # round t = 0..T-1 → (n,) numbers in [0, 1)
 
@@ -27,6 +28,11 @@ class Trajectories:
     policies: np.ndarray
     actions: np.ndarray | None
     table: RewardTable
+
+
+def action_uniforms(root: int, n: int, *words: str | int) -> Uniforms:
+    """Return the numbers that turn policies into actions, named by words: the same for everyone who plays."""
+    return lambda t: stream(root, "action", *words, t).random(n)
 
 
 def sample_actions(policies: np.ndarray, uniforms: np.ndarray | float) -> np.ndarray:

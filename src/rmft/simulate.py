@@ -5,21 +5,22 @@ Replicates are played a block at a time, so memory does not grow with their numb
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from rmft.algorithms import AlgorithmSettings, check_algorithm
+from rmft.algorithms import AlgorithmSettings, check_algorithm, start_on
 from rmft.artifacts import finite
 from rmft.environments import ENVIRONMENTS, block_of_rewards, check_processes
 from rmft.environments.regret import Mean, Notion, best_actions, regret
 from rmft.errors import InputError
-from rmft.evaluation import start_on
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
 from rmft.metrics.growth import Growth, growth
-from rmft.rollouts import play
-from rmft.streams import blocks, stream
+from rmft.rollouts import action_uniforms, play
+from rmft.streams import blocks
 
+OnRound = Callable[[int], object]
 DEFAULT_NOTION: dict[str, Notion] = {"fol": "expected", "mab": "pseudo", "ns-mab": "dynamic"}
 
 
@@ -48,8 +49,6 @@ class Game:
             raise InputError("policy space ball has no actions to sample, so it goes with environment fol only")
         check_processes(self.environment, self.processes)
         check_algorithm(self.algorithm, self.environment, "simplex" if self.radius is None else "ball")
-        if self.algorithm.algorithm == "rexp3" and self.environment == "mab" and self.algorithm.variation is None:
-            raise InputError("rexp3 in mab needs a variation: there V_T of the instance is 0")
 
 
 @dataclass(frozen=True)
@@ -71,10 +70,15 @@ class Summary:
         """Return the fits to the mean regret curve."""
         return growth(self.curve)
 
+    @property
+    def standard_error(self) -> float:
+        """Return that of the mean final regret; NaN for one replicate."""
+        n = len(self.final)
+        return float(self.final.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+
     def as_json(self) -> dict[str, Any]:
         """Return what `rmft simulate --json` prints; what is not finite becomes None."""
-        n, fit = len(self.final), self.growth
-        se = self.final.std(ddof=1) / np.sqrt(n) if n > 1 else float("nan")
+        fit, se = self.growth, self.standard_error
         return finite(
             {
                 "final_regret": {"mean": self.final.mean(), "se": se, "max": self.final.max()},
@@ -86,12 +90,11 @@ class Summary:
 
     def as_text(self) -> str:
         """Return the main figures in a few lines."""
-        values = self.as_json()
-        final, fit = values["final_regret"], values["growth"]
+        fit, se = self.growth, self.standard_error
         lines = [
-            f"final regret   {final['mean']:.2f} ± {final['se'] or float('nan'):.2f} (largest {final['max']:.2f})",
-            f"growth         exponent {self.growth.exponent:.3f} (p = {self.growth.exponent_p:.2g}, "
-            f"{fit['dropped']} rounds dropped), slope {fit['slope']:.3f}",
+            f"final regret   {self.final.mean():.2f} ± {se:.2f} (largest {self.final.max():.2f})",
+            f"growth         exponent {fit.exponent:.3f} (p = {fit.exponent_p:.2g}, {fit.dropped} rounds dropped), "
+            f"slope {fit.slope:.3f}",
         ]
         if self.min_frac is not None:
             lines.append(
@@ -100,10 +103,10 @@ class Summary:
         return "\n".join(lines)
 
 
-def simulate(root: int, game: Game, replicates: int, on_block: Callable[[int], object] | None = None) -> Summary:
+def simulate(root: int, game: Game, replicates: int, on_round: OnRound = lambda _: None) -> Summary:
     """Play `replicates` independent instances. Raise InputError where the game cannot be played.
 
-    on_block: called with the number of replicates just finished.
+    on_round: called with the number of replicates that have just played one more round.
     """
     game.check()
     if root < 0:
@@ -113,14 +116,12 @@ def simulate(root: int, game: Game, replicates: int, on_block: Callable[[int], o
     regrets, failures, fractions = [], [], []
     total, square = np.zeros(game.horizon), np.zeros(game.horizon)
     for block, n in blocks(replicates):
-        curves, failed, fraction = _play_block(root, game, block, n)
+        curves, failed, fraction = _play_block(root, game, block, n, on_round)
         regrets.append(curves[:, -1])
         total += curves.sum(axis=0)
         square += (curves**2).sum(axis=0)
         failures.append(failed)
         fractions.append(fraction)
-        if on_block:
-            on_block(n)
     mean = total / replicates
     return Summary(
         final=np.concatenate(regrets),
@@ -131,17 +132,18 @@ def simulate(root: int, game: Game, replicates: int, on_block: Callable[[int], o
     )
 
 
-def _play_block(root: int, game: Game, block: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _play_block(
+    root: int, game: Game, block: int, n: int, on_round: OnRound
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return Regret(t) (n, T), and sums over replicates (T,) of suffix failure and scaled MinFrac."""
     environment, name = ENVIRONMENTS[game.environment], "simulate"
     rewards = block_of_rewards(root, name, game.processes, (n, game.horizon, game.d), block)
     player = start_on(root, f"{name}-{block}", game.algorithm, rewards, game.radius)
-
-    def uniforms(t: int) -> np.ndarray:
-        return stream(root, "action", name, block, t).random(n)
-
     on_ball = game.radius is not None
-    played = play(player, rewards, full_feedback=environment.full_feedback, uniforms=None if on_ball else uniforms)
+    uniforms = None if on_ball else action_uniforms(root, n, name, block)
+    played = play(
+        player, rewards, full_feedback=environment.full_feedback, uniforms=uniforms, on_round=partial(on_round, n)
+    )
     notion = game.notion or DEFAULT_NOTION[game.environment]
     policies, actions = played.policies, played.actions
     curves = regret(notion, environment.comparator, played.table, policies, actions, mean=game.mean, radius=game.radius)

@@ -34,18 +34,20 @@ def figure_inputs(wildcards):
     return [f"results/{name}/evaluation/{evaluation}.parquet" for name, evaluation in figure.sources]
 
 
-def figure_size(wildcards):
-    """Return what a figure says of the size of its experiments."""
-    return FULL_SIZE.size(PARAMS.figures.drawn[wildcards.label].experiments)
+def figure_job(wildcards):
+    """Return what a figure depends on, with what it must say of its scale."""
+    note = FULL_SIZE.scale_note(PARAMS.figures.drawn[wildcards.label].experiments)
+    return jobs.figure_job(PARAMS, wildcards.label, note)
 
 
 def table_inputs(wildcards):
     """Return the evaluations that a table fits and then, if there is one, the file of the paper's values."""
-    job = jobs.table_job(PARAMS, wildcards.label, "")
+    job = table_job(wildcards)
     evaluations = [f"results/{name}/evaluation/{evaluation}.parquet" for name, evaluation in job.sources]
     return [*evaluations, f"data/paper/{wildcards.label}.csv"] if evaluations else "results/theory/minimisers.csv"
 
 
-def table_size(wildcards):
-    """Return what a table says of the size of its experiments."""
-    return FULL_SIZE.size(PARAMS.tables[wildcards.label].experiments)
+def table_job(wildcards):
+    """Return what a table depends on, with what it must say of its scale."""
+    note = FULL_SIZE.scale_note(PARAMS.tables[wildcards.label].experiments)
+    return jobs.table_job(PARAMS, wildcards.label, note)

@@ -24,8 +24,8 @@ rule figure:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.figure_job(PARAMS, wildcards.label, figure_size(wildcards)).canonical(),
-        size=figure_size,
+        settings=lambda wildcards: figure_job(wildcards).canonical(),
+        note=lambda wildcards: figure_job(wildcards).scale_note or "the paper's size",
         stem=lambda wildcards, output: output.csv.removesuffix(".csv"),
         code=fingerprint("figures"),
     message:

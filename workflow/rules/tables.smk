@@ -15,7 +15,7 @@ rule table:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.table_job(PARAMS, wildcards.label, table_size(wildcards)).canonical(),
+        settings=lambda wildcards: table_job(wildcards).canonical(),
         stem=lambda wildcards, output: output.csv.removesuffix(".csv"),
         code=fingerprint("tables"),
     message:

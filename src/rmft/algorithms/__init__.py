@@ -6,6 +6,7 @@ A player decides on a policy (n, d), then observes what the environment reveals.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -19,16 +20,17 @@ from rmft.algorithms.full_information import (
     constant_step_size,
 )
 from rmft.algorithms.players import Player
-from rmft.environments import environment_named
+from rmft.environments import Rewards, RewardTable, environment_named, variation
 from rmft.environments.clipping import HIGH, LOW
 from rmft.errors import InputError
+from rmft.streams import stream
 
-__all__ = ["ALGORITHMS", "AlgorithmSettings", "Player", "check_algorithm", "start"]
+__all__ = ["ALGORITHMS", "AlgorithmSettings", "Player", "check_algorithm", "check_settings", "start", "start_on"]
 
 FULL_FEEDBACK = ("ftl", "ftrl", "hedge", "uniform")
 BANDIT_FEEDBACK = ("ucb", "exp3", "rexp3", "greedy", "thompson-sampling", "uniform")
 ALGORITHMS = tuple(dict.fromkeys(FULL_FEEDBACK + BANDIT_FEEDBACK))
-TAKES = {"eta": ("ftrl", "hedge", "exp3"), "gamma": ("exp3",), "variation": ("rexp3",)}
+TAKES = {"eta": ("ftrl", "hedge", "exp3"), "gamma": ("exp3",), "variation": ("rexp3",), "normalise": ("ftrl", "hedge")}
 
 
 @dataclass(frozen=True)
@@ -37,32 +39,43 @@ class AlgorithmSettings:
 
     eta: a number; "anytime" for η_t = √(2 log d / t) (ftrl, hedge); "T=25" for the constant tuned to 25 rounds.
     gamma: exploration of exp3. variation: V_T of rexp3 on the rewards' scale; None takes each instance's own.
+    normalise: False lets ftrl and hedge see rewards in [0, 10] as they are, against the appendix.
     """
 
     algorithm: str
     eta: float | str | None = None
     gamma: float | None = None
     variation: float | None = None
+    normalise: bool | None = None
 
 
 def check_algorithm(settings: AlgorithmSettings, environment: str, policy_space: str = "simplex") -> None:
-    """Raise InputError where the algorithm is unknown, cannot play the environment, or its tuning is wrong."""
+    """Raise InputError where the algorithm cannot play the environment, or is itself wrong."""
+    check_settings(settings)
     name = settings.algorithm
-    if name not in ALGORITHMS:
-        raise InputError(f"unknown algorithm {name!r}; one of {', '.join(ALGORITHMS)}")
     playable = FULL_FEEDBACK if environment_named(environment).full_feedback else BANDIT_FEEDBACK
     if name not in playable:
         raise InputError(f"algorithm {name!r} cannot play {environment}; there: {', '.join(playable)}")
     if policy_space == "ball" and name == "hedge":
         raise InputError("hedge plays on the simplex; on the ball use ftrl")
+    if name == "rexp3" and environment == "mab" and settings.variation is None:
+        raise InputError("rexp3 in mab needs a variation: there V_T of the instance is 0")
+
+
+def check_settings(settings: AlgorithmSettings) -> None:
+    """Raise InputError where the algorithm is unknown or its tuning is wrong."""
+    name = settings.algorithm
+    if name not in ALGORITHMS:
+        raise InputError(f"unknown algorithm {name!r}; one of {', '.join(ALGORITHMS)}")
     for option, algorithms in TAKES.items():
         value = getattr(settings, option)
         if value is not None and name not in algorithms:
             raise InputError(f"{option} belongs to {' and '.join(algorithms)}, not to {name}")
-        if isinstance(value, int | float) and (isinstance(value, bool) or not 0 < value < float("inf")):
-            raise InputError(f"{option} must be a positive number, not {value!r}")
-    if settings.gamma is not None and settings.gamma > 1:
-        raise InputError(f"gamma is a probability, at most 1, not {settings.gamma:g}")
+        if option != "normalise" and isinstance(value, int | float):
+            limit = 1.0 if name == "exp3" else float("inf")  # the appendix has η and γ of EXP3 in (0, 1]
+            if isinstance(value, bool) or not (0 < value <= limit and value < float("inf")):
+                allowed = "in (0, 1]" if name == "exp3" else "a positive number"
+                raise InputError(f"{option} must be {allowed}, not {value!r}")
     if isinstance(settings.eta, str):
         _stated_step_size(settings.eta, 2, name)
 
@@ -74,7 +87,7 @@ def _stated_step_size(eta: str, d: int, algorithm: str) -> float | StepSize:
         return EXP3.tuned_eta(d, int(horizon)) if algorithm == "exp3" else constant_step_size(d, int(horizon))
     if eta == "anytime" and algorithm != "exp3":
         return anytime_step_size(d)
-    raise InputError(f'eta must be a positive number, "T=<rounds>", or for ftrl and hedge "anytime", not {eta!r}')
+    raise InputError(f'eta must be a positive number, "T=ROUNDS", or for ftrl and hedge "anytime", not {eta!r}')
 
 
 def start(
@@ -99,7 +112,10 @@ def start(
             return FollowTheLeader(n, d, radius)
         case "ftrl" | "hedge":
             eta = constant_step_size(d, horizon) if eta is None else eta
-            return FollowTheRegularizedLeader(n, d, eta if callable(eta) else lambda _: eta, radius)
+            step_size = eta if callable(eta) else lambda _: eta
+            # Both use rewards only as η · total, so rewards ten times as large are a step ten times as long.
+            stretch = HIGH - LOW if settings.normalise is False else 1.0
+            return FollowTheRegularizedLeader(n, d, lambda t: stretch * step_size(t), radius)
         case "uniform":
             return Uniform(n, d, radius)
         case "greedy":
@@ -118,3 +134,10 @@ def start(
                 raise InputError("rexp3 needs a variation where rewards have no means of their own")
             return Rexp3(n, d, horizon, budget / (HIGH - LOW))
     raise InputError(f"unknown algorithm {settings.algorithm!r}")
+
+
+def start_on(root: int, name: str, settings: AlgorithmSettings, rewards: Rewards, radius: float | None) -> Player:
+    """Return an algorithm at the start of its games on the reward set `name`, with its streams and V_T from there."""
+    streams = partial(stream, root, "sampling", name, settings.algorithm)
+    budget = variation(rewards.means) if isinstance(rewards, RewardTable) else None
+    return start(settings, rewards.shape, radius=radius, streams=streams, variation=budget)

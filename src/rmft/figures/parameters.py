@@ -13,24 +13,28 @@ from rmft.jobs import FigureJob
 CURVES = (
     ("A_b", r"$\|\mathbf{A}\|_F\,\|\mathbf{b}\|_2$", "#0072B2"),
     ("C_minus_diagonal", r"$\|\mathbf{C}-\mathrm{mean}(\mathrm{diag}\,\mathbf{C})\,I\|_F$", "#D55E00"),
+    ("step", r"$|c|$, the step size", "#999999"),
 )
 BIAS = {
     "ball": ("d", r"$\|\mathbf{d}\|_2$", "#009E73"),
-    "simplex": ("d_minus_mean", r"$\|\mathbf{d}-\mathrm{mean}(\mathbf{d})\,\mathbf{1}\|_2$", "#009E73"),
+    "simplex": ("d_minus_mean", r"$\|\mathbf{d}-\mathrm{mean}(\mathbf{d})\,\mathbf{1}\|_2$", "#CC79A7"),
 }
 
 
 def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """Draw the distances that vanish where the model has become FTRL: left the ball, right the simplex.
 
+    Ours is the size of the step c that is left: distances that vanish together with it show no FTRL, but a model that
+    ignores rewards.
     A curve is the median over training seeds, its band their whole range.
     """
-    drawing = Drawing(job.style, job.size, 1, 2)
+    drawing = Drawing(job.style, job.scale_note, 1, 2)
     titles = {"ball": r"$\ell_2$ ball (Env I)", "simplex": "Simplex (Env II)"}
-    for ax, path, (space, bias) in zip(drawing.axes.flat, paths, BIAS.items(), strict=True):
-        log = read_csv(path)
-        for column, label, colour in (*CURVES, bias):
-            curves = log.pivot_table(index="training_seed", columns="iteration", values=column)
+    for ax, path, rows, (space, bias) in zip(drawing.axes.flat, paths, job.log_rows, BIAS.items(), strict=True):
+        shown = (*CURVES, bias)
+        log = read_csv(path, ["training_seed", "iteration", *(column for column, _, _ in shown)], rows)
+        for column, label, colour in shown:
+            curves = log.pivot_table(index="training_seed", columns="iteration", values=column).abs()
             iterations, values = curves.columns.to_numpy(), curves.to_numpy()
             drawing.colours[label] = colour
             drawing.band(ax, space, label, iterations, values.min(axis=0), values.max(axis=0))

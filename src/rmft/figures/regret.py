@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from rmft.figures.style import Drawing
 from rmft.jobs import FigureJob
-from rmft.results import Played, ks_of_seeds, pick, read_players
+from rmft.results import Played, ks_of_seeds, read_variants
 
 
 def title(name: str) -> str:
@@ -16,22 +16,10 @@ def title(name: str) -> str:
     return name.replace("-", " ").title().replace("Sine Trend", "Sine-trend")
 
 
-def players_by_evaluation(job: FigureJob, paths: Sequence[Path]) -> Iterator[tuple[str, dict[str, Played]]]:
-    """Yield each evaluation with the players to draw.
-
-    Of the first experiment these are the figure's players; a further experiment adds its trained model, under
-    the name trained-<what its own name adds>.
-    """
-    files = dict(zip(job.figure.sources, paths, strict=True))
-    first, *others = job.figure.experiments
-    for evaluation in job.figure.evaluations:
-        path = files[first, evaluation]
-        everyone = read_players(path)
-        shown = {name: pick(everyone, name, path) for name in job.figure.players}
-        for other in others:
-            suffix, path = other.removeprefix(f"{first}_").replace("_", "-"), files[other, evaluation]
-            shown[f"trained-{suffix}"] = pick(read_players(path), "trained", path)
-        yield evaluation, shown
+def read_shown(job: FigureJob, paths: Sequence[Path]) -> Iterator[tuple[str, dict[str, Played], dict[str, Played]]]:
+    """Yield each evaluation with the players to draw, and with everyone who played."""
+    for evaluation, everyone in read_variants(job.figure.sources, paths).items():
+        yield evaluation, {name: everyone[name] for name in job.figure.players}, everyone
 
 
 def draw_regret(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Played], *, band: bool) -> None:
@@ -39,7 +27,7 @@ def draw_regret(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Playe
     for name, played in players.items():
         rounds = np.arange(1, played.curve.size + 1)
         if band:
-            spread = played.by_instance.std(axis=0)
+            spread = played.regret.std(axis=1).mean(axis=0)  # within a training seed
             drawing.band(ax, panel, name, rounds, played.curve - spread, played.curve + spread)
         if len(played.regret) > 1:
             drawing.thin_lines(ax, panel, name, rounds, played.regret.mean(axis=1))
@@ -48,31 +36,31 @@ def draw_regret(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Playe
     ax.set(xlabel="Round $t$", ylabel="Regret($t$)")
 
 
-def draw_distribution(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Played], base: Played) -> None:
-    """Draw the distribution of final regrets over instances, and the KS test of trained against base."""
-    for name, played in players.items():
+def draw_distribution(
+    drawing: Drawing, ax: Axes, panel: str, shown: dict[str, Played], everyone: dict[str, Played]
+) -> None:
+    """Draw the distribution of final regrets, and above it the KS test of every trained model against its base."""
+    for name, played in shown.items():
         drawing.distribution(ax, panel, name, played.final.ravel())
-    p = ks_of_seeds(players["trained"], base)
-    verdict = "all instances are alike" if np.isnan(p) else f"KS, trained < base:\n$p$ = {p:.2g}"
-    ax.annotate(
-        verdict,
-        (0.97, 0.05),
-        xycoords="axes fraction",
-        ha="right",
-        va="bottom",
-        fontsize="x-small",
-    )
     ax.set(xlabel="Final regret", ylabel="Share of instances", ylim=(0, 1.02))
+    tests = [_ks_text(drawing, name, everyone) for name in shown if name.startswith("trained")]
+    ax.set_title("\n".join(tests), fontsize="x-small")
+
+
+def _ks_text(drawing: Drawing, name: str, everyone: dict[str, Played]) -> str:
+    p = ks_of_seeds(everyone[name], everyone[name.replace("trained", "base", 1)])
+    found = "no test, all instances are alike" if np.isnan(p) else f"KS $p$ = {p:.2g}, median over seeds"
+    return f"{drawing.label(name)} below its base: {found}"
 
 
 def regret_of_all_processes(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """Draw Fig. `simplex_tf_all` or `ball_tf_all`: one panel a reward process."""
     columns = 4
     rows = -(-len(job.figure.evaluations) // columns)
-    drawing = Drawing(job.style, job.size, rows, columns)
+    drawing = Drawing(job.style, job.scale_note, rows, columns)
     panels = drawing.axes.flatten()
-    for ax, (evaluation, players) in zip(panels, players_by_evaluation(job, paths), strict=False):
-        draw_regret(drawing, ax, evaluation, players, band=True)
+    for ax, (evaluation, shown, _) in zip(panels, read_shown(job, paths), strict=False):
+        draw_regret(drawing, ax, evaluation, shown, band=True)
         ax.set_title(title(evaluation))
     for ax in panels[len(job.figure.evaluations) :]:
         ax.set_axis_off()
@@ -84,13 +72,11 @@ def regret_of_all_processes(job: FigureJob, paths: Sequence[Path]) -> Drawing:
 
 def regret_and_distribution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """Draw Fig. `regret-dynamics-noisy`: regret over time above, its final distribution below."""
-    drawing = Drawing(job.style, job.size, 2, len(job.figure.evaluations))
-    files = dict(zip(job.figure.sources, paths, strict=True))
-    for column, (evaluation, players) in enumerate(players_by_evaluation(job, paths)):
-        base = read_players(files[job.figure.experiments[0], evaluation])["base"]
+    drawing = Drawing(job.style, job.scale_note, 2, len(job.figure.evaluations))
+    for column, (evaluation, shown, everyone) in enumerate(read_shown(job, paths)):
         above, below = drawing.axes[:, column]
-        draw_regret(drawing, above, f"{evaluation}: regret", players, band=True)
-        draw_distribution(drawing, below, f"{evaluation}: final regret", players, base)
+        draw_regret(drawing, above, f"{evaluation}: regret", shown, band=True)
+        draw_distribution(drawing, below, f"{evaluation}: final regret", shown, everyone)
         above.set_title(title(evaluation))
     drawing.legend()
     return drawing

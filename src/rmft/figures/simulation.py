@@ -13,7 +13,7 @@ def draw_summary(game: Game, summary: Summary) -> Drawing:
     """Draw the mean regret with one standard deviation shaded, and the exploration metrics beside it."""
     explores = summary.min_frac is not None
     name, rounds = game.algorithm.algorithm, np.arange(1, game.horizon + 1)
-    drawing = Drawing(STYLE, f"{len(summary.final)} replicates", 1, 2 if explores else 1)
+    drawing = Drawing(STYLE, None, 1, 2 if explores else 1)
     drawing.colours = {name: "#0072B2", "d·MinFrac": "#009E73", "SuffFailFreq": "#D55E00"}
     regret = drawing.axes[0, 0]
     drawing.band(regret, "regret", name, rounds, summary.curve - summary.spread, summary.curve + summary.spread)

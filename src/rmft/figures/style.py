@@ -12,16 +12,17 @@ from rmft.artifacts import atomic, write_csv
 from rmft.params import Style
 
 RATIO = 0.72  # height of a panel over its width
-LINESTYLES = {"trained": "-", "trained-logits": "-", "base": ":", "ftl": "--", "greedy": "--"}
+FULL_SIZE = "the paper's size"
+LINESTYLES = {"base": ":", "uniform": ":", "ftl": "--", "greedy": "--"}
 
 
 class Drawing:
     """A figure on a grid of panels. What is drawn through it is also recorded, for the CSV."""
 
-    def __init__(self, style: Style, size: str, rows: int, columns: int) -> None:
+    def __init__(self, style: Style, scale_note: str | None, rows: int, columns: int) -> None:
         self.style = style
         self.colours = dict(style.colours)  # a family of figures may add curves that are no players
-        self.size = size
+        self.scale_note = scale_note
         mpl.rcParams.update(_settings(style.font_points))
         width = self.style.width_inches
         height = rows * width / columns * RATIO + 0.45  # the rest is for the legend
@@ -66,15 +67,16 @@ class Drawing:
         self.figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(6, len(entries)))
 
     def save(self, stem: Path) -> None:
-        """Write stem.pdf, stem.png and stem.csv; the files say at what size the experiments ran."""
-        if "smaller" in self.size:
-            self.figure.text(0.995, 0.995, self.size, ha="right", va="top", fontsize="xx-small", color="#B00020")
-        about = f"rmft, {stem.name}, {self.size}"
-        with atomic(stem.with_suffix(".pdf")) as path:  # no date: the same data gives the same bytes
+        """Write stem.pdf, stem.png and stem.csv; a figure of a smaller scale says so in itself and in its metadata."""
+        if self.scale_note:
+            self.figure.text(0.995, 0.995, self.scale_note, ha="right", va="top", fontsize="xx-small", color="#B00020")
+        about = f"rmft, {stem.name}, {self.scale_note or FULL_SIZE}"
+        pdf, png, csv = (stem.with_name(f"{stem.name}.{ending}") for ending in ("pdf", "png", "csv"))
+        with atomic(pdf) as path:  # no date: the same data gives the same bytes
             self.figure.savefig(path, metadata={"Subject": about, "CreationDate": None})
-        with atomic(stem.with_suffix(".png")) as path:
+        with atomic(png) as path:
             self.figure.savefig(path, metadata={"Description": about}, dpi=self.style.dpi)
-        write_csv(stem.with_suffix(".csv"), pd.concat(self.records, ignore_index=True))
+        write_csv(csv, pd.concat(self.records, ignore_index=True))
 
     def _look(self, player: str) -> dict[str, str | float]:
         width = 1.6 if player.startswith("trained") else 1.1

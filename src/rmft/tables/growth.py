@@ -12,14 +12,16 @@ import pandas as pd
 from rmft.artifacts import read_csv
 from rmft.jobs import TableJob
 from rmft.metrics.growth import Growth, growth
-from rmft.results import Played, read_players
+from rmft.results import Played, read_variants
 from rmft.streams import stream
 from rmft.tables.layout import (
     AGREEMENT,
     DIRECTION_ONLY,
+    INCONCLUSIVE,
     INCONSISTENT,
     NOT_REPRODUCED,
     REPRODUCED,
+    TELLING,
     VALUES,
     Table,
     errors_apart,
@@ -29,15 +31,12 @@ TITLES = {
     "simplex-table": "Growth of regret on the simplex, trained on T = 25, played to T = 100",
     "l2ball-table": "Growth of regret on the unit ball, trained on T = 25, played to T = 100",
 }
-RAW = (
-    "-raw: the paper's step size on rewards in [0, 10] and not, as its appendix says, on normalised ones; set beside "
-    "the same values of the paper, it is what reproduces them on the ball, where FTRL then equals FTL."
-)
 INTERCHANGED = (
     "paper inconsistent: ours agrees not with this row of the paper but with that of another process, "
     "so that the two look interchanged."
 )
 SIGNIFICANT = 0.05
+SUBLINEAR = 2.0  # standard errors by which an exponent lies below 1
 RESAMPLES = 200
 
 
@@ -50,25 +49,27 @@ class Row:
     fit: Growth
     slope_error: float
     exponent_error: float
+    slope_error_of_one_run: float
     paper_slope: float | None
     paper_p: str | None
     interchanged_slope: float | None = None  # what the paper prints where it seems to have interchanged two rows
 
     @property
-    def apart(self) -> float:
-        """Return the slope's distance from the paper's in standard errors of that difference.
+    def difference_error(self) -> float:
+        """Return the standard error of the difference between our slope and the paper's.
 
-        The paper's value comes from as many instances and has an error of its own, taken to be as large as ours.
+        Ours is a mean over training runs; the paper's comes from one, on as many instances, and its error is taken to
+        be that of one run of ours.
         """
-        return self._apart_from(self.paper_slope)
+        return math.hypot(self.slope_error, self.slope_error_of_one_run)
 
-    def _apart_from(self, value: float) -> float:
-        return errors_apart(self.fit.slope, math.sqrt(2) * self.slope_error, value)
+    @property
+    def apart(self) -> float:
+        """Return how far the slope is from the paper's in standard errors of that difference."""
+        return errors_apart(self.fit.slope, self.difference_error, self.paper_slope)
 
     def _agrees_with(self, value: float) -> bool:
-        """Say whether the slope equals a value of the paper within its error, if that error is narrow enough."""
-        apart, telling = self._apart_from(value), self.slope_error <= abs(value)
-        return apart == 0 or (abs(apart) <= AGREEMENT and telling)
+        return abs(errors_apart(self.fit.slope, self.difference_error, value)) <= AGREEMENT
 
     @property
     def slope_verdict(self) -> str:
@@ -76,10 +77,12 @@ class Row:
         if self.paper_slope is None:
             return ""
         if self._agrees_with(self.paper_slope):
-            return REPRODUCED
+            telling = AGREEMENT * self.difference_error <= TELLING * abs(self.paper_slope)
+            return REPRODUCED if telling or self.apart == 0 else INCONCLUSIVE
         if self.interchanged_slope is not None and self._agrees_with(self.interchanged_slope):
             return INCONSISTENT
-        return DIRECTION_ONLY if self.fit.exponent < 1 and self.fit.exponent_p < SIGNIFICANT else NOT_REPRODUCED
+        sublinear = self.fit.exponent + SUBLINEAR * self.exponent_error < 1
+        return DIRECTION_ONLY if sublinear else NOT_REPRODUCED
 
     @property
     def p_verdict(self) -> str:
@@ -97,60 +100,56 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
     notes = [
         "slope: of Regret(t) on t, which reproduces the paper's β̂ where nothing is random; "
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
-        "±: standard error over training seeds and instances, as of one training run. apart: the difference in "
-        "standard errors of it, the paper's value having one like ours. "
-        f"reproduced: within {AGREEMENT:g} of them where our ± is no larger than the paper's value, or equal to three "
-        "decimals. "
-        "direction only: apart, but our regret too grows with an exponent below 1.",
+        "±: standard error over training seeds and instances. apart: the difference in standard errors of it, the "
+        "paper's value having that of one training run.",
+        f"reproduced: apart by at most {AGREEMENT:g}, where these are at most {TELLING:.0%} of the paper's value, or "
+        "equal to three decimals; inconclusive: apart by no more, but they are wider; direction only: further apart, "
+        f"but our exponent too lies below 1, by {SUBLINEAR:g} standard errors.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
         *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
-        *([RAW] if any(row.player.endswith("-raw") for row in rows) else []),
-        f"Size: {job.size}.",
+        *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in job.table.beside.items()),
+        *([job.scale_note] if job.scale_note else []),
     ]
     return Table(TITLES[job.label], pd.concat(map(_tidy, rows), ignore_index=True), _shaped(rows), notes)
 
 
 def _rows(job: TableJob, paths: Sequence[Path], paper: Path) -> Iterator[Row]:
-    paper_rows = {(row.reward, row.player, row.statistic): row for row in read_csv(paper).itertuples()}
-    files = dict(zip(job.sources, paths, strict=True))
-    first = job.table.experiments[0]
-    for reward in dict.fromkeys(reward for _, reward in job.sources):
-        for experiment in job.table.experiments:
-            for name, played in read_players(files[experiment, reward]).items():
-                of_variant = experiment != first
-                if name == "base" or (of_variant and name != "trained"):
-                    continue
-                player = experiment.replace(f"{first}_", "trained-") if of_variant else name
-                fit = growth(played.curve, job.floor)
-                slope_error, exponent_error = _errors(job, played, reward, player)
-                yield Row(reward, player, fit, slope_error, exponent_error, *_printed(paper_rows, reward, player))
+    frame = read_csv(paper, ["reward", "player", "statistic", "value", "interchanged_with"])
+    paper_rows = {(row.reward, row.player, row.statistic): row for row in frame.itertuples()}
+    for reward, players in read_variants(job.sources, paths).items():
+        for player, played in players.items():
+            if not player.startswith("base"):
+                fit, errors = growth(played.curve, job.floor), _errors(job, played, reward, player)
+                printed = _printed(paper_rows, reward, job.table.beside.get(player, player))
+                yield Row(reward, player, fit, *errors, *printed)
 
 
 def _printed(
     rows: dict[tuple[str, str, str], Any], reward: str, player: str
 ) -> tuple[float | None, str | None, float | None]:
     """Return what the paper prints: slope, p, and the slope of the row that it may have interchanged with this one."""
-    name = player.removesuffix("-raw")
-    slope, p = rows.get((reward, name, "beta_hat")), rows.get((reward, name, "p_reg"))
+    slope, p = rows.get((reward, player, "beta_hat")), rows.get((reward, player, "p_reg"))
     if slope is None:
         return None, None, None
-    other = rows.get((slope.interchanged_with, name, "beta_hat"))
+    other = rows.get((slope.interchanged_with, player, "beta_hat"))
     return float(slope.value), p.value, float(other.value) if other else None
 
 
-def _errors(job: TableJob, played: Played, *names: str) -> tuple[float, float]:
-    """Return standard errors of slope and exponent, by resampling one training seed and n instances of it.
+def _errors(job: TableJob, played: Played, *names: str) -> tuple[float, float, float]:
+    """Return standard errors of slope and exponent, and that of the slope of a single training run.
 
-    One seed, because the paper's value comes from one training run: the spread between runs is part of the error.
+    By resampling training seeds and instances. The instances are common to the seeds, so they are drawn once for all.
     """
     generator = stream(job.seed, "bootstrap", job.label, *names)
     seeds, n, _ = played.regret.shape
-    fits = [
-        growth(played.regret[generator.integers(seeds), generator.integers(n, size=n)].mean(axis=0), job.floor)
-        for _ in range(RESAMPLES)
-    ]
-    slopes, exponents = np.array([fit.slope for fit in fits]), np.array([fit.exponent for fit in fits])
-    return float(slopes.std(ddof=1)), float(np.nanstd(exponents, ddof=1))
+    means, singles = [], []
+    for _ in range(RESAMPLES):
+        instances = generator.integers(n, size=n)
+        curves = played.regret[:, instances].mean(axis=1)[generator.integers(seeds, size=seeds)]
+        means.append(growth(curves.mean(axis=0), job.floor))
+        singles.append(growth(curves[0], job.floor).slope)
+    slopes, exponents = [fit.slope for fit in means], [fit.exponent for fit in means]
+    return float(np.std(slopes, ddof=1)), float(np.nanstd(exponents, ddof=1)), float(np.std(singles, ddof=1))
 
 
 def _tidy(row: Row) -> pd.DataFrame:

@@ -9,13 +9,15 @@ import pandas as pd
 from rmft.artifacts import write_csv, write_text
 
 VALUES = ["statistic", "ours", "standard_error", "paper", "verdict"]
-REPRODUCED, DIRECTION_ONLY, NOT_REPRODUCED, INCONSISTENT = (
+REPRODUCED, DIRECTION_ONLY, NOT_REPRODUCED, INCONSISTENT, INCONCLUSIVE = (
     "reproduced",
     "direction only",
     "not reproduced",
     "paper inconsistent",
+    "inconclusive",
 )
-AGREEMENT = 3.0  # standard errors
+AGREEMENT = 3.0  # standard errors that two values may be apart and still agree
+TELLING = 0.5  # share of the paper's value beyond which AGREEMENT standard errors would agree with almost anything
 
 
 @dataclass(frozen=True)
@@ -29,15 +31,16 @@ class Table:
 
     def save(self, stem: Path) -> None:
         """Write stem.csv, stem.md and stem.tex."""
-        write_csv(stem.with_suffix(".csv"), self.tidy)
+        csv, md, tex = (stem.with_name(f"{stem.name}.{ending}") for ending in ("csv", "md", "tex"))
+        write_csv(csv, self.tidy)
         notes = "".join(f"- {note}\n" for note in self.notes)
         write_text(
-            stem.with_suffix(".md"),
+            md,
             f"# {self.title}\n\n{self.shaped.to_markdown(index=False, disable_numparse=True)}\n\n{notes}",
         )
         latex = self.shaped.style.hide(axis="index").format(escape="latex").to_latex(hrules=True)
         comments = "".join(f"% {note}\n" for note in (self.title, *self.notes))
-        write_text(stem.with_suffix(".tex"), comments + latex)
+        write_text(tex, comments + latex)
 
 
 def errors_apart(ours: float, error: float, paper: float, decimals: int = 3) -> float:

@@ -30,7 +30,7 @@ class Scenarios:
 
 
 @dataclass(frozen=True)
-class Trajectories:
+class Sampled:
     """What the L perturbed models played: policies (S, M, L, T, d) and the rewards they saw, same shape or L = 1."""
 
     policies: Tensor
@@ -39,7 +39,11 @@ class Trajectories:
 
 @dataclass(frozen=True)
 class Progress:
-    """One iteration's figures, each (S,): regret at round T and how far the parameters are from FTRL's."""
+    """One iteration's figures, each (S,): regret at round T, and how far the parameters are from FTRL's.
+
+    step: the c of FTRL's Operator(c Σ R) that C comes nearest to, tr(C)/d on the ball; on the simplex, where adding the
+    same to every action changes nothing, tr(PCP)/(d-1) with P the projection on vectors of mean 0.
+    """
 
     loss: np.ndarray
     regret_all: np.ndarray
@@ -49,6 +53,7 @@ class Progress:
     C_minus_constant: np.ndarray
     d: np.ndarray
     d_minus_mean: np.ndarray
+    step: np.ndarray
 
 
 def one_thread() -> None:
@@ -122,11 +127,9 @@ class Perturbation:
         return torch.stack(draws, dim=1).permute(1, 3, 4, 0, 2)
 
 
-def rollouts(
-    model: LinearAttention, scenarios: Scenarios, perturbation: Perturbation, training: Training
-) -> Trajectories:
+def rollouts(model: LinearAttention, scenarios: Scenarios, perturbation: Perturbation, training: Training) -> Sampled:
     """Sample L perturbed trajectories for each scenario, Eq. `perturbation`."""
-    radius, noise = training.ball_radius, perturbation.noise()
+    radius, noise = training.radius, perturbation.noise()
 
     def perturbed(scores: Tensor, epsilon: Tensor) -> Tensor:
         of_model = operator(scores, radius) if training.rmft.perturb == "policy" else scores
@@ -134,7 +137,7 @@ def rollouts(
 
     rewards = _as_shown(scenarios.rewards, training)[:, :, None]
     if training.environment == "fol":
-        return Trajectories(perturbed(scores_before(model, rewards), noise), rewards)
+        return Sampled(perturbed(scores_before(model, rewards), noise), rewards)
 
     uniforms, scores = perturbation.uniforms(), torch.zeros_like(noise[..., 0, :])
     policies, seen = [], []
@@ -145,27 +148,27 @@ def rollouts(
         policies.append(policy)
         seen.append(played * rewards[..., t, :])
         scores = scores + model.increments(seen[-1].flatten(1, 2)).view(scores.shape)
-    return Trajectories(torch.stack(policies, dim=3), torch.stack(seen, dim=3))
+    return Sampled(torch.stack(policies, dim=3), torch.stack(seen, dim=3))
 
 
-def final_regret(trajectories: Trajectories, scenarios: Scenarios, training: Training) -> Tensor:
+def final_regret(trajectories: Sampled, scenarios: Scenarios, training: Training) -> Tensor:
     """Return the expected regret at round T of every trajectory, (S, M, L)."""
     rewards, means = scenarios.rewards, scenarios.means
     if training.environment != "fol":
         best, values = means.amax(-1).sum(-1), means
-    elif training.ball_radius is None:
+    elif training.radius is None:
         best, values = rewards.sum(2).amax(-1), rewards
     else:
-        best, values = training.ball_radius * rewards.sum(2).norm(dim=-1), rewards
+        best, values = training.radius * rewards.sum(2).norm(dim=-1), rewards
     return best[:, :, None] - over_actions(torch.add, trajectories.policies * values[:, :, None]).sum(-1)
 
 
-def select(trajectories: Trajectories, regret: Tensor, k: int) -> Trajectories:
+def select(trajectories: Sampled, regret: Tensor, k: int) -> Sampled:
     """Keep the k trajectories of lowest regret in each scenario."""
     kept = regret.topk(k, dim=2, largest=False).indices[..., None, None]
     policies = trajectories.policies.take_along_dim(kept, dim=2)
     shared = trajectories.seen.shape[2] == 1
-    return Trajectories(policies, trajectories.seen if shared else trajectories.seen.take_along_dim(kept, dim=2))
+    return Sampled(policies, trajectories.seen if shared else trajectories.seen.take_along_dim(kept, dim=2))
 
 
 def distance(policies: Tensor, demonstrated: Tensor, kind: str) -> Tensor:
@@ -202,13 +205,13 @@ def rmft(root: int, training: Training, settings: Model) -> Iterator[tuple[int, 
             regret = final_regret(sampled, scenarios, training)
             demonstrations = select(sampled, regret, loop.selected)
 
-        policies = operator(scores_before(model, demonstrations.seen), training.ball_radius)
+        policies = operator(scores_before(model, demonstrations.seen), training.radius)
         losses = distance(policies, demonstrations.policies, sft.distance).sum(-1).mean((1, 2))
         adam.zero_grad()
         losses.sum().backward()  # the sum keeps the seeds apart: each has parameters of its own
         adam.step()
 
-        yield iteration, model, _progress(model, losses, regret, loop.selected)
+        yield iteration, model, _progress(model, losses, regret, training)
 
 
 def _as_shown(rewards: Tensor, training: Training) -> Tensor:
@@ -216,17 +219,24 @@ def _as_shown(rewards: Tensor, training: Training) -> Tensor:
 
 
 @torch.no_grad()
-def _progress(model: LinearAttention, losses: Tensor, regret: Tensor, k: int) -> Progress:
+def _progress(model: LinearAttention, losses: Tensor, regret: Tensor, training: Training) -> Progress:
     A, b, C, d = model.reparametrised()
     mean_of_diagonal = C.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
     figures = Progress(
         loss=losses,
         regret_all=regret.mean((1, 2)),
-        regret_selected=regret.topk(k, dim=2, largest=False).values.mean((1, 2)),
+        regret_selected=regret.topk(training.rmft.selected, dim=2, largest=False).values.mean((1, 2)),
         A_b=A.flatten(1).norm(dim=1) * b.norm(dim=1),
         C_minus_diagonal=(C - mean_of_diagonal * torch.eye(C.shape[-1])).flatten(1).norm(dim=1),
         C_minus_constant=(C - C.mean((1, 2), keepdim=True)).flatten(1).norm(dim=1),
         d=d.norm(dim=1),
         d_minus_mean=(d - d.mean(1, keepdim=True)).norm(dim=1),
+        step=_step(C, training.policy_space),
     )
     return Progress(**{name: value.detach().numpy() for name, value in vars(figures).items()})
+
+
+def _step(C: Tensor, policy_space: str) -> Tensor:
+    d = C.shape[-1]
+    trace = C.diagonal(dim1=1, dim2=2).sum(1)
+    return trace / d if policy_space == "ball" else (trace - C.sum((1, 2)) / d) / (d - 1)

@@ -48,6 +48,7 @@ class Minimiser:
     c: float
     standard_error: float
     off_diagonal: float
+    C_minus_cI: float
     A_b: float
     bias: float
     excess_loss: float
@@ -117,8 +118,9 @@ def minimise(root: int, sample: Moments, d: int, horizon: int, radius: float) ->
         A, b, C, bias = model.reparametrised()
         c = float(C.diagonal().mean())
         off_diagonal = float((C - torch.diag(C.diagonal())).norm())
-        error = abs(c) * sample.c_error
-        return Minimiser(c, error, off_diagonal, float(A.norm() * b.norm()), float(bias.norm()), excess, len(found))
+        rest = float((C - c * torch.eye(d)).norm())
+        sizes = off_diagonal, rest, float(A.norm() * b.norm()), float(bias.norm())
+        return Minimiser(c, abs(c) * sample.c_error, *sizes, excess, len(found))
 
 
 def _train(start: np.random.Generator, sample: Moments, d: int, horizon: int, radius: float) -> LinearAttention:

@@ -1,7 +1,12 @@
-"""results/metrics.json: what DVC compares between commits and experiments."""
+"""results/metrics.json: what DVC compares between commits and experiments.
+
+paired_p and paired_difference hold for the training seeds that were run: over instances, of the mean over seeds.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from rmft.jobs import MetricsJob
 from rmft.metrics.comparison import paired_difference
@@ -37,7 +42,18 @@ def _of_one(job: MetricsJob, experiment: str, evaluation: str, path: Path) -> di
 
 
 def _summary(played: Played, floor: float | None) -> dict[str, float]:
-    final, fit = played.by_instance[:, -1], growth(played.curve, floor)
-    se = float(final.std(ddof=1) / len(final) ** 0.5)
-    largest = float(played.final.max())
-    return {"mean": float(final.mean()), "se": se, "max": largest, "exponent": fit.exponent, "slope": fit.slope}
+    final, fit = played.final, growth(played.curve, floor)
+    mean, largest = float(final.mean()), float(final.max())
+    return {
+        "mean": mean,
+        "se": _standard_error(final),
+        "max": largest,
+        "exponent": fit.exponent,
+        "slope": fit.slope,
+    }
+
+
+def _standard_error(final: np.ndarray) -> float:
+    """Return that of the mean of final regrets (S, n), of which training seeds and instances are both samples."""
+    parts = [means.var(ddof=1) / len(means) for means in (final.mean(axis=0), final.mean(axis=1)) if len(means) > 1]
+    return float(sum(parts) ** 0.5)
