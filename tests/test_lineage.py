@@ -89,7 +89,7 @@ def test_a_flipped_byte_a_lost_file_and_a_stranger_are_each_found(tree):
     problems = "\n".join(lineage.audit(tree))
     assert "altered: results/base is not what results/figure was made from" in problems
     assert "missing: results/figure" in problems
-    assert "orphan: results/stranger has no record" in problems
+    assert "orphan: results/stranger is no part of" in problems
 
 
 def test_a_trace_leads_to_the_sources(tree):

@@ -180,14 +180,14 @@ def lineage(
 
     With --all, of every artifact that the manifest lists. Exit code 1 if anything is not as recorded.
     """
-    from rmft.lineage import audit, read_records, trace
+    from rmft.lineage import audit, reachable, read_records, trace
 
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all")
     records = read_records()
     if everything:
         problems = audit(records)
-        print(f"{len(records)} artifacts, {len(problems)} problems")
+        print(f"{len(reachable(records))} artifacts, {len(problems)} problems")
     else:
         lines, problems = trace(records, path)
         print("\n".join(lines))

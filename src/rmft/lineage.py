@@ -163,15 +163,32 @@ def _hash(name: str) -> str:
 
 
 def audit(records: dict[str, Record]) -> list[str]:
-    """Return all that is not as recorded in the whole tree."""
-    problems = [problem for record in records.values() for problem in problems_of(record)]
+    """Return all that is not as recorded in the whole tree: missing, altered, or asked for by nobody."""
+    current = reachable(records)
+    problems = [problem for name in current for problem in problems_of(records[name])]
     if str(MANIFEST) not in records:
         problems.append(f"missing: {MANIFEST}, against which artifacts that no job reads are held; run `snakemake`")
     for folder in SCRATCH:
         for path in sorted(Path(folder).rglob("*")):
-            if path.is_file() and str(path) not in records:
-                problems.append(f"orphan: {path} has no record; delete it, or run `snakemake -- {path}`")
+            if path.is_file() and str(path) not in current:
+                problems.append(f"orphan: {path} is no part of what `snakemake` builds; delete it")
     return problems
+
+
+def reachable(records: dict[str, Record]) -> list[str]:
+    """Return the outputs that the manifest leads to; all of them where there is no manifest yet.
+
+    The rest are records of what is no longer in the workflow.
+    """
+    if str(MANIFEST) not in records:
+        return [*records]
+    found, pending = [], [str(MANIFEST)]
+    while pending:
+        name = pending.pop()
+        if name in records and name not in found:
+            found.append(name)
+            pending += records[name].inputs
+    return found
 
 
 def trace(records: dict[str, Record], path: Path) -> tuple[list[str], list[str]]:

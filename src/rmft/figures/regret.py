@@ -49,8 +49,7 @@ def draw_distribution(
 
 def _ks_text(drawing: Drawing, name: str, everyone: dict[str, Played]) -> str:
     p = ks_of_seeds(everyone[name], everyone[name.replace("trained", "base", 1)])
-    found = "no test, all instances are alike" if np.isnan(p) else f"KS $p$ = {p:.2g}, median over seeds"
-    return f"{drawing.label(name)} below its base: {found}"
+    return f"{drawing.label(name)}: " + ("no KS test, instances are alike" if np.isnan(p) else f"KS $p$ = {p:.2g}")
 
 
 def regret_of_all_processes(job: FigureJob, paths: Sequence[Path]) -> Drawing:

@@ -64,7 +64,9 @@ class Drawing:
         for ax in self.axes.flat:
             for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
                 entries.setdefault(label, handle)
-        self.figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(6, len(entries)))
+        self.figure.legend(
+            entries.values(), entries.keys(), loc="outside lower center", ncols=len(entries) if len(entries) <= 6 else 4
+        )
 
     def save(self, stem: Path) -> None:
         """Write stem.pdf, stem.png and stem.csv; a figure of a smaller scale says so in itself and in its metadata."""

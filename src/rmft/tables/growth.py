@@ -16,12 +16,13 @@ from rmft.results import Played, read_variants
 from rmft.streams import stream
 from rmft.tables.layout import (
     AGREEMENT,
+    CONFIDENT,
     DIRECTION_ONLY,
     INCONCLUSIVE,
     INCONSISTENT,
     NOT_REPRODUCED,
     REPRODUCED,
-    TELLING,
+    TOLERANCE,
     VALUES,
     Table,
     errors_apart,
@@ -36,7 +37,6 @@ INTERCHANGED = (
     "so that the two look interchanged."
 )
 SIGNIFICANT = 0.05
-SUBLINEAR = 2.0  # standard errors by which an exponent lies below 1
 RESAMPLES = 200
 
 
@@ -77,11 +77,11 @@ class Row:
         if self.paper_slope is None:
             return ""
         if self._agrees_with(self.paper_slope):
-            telling = AGREEMENT * self.difference_error <= TELLING * abs(self.paper_slope)
-            return REPRODUCED if telling or self.apart == 0 else INCONCLUSIVE
+            widest = abs(self.fit.slope - self.paper_slope) + CONFIDENT * self.difference_error
+            return REPRODUCED if widest <= TOLERANCE * abs(self.paper_slope) or self.apart == 0 else INCONCLUSIVE
         if self.interchanged_slope is not None and self._agrees_with(self.interchanged_slope):
             return INCONSISTENT
-        sublinear = self.fit.exponent + SUBLINEAR * self.exponent_error < 1
+        sublinear = self.fit.exponent + CONFIDENT * self.exponent_error < 1
         return DIRECTION_ONLY if sublinear else NOT_REPRODUCED
 
     @property
@@ -102,9 +102,9 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
         "±: standard error over training seeds and instances. apart: the difference in standard errors of it, the "
         "paper's value having that of one training run.",
-        f"reproduced: apart by at most {AGREEMENT:g}, where these are at most {TELLING:.0%} of the paper's value, or "
-        "equal to three decimals; inconclusive: apart by no more, but they are wider; direction only: further apart, "
-        f"but our exponent too lies below 1, by {SUBLINEAR:g} standard errors.",
+        f"reproduced: apart by at most {AGREEMENT:g}, and the difference plus {CONFIDENT:g} errors within "
+        f"{TOLERANCE:.0%} of the paper's value; or equal to three decimals. inconclusive: apart by no more, but it is "
+        "wider. direction only: further apart, but our exponent too lies below 1, by as many errors.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
         *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
         *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in job.table.beside.items()),

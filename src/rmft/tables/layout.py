@@ -17,7 +17,8 @@ REPRODUCED, DIRECTION_ONLY, NOT_REPRODUCED, INCONSISTENT, INCONCLUSIVE = (
     "inconclusive",
 )
 AGREEMENT = 3.0  # standard errors that two values may be apart and still agree
-TELLING = 0.5  # share of the paper's value beyond which AGREEMENT standard errors would agree with almost anything
+CONFIDENT = 2.0  # standard errors to be sure of a bound
+TOLERANCE = 0.5  # share of the paper's value within which a difference must surely lie: without it, noise agrees
 
 
 @dataclass(frozen=True)
