@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmft.algorithms import AlgorithmSettings, start
+from rmft.algorithms import AlgorithmSettings, Player, start
 from rmft.artifacts import write_evaluation
-from rmft.environments import ENVIRONMENTS, RewardTable, draw_rewards, variation
+from rmft.environments import ENVIRONMENTS, AdaptiveRewards, RewardTable, draw_rewards, variation
 from rmft.rollouts import Trajectories, play
 from rmft.streams import stream
 
@@ -46,6 +46,11 @@ def play_algorithm(
     )
     full = ENVIRONMENTS[environment].full_feedback
     return play(player, table, full_feedback=full, uniforms=uniforms(n, *words))
+
+
+def play_full(player: Player, table: RewardTable | AdaptiveRewards) -> Trajectories:
+    """Play a player under full feedback, actions included."""
+    return play(player, table, full_feedback=True, uniforms=uniforms(table.shape[0], "full"))
 
 
 def assert_mean(sample: np.ndarray, expected: float | np.ndarray, *, standard_errors: float = 4.0) -> None:

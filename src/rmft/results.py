@@ -21,7 +21,6 @@ class Played:
     """
 
     d: int
-
     regret: np.ndarray
     actions: np.ndarray | None
     best_actions: np.ndarray | None
