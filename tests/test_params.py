@@ -88,6 +88,13 @@ def test_a_wrong_value_is_refused_with_its_dotted_key(edited, key, value, says):
     assert message.startswith(str(edited(key, value)))
 
 
+def test_a_misspelt_key_is_named_with_the_one_that_was_meant(edited):
+    path = edited("seed", 0)
+    path.write_text(path.read_text(encoding="utf-8").replace("seed: 0", "sede: 0", 1), encoding="utf-8")
+    with pytest.raises(InputError, match=r"sede: unknown key; did you mean seed\?"):
+        load(path)
+
+
 def test_a_key_given_twice_is_refused(tmp_path):
     twice = tmp_path / "params.yaml"
     twice.write_text("seed: 0\nscale: demo\nseed: 7\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 Unknown keys, wrong types and impossible values are refused with the dotted key.
 """
 
+import difflib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -369,12 +370,20 @@ def load(path: Path = Path("params.yaml")) -> Params:
 
 
 def _first_error(error: ValidationError) -> str:
-    """Say the first thing wrong in one line: dotted key, what is wrong, and how many more there are."""
-    first, *others = error.errors()
-    key = ".".join(str(part) for part in first["loc"])
+    """Say the first thing wrong in one line: dotted key, what is wrong, and how many more there are.
+
+    An unknown key comes first, since a misspelt one is missing under its right name as well.
+    """
+    first, *others = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    *parents, last = first["loc"] or ("",)
+    key = ".".join(str(part) for part in first["loc"] if part != "[key]")
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        message = "unknown key"
+        missing = [
+            found["loc"][-1] for found in others if found["type"] == "missing" and [*found["loc"][:-1]] == parents
+        ]
+        meant = difflib.get_close_matches(str(last), missing, n=1)
+        message = f"unknown key; did you mean {meant[0]}?" if meant else "unknown key"
     elif "input" in first and first["type"] not in ("value_error", "missing"):
         message += f", not {first['input']!r}"
     line = f"{key}: {message}" if key else message
