@@ -25,6 +25,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 reproduce: $(VENV)/.ready
 	rmft params > /dev/null
 	snakemake
+	@echo "Now DVC adopts what is built: Snakemake is asked for every stage, and says that nothing is to be done."
 	dvc repro --quiet
 	@echo "Figures: results/figures. Tables beside the paper's values: results/tables. Nothing is to be done twice:"
 	@echo "run 'make reproduce' again, or edit params.yaml first."
