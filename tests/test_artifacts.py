@@ -1,5 +1,6 @@
 """Files appear whole or not at all, and a damaged one is refused in one line."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -92,11 +93,21 @@ def test_a_csv_that_lost_rows_columns_or_its_end_is_refused(tmp_path, text):
 
 
 def test_what_a_killed_writer_left_behind_is_swept_by_the_next(tmp_path):
-    left = tmp_path / ".out.txt.abcd.txt"
-    left.write_text("half", encoding="utf-8")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    of_dead, of_living = (tmp_path / f".out.txt.{process}.txt" for process in (dead.pid, os.getppid()))
+    for left in (of_dead, of_living):
+        left.write_text("half", encoding="utf-8")
     with atomic(tmp_path / "out.txt") as temporary:
         temporary.write_text("whole", encoding="utf-8")
-    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+    assert {path.name for path in tmp_path.iterdir()} == {"out.txt", of_living.name}
+
+
+def test_a_target_that_cannot_be_written_is_refused_in_one_line(tmp_path):
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(InputError, match="taken: cannot be written"):
+        write_json(tmp_path / "taken", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
 
 def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):

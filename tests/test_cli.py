@@ -1,6 +1,8 @@
 """The command line as a user meets it: answers, refusals, exit codes."""
 
 import json
+import signal
+import subprocess
 import sys
 
 import numpy as np
@@ -90,6 +92,7 @@ def test_simulate_draws_a_plot_on_request(rmft, tmp_path):
         ([*GAME, "--algorithm", "ucb", "--horizon", "ten"], "Invalid value for '--horizon'"),
         ([*GAME, "--algorithm", "ucb", "--radius", "2"], "--radius belongs to --policy-space ball"),
         ([*GAME, "--algorithm", "ucb", "--plot", "/dev/null/plot"], "/dev/null/plot.pdf: cannot be written"),
+        ([*GAME, "--algorithm", "ucb", "--plot", ""], "--plot needs a file name"),
         ([*GAME, "--algorithm", "rexp3"], "rexp3 in mab needs a variation"),
         (["--environment", "mab"], "Missing option"),
     ],
@@ -100,6 +103,25 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(rmft, arguments, says):
     assert out == ""
     assert says in error
     assert error.count("\n") == 1
+
+
+def test_a_step_size_beyond_all_numbers_is_refused(rmft):
+    game = ["--environment", "fol", "--process", "gaussian", "--algorithm", "ftrl", "--eta", "1e308"]
+    with np.errstate(all="ignore"):
+        code, out, error = rmft("simulate", *game)
+    assert (code, out) == (2, "")
+    assert "eta or radius is too large" in error
+
+
+def test_ctrl_c_is_answered_in_one_line():
+    command = [sys.executable, "-c", "from rmft.cli import main; main()", "simulate", *GAME, "--algorithm", "ucb"]
+    game = subprocess.Popen([*command, "--replicates", "10000000"], stderr=subprocess.PIPE, text=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        game.wait(timeout=5)  # until it plays
+    game.send_signal(signal.SIGINT)
+    _, error = game.communicate(timeout=30)
+    assert game.returncode == 130
+    assert error == "rmft: interrupted; no file was left half-written\n"
 
 
 def test_a_stage_refuses_damaged_inputs_and_writes_nothing(rmft, tmp_path):

@@ -1,5 +1,8 @@
 """Fingerprints of code, and what an audit finds."""
 
+import ast
+import hashlib
+import json
 import shutil
 from pathlib import Path
 
@@ -96,3 +99,10 @@ def test_a_trace_leads_to_the_sources(tree):
     lines, problems = lineage.trace(tree, Path("results/figure"))
     assert problems == []
     assert [line.split()[0] for line in lines] == ["results/figure", "results/base"]
+
+
+def test_a_fingerprint_is_the_same_from_every_python():
+    # Printed by 3.11 and 3.12 in different ways, read by both as the same syntax.
+    source = "def f(x: int = 0) -> str:\n    return f\"{', '.join(x)!r:>10} {x}\" if x else ''\n"
+    text = json.dumps(lineage._plain(ast.parse(source)))
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "ae873ff5cf94422f"

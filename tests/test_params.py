@@ -77,6 +77,13 @@ def edited(tmp_path):
         ("experiments.numeric_simplex.radius", 1.0, "a ball needs one, and the simplex has none"),
         ("experiments.numeric_ball.radius", None, "a ball needs one"),
         ("theory.d", [], "theory.d: "),
+        ("evaluation.algorithms.trained", {"algorithm": "ftl"}, "names like this are those of models"),
+        ("experiments.numeric_mab.evaluations.gamma.algorithms", ["ucb", "ucb"], "algorithms: one is there twice"),
+        ("figures.drawn.parameter.experiments", ["numeric_simplex", "numeric_ball"], "one on the ball and one on"),
+        ("figures.drawn.tfbandit.evaluations", ["gaussian", "gamma"], "draws one evaluation"),
+        ("figures.drawn.simplex-tf-all.players", [], "needs evaluations and players"),
+        ("tables.theorem-1.experiments", ["numeric_mab"], "theorem-1 has none"),
+        ("tables.l2ball-table.beside", {"ftrl-52": "ftrl-25"}, "tables.l2ball-table.beside: unknown 'ftrl-52'"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_dotted_key(edited, key, value, says):

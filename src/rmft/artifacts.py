@@ -3,12 +3,12 @@
 Only this module writes. A file appears under its name when it is complete, by a rename in its own folder.
 """
 
+import glob
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -40,24 +40,39 @@ REWARD_ARRAYS = ("rewards", "means", "clipped_means")
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`, which takes its name if the block ends well and vanishes if not."""
+    """Yield a temporary path beside `path`, which takes its name if the block ends well and vanishes if not.
+
+    Raise InputError where it cannot be written.
+    """
+    temporary = path.parent / f".{path.name}.{os.getpid()}{path.suffix}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{path.name}.*{path.suffix}"):  # by a job that was killed; one job writes a file
-            left.unlink()
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
-    temporary = Path(name)
-    try:
+        _sweep(path)
         yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp makes private files
         temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def _sweep(path: Path) -> None:
+    """Delete what writers of `path` that were killed have left behind."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*{glob.escape(path.suffix)}"):
+        writer = left.name.removeprefix(f".{path.name}.").removesuffix(path.suffix)
+        if writer.isdecimal() and not _alive(int(writer)):
+            left.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager
@@ -74,7 +89,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 def sha256(path: Path) -> str:
     """Return the file's SHA-256 in hexadecimal."""
-    with path.open("rb") as file:
+    with _readable(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -245,6 +245,8 @@ def simulate(
     _one_of("mean", mean, ("nominal", "clipped"))
     if regret is not None:
         _one_of("regret", regret, ("expected", "pseudo", "realized", "dynamic"))
+    if plot is not None and not plot.name:
+        raise InputError("--plot needs a file name")
     if radius is not None and policy_space == "simplex":
         raise InputError("--radius belongs to --policy-space ball")
     game = Game(
@@ -262,8 +264,7 @@ def simulate(
     if plot:
         from rmft.figures.simulation import draw_summary
 
-        stem = plot.with_suffix("") if plot.suffix in (".pdf", ".png", ".csv") else plot
-        draw_summary(game, summary).save(stem)
+        draw_summary(game, summary).save(plot.with_suffix("") if plot.suffix in (".pdf", ".png", ".csv") else plot)
     print(json.dumps(summary.as_json()) if as_json else summary.as_text(), end="\n")
 
 
@@ -308,6 +309,9 @@ def _progress(name: str, total: int, unit: str, every_seconds: float = 5.0) -> I
     yield advance
 
 
+INTERRUPTED = 130
+
+
 def main() -> None:
     """Run the command line; turn a user's mistake into one line and exit code 2."""
     try:
@@ -320,6 +324,7 @@ def main() -> None:
             print(f"rmft: {error.format_message()} (see --help)", file=sys.stderr)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    if code == INTERRUPTED:  # which is also what typer makes of Ctrl-C
         print("rmft: interrupted; no file was left half-written", file=sys.stderr)
-        code = 130
     sys.exit(code)

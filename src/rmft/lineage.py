@@ -39,13 +39,21 @@ def fingerprint(command: str) -> str:
             own[name] = functions[name]
             names = (node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name))
             pending += [name for name in names if name.startswith("_")]  # other names are variables or commands
-    texts = {f"cli.{name}": ast.unparse(node) for name, node in own.items()}
+    texts = {f"cli.{name}": _plain(node) for name, node in own.items()}
     libraries = {library for node in own.values() for library in _libraries(node)}
     for module in _closure({found for node in own.values() for found in _imports(node)}):
-        texts[module] = ast.unparse(_syntax(module))
+        texts[module] = _plain(_syntax(module))
         libraries |= _libraries(_syntax(module))
     texts |= {library: _version(library) for library in libraries}
     return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _plain(syntax: object) -> object:
+    """Return a piece of syntax as lists and text, the same from every Python: what is empty is left out."""
+    if isinstance(syntax, ast.AST):
+        fields = [[name, _plain(value)] for name, value in ast.iter_fields(syntax) if value is not None and value != []]
+        return [type(syntax).__name__, *fields]
+    return [_plain(part) for part in syntax] if isinstance(syntax, list) else repr(syntax)
 
 
 def _closure(modules: set[str]) -> set[str]:
@@ -128,7 +136,10 @@ def read_records(metadata: Path = METADATA) -> dict[str, Record]:
         if file.is_file():
             # Snakemake names a record after its output, in base64 cut into folders whose names begin with @.
             encoded = "".join(part.removeprefix("@") for part in file.relative_to(metadata).parts)
-            path = base64.urlsafe_b64decode(encoded).decode()
+            try:
+                path = base64.urlsafe_b64decode(encoded).decode()
+            except ValueError:
+                raise InputError(f"{file}: no record of Snakemake's; delete it") from None
             records[path] = _record(path, file)
     return records
 
@@ -196,8 +207,9 @@ def trace(records: dict[str, Record], path: Path) -> tuple[list[str], list[str]]
 
     Raise InputError for a path without a record.
     """
+    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     if str(path) not in records:
-        raise InputError(f"{path}: no record of what made it; `rmft lineage --all` names what is amiss")
+        raise InputError(f"{path}: no artifact of this workflow; try a file below {' or '.join(SCRATCH)}")
     lines, problems, seen = [], [], set()
 
     def walk(name: str, depth: int) -> None:

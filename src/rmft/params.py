@@ -257,6 +257,8 @@ class Params(Section):
     def _references_hold(self) -> Self:
         _known("scale", self.scale, self.scales)
         for name, settings in self.evaluation.algorithms.items():
+            if name.startswith(("base", "trained")):
+                raise ValueError(f"evaluation.algorithms.{name}: names like this are those of models")
             _prefixed(f"evaluation.algorithms.{name}", check_settings, settings)
         for name, experiment in self.experiments.items():
             if name in STAGE_FOLDERS:
@@ -266,15 +268,35 @@ class Params(Section):
                 key = f"experiments.{name}.evaluations.{evaluation_name}"
                 self._check_evaluation(key, experiment, evaluation)
         for label, figure in self.figures.drawn.items():
-            self._check_figure(f"figures.drawn.{label}", figure)
+            self._check_figure(f"figures.drawn.{label}", label, figure)
         for label, table in self.tables.items():
-            for name in table.experiments:
-                _known(f"tables.{label}.experiments", name, self.experiments)
+            self._check_table(f"tables.{label}", label, table)
         return self
 
-    def _check_figure(self, key: str, figure: Figure) -> None:
+    def _check_table(self, key: str, label: TableLabel, table: Table) -> None:
+        if (label == "theorem-1") != (not table.experiments):
+            raise ValueError(f"{key}.experiments: theorem-1 has none, every other table at least one")
+        for name in table.experiments:
+            _known(f"{key}.experiments", name, self.experiments)
+            playing = {player for of in self.experiments[name].evaluations.values() for player in of.algorithms}
+            for player in table.beside:
+                _known(f"{key}.beside", player, dict.fromkeys(sorted(playing)))
+
+    def _check_figure(self, key: str, label: FigureLabel, figure: Figure) -> None:
         for name in figure.experiments:
             _known(f"{key}.experiments", name, self.experiments)
+        spaces = [self.experiments[name].policy_space for name in figure.experiments]
+        if label == "parameter":
+            if spaces != ["ball", "simplex"] or figure.evaluations:
+                raise ValueError(
+                    f"{key}: draws the training of two experiments, one on the ball and one on the simplex"
+                )
+            return
+        if not figure.evaluations or not figure.players:
+            raise ValueError(f"{key}: needs evaluations and players")
+        if label in ("tfbandit", "tfgamma") and (len(figure.evaluations) > 1 or "ball" in spaces):
+            raise ValueError(f"{key}: draws one evaluation, and actions, which a ball does not have")
+        for name in figure.experiments:
             for evaluation in figure.evaluations:
                 _known(f"{key}.evaluations", evaluation, self.experiments[name].evaluations)
         first, *others = figure.experiments
@@ -296,6 +318,8 @@ class Params(Section):
             stored = f"the {rewards.instances} instances of {evaluation.rewards}"
             raise ValueError(f"{key}.instances: {evaluation.instances} is more than {stored}")
         _prefixed(f"{key}.rewards", check_processes, experiment.environment, rewards.process)
+        if len(set(evaluation.algorithms)) < len(evaluation.algorithms):
+            raise ValueError(f"{key}.algorithms: one is there twice")
         for algorithm in evaluation.algorithms:
             _known(f"{key}.algorithms", algorithm, self.evaluation.algorithms)
             settings, game = self.evaluation.algorithms[algorithm], (experiment.environment, experiment.policy_space)
@@ -361,7 +385,7 @@ def load(path: Path = Path("params.yaml")) -> Params:
         raise InputError(f"{path}: no such file; run from the root of the repository") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a text file: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     try:
         return Params.model_validate(values)

@@ -123,6 +123,8 @@ def simulate(root: int, game: Game, replicates: int, on_round: OnRound = lambda 
         failures.append(failed)
         fractions.append(fraction)
     mean = total / replicates
+    if not np.isfinite(mean).all():
+        raise InputError("regret is no finite number: eta or radius is too large")
     return Summary(
         final=np.concatenate(regrets),
         curve=mean,

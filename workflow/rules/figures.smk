@@ -21,6 +21,8 @@ rule figure:
         csv="results/figures/{label}.csv",
     log:
         "logs/figures/{label}.log",
+    wildcard_constraints:
+        label="|".join(PARAMS.figures.drawn),
     conda:
         "../envs/rmft.yaml"
     params:

@@ -12,6 +12,8 @@ rule table:
         tex="results/tables/{label}.tex",
     log:
         "logs/tables/{label}.log",
+    wildcard_constraints:
+        label="|".join(PARAMS.tables),
     conda:
         "../envs/rmft.yaml"
     params:

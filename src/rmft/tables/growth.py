@@ -37,7 +37,7 @@ INTERCHANGED = (
     "so that the two look interchanged."
 )
 SIGNIFICANT = 0.05
-RESAMPLES = 200
+RESAMPLES = 400
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class Row:
         """Say what became of the paper's β̂; its claim, and so its direction, is growth slower than linear."""
         if self.paper_slope is None:
             return ""
+        if math.isnan(self.difference_error):
+            return INCONCLUSIVE
         if self._agrees_with(self.paper_slope):
             widest = abs(self.fit.slope - self.paper_slope) + CONFIDENT * self.difference_error
             return REPRODUCED if widest <= TOLERANCE * abs(self.paper_slope) or self.apart == 0 else INCONCLUSIVE
@@ -138,18 +140,23 @@ def _printed(
 def _errors(job: TableJob, played: Played, *names: str) -> tuple[float, float, float]:
     """Return standard errors of slope and exponent, and that of the slope of a single training run.
 
-    By resampling training seeds and instances. The instances are common to the seeds, so they are drawn once for all.
+    By resampling training seeds and instances. The instances are common to the seeds, so they are drawn once for all;
+    of S seeds S - 1 are drawn, which makes the variance of their mean unbiased (Rao and Wu, 1988). A trained model with
+    a single seed has no error that could be known: NaN.
     """
     generator = stream(job.seed, "bootstrap", job.label, *names)
     seeds, n, _ = played.regret.shape
+    if seeds == 1 and names[-1].startswith("trained"):
+        return math.nan, math.nan, math.nan
     means, singles = [], []
     for _ in range(RESAMPLES):
         instances = generator.integers(n, size=n)
-        curves = played.regret[:, instances].mean(axis=1)[generator.integers(seeds, size=seeds)]
+        curves = played.regret[:, instances].mean(axis=1)[generator.integers(seeds, size=max(seeds - 1, 1))]
         means.append(growth(curves.mean(axis=0), job.floor))
         singles.append(growth(curves[0], job.floor).slope)
     slopes, exponents = [fit.slope for fit in means], [fit.exponent for fit in means]
-    return float(np.std(slopes, ddof=1)), float(np.nanstd(exponents, ddof=1)), float(np.std(singles, ddof=1))
+    of_one = np.std(singles, ddof=1) * math.sqrt(seeds / max(seeds - 1, 1))
+    return float(np.std(slopes, ddof=1)), float(np.nanstd(exponents, ddof=1)), float(of_one)
 
 
 def _tidy(row: Row) -> pd.DataFrame:
