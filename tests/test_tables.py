@@ -85,6 +85,7 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
         (0.60, 0.03, 0.95, 0.332, None, NOT_REPRODUCED),  # not below 1 by two standard errors
         (0.60, 0.03, 1.1, 0.332, None, NOT_REPRODUCED),
         (0.60, 0.50, 0.7, 0.332, None, INCONCLUSIVE),
+        (0.60, 0.50, 1.2, 0.332, None, NOT_REPRODUCED),  # grows faster than linearly, whatever the slope
         (0.60, 0.03, 0.7, 0.332, 0.61, INCONSISTENT),
         (0.60, 0.03, 0.7, 0.332, 0.90, DIRECTION_ONLY),
         (0.60, 0.03, 0.7, None, None, ""),

@@ -78,13 +78,15 @@ class Row:
             return ""
         if math.isnan(self.difference_error):
             return INCONCLUSIVE
+        margin = CONFIDENT * self.exponent_error
         if self._agrees_with(self.paper_slope):
             widest = abs(self.fit.slope - self.paper_slope) + CONFIDENT * self.difference_error
-            return REPRODUCED if widest <= TOLERANCE * abs(self.paper_slope) or self.apart == 0 else INCONCLUSIVE
+            if widest <= TOLERANCE * abs(self.paper_slope) or self.apart == 0:
+                return REPRODUCED
+            return NOT_REPRODUCED if self.fit.exponent - margin > 1 else INCONCLUSIVE
         if self.interchanged_slope is not None and self._agrees_with(self.interchanged_slope):
             return INCONSISTENT
-        sublinear = self.fit.exponent + CONFIDENT * self.exponent_error < 1
-        return DIRECTION_ONLY if sublinear else NOT_REPRODUCED
+        return DIRECTION_ONLY if self.fit.exponent + margin < 1 else NOT_REPRODUCED
 
     @property
     def p_verdict(self) -> str:
@@ -106,7 +108,8 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
         "paper's value having that of one training run.",
         f"reproduced: apart by at most {AGREEMENT:g}, and the difference plus {CONFIDENT:g} errors within "
         f"{TOLERANCE:.0%} of the paper's value; or equal to three decimals. inconclusive: apart by no more, but it is "
-        "wider. direction only: further apart, but our exponent too lies below 1, by as many errors.",
+        "wider. direction only: further apart, but our exponent too lies below 1, by as many errors. not reproduced: "
+        "else, or an exponent that lies above 1 by as many errors.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
         *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
         *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in job.table.beside.items()),
