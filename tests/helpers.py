@@ -16,6 +16,9 @@ from rmft.environments import ENVIRONMENTS, AdaptiveRewards, RewardTable, draw_r
 from rmft.rollouts import Trajectories, play
 from rmft.streams import stream
 
+# Said first by a child process that is to be interrupted: a shell's background jobs are born deaf to Ctrl-C.
+HEAR_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+
 
 def draw(process: str, n: int, horizon: int, d: int, *, root: int = 0) -> RewardTable:
     """Return the first n instances of one process."""

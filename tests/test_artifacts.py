@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from helpers import HEAR_CTRL_C
 
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.artifacts import (
@@ -130,7 +131,7 @@ def test_a_failure_while_writing_leaves_the_old_file_and_nothing_else(tmp_path):
 def test_a_job_killed_while_writing_leaves_no_file_that_counts(tmp_path, kill):
     path = tmp_path / "out.txt"
     script = (
-        "import sys, time, pathlib; from rmft.artifacts import atomic\n"
+        f"{HEAR_CTRL_C}; import sys, time, pathlib; from rmft.artifacts import atomic\n"
         "with atomic(pathlib.Path(sys.argv[1])) as t:\n"
         "    t.write_text('half'); print('writing', flush=True); time.sleep(60)\n"
     )

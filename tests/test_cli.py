@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from helpers import HEAR_CTRL_C
 
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.artifacts import write_model, write_rewards
@@ -114,7 +115,15 @@ def test_a_step_size_beyond_all_numbers_is_refused(rmft):
 
 
 def test_ctrl_c_is_answered_in_one_line():
-    command = [sys.executable, "-c", "from rmft.cli import main; main()", "simulate", *GAME, "--algorithm", "ucb"]
+    command = [
+        sys.executable,
+        "-c",
+        f"{HEAR_CTRL_C}; from rmft.cli import main; main()",
+        "simulate",
+        *GAME,
+        "--algorithm",
+        "ucb",
+    ]
     game = subprocess.Popen([*command, "--replicates", "10000000"], stderr=subprocess.PIPE, text=True)
     with pytest.raises(subprocess.TimeoutExpired):
         game.wait(timeout=5)  # until it plays
