@@ -11,7 +11,7 @@ help:
 	@echo "make quick       one experiment, to see it run"
 	@echo "make figures     the figures alone"
 	@echo "make test        all tests"
-	@echo "make bench       speed of the reference algorithms beside other libraries"
+	@echo "make bench       speed of algorithms, beside other libraries, and of training"
 	@echo "make lint        format and lint, as in CI"
 
 $(VENV)/.ready: requirements.lock pyproject.toml
