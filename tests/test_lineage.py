@@ -21,7 +21,7 @@ def fingerprints(tmp_path, monkeypatch):
     monkeypatch.setattr(lineage, "SOURCE", copy)
 
     def of_all() -> dict[str, str]:
-        lineage.fingerprint.cache_clear()
+        lineage._code.cache_clear()
         lineage._syntax.cache_clear()
         return {command: lineage.fingerprint(command) for command in COMMANDS}
 
@@ -34,7 +34,7 @@ def fingerprints(tmp_path, monkeypatch):
         return {command for command in COMMANDS if after[command] != before[command]}
 
     yield changed_by
-    lineage.fingerprint.cache_clear()
+    lineage._code.cache_clear()
     lineage._syntax.cache_clear()
 
 

@@ -25,27 +25,57 @@ MANIFEST = Path("results/manifest.csv")
 SCRATCH = ("results", "data/rewards")  # every file below these is an artifact
 
 
-@functools.cache
+@dataclass(frozen=True)
+class Code:
+    """A piece of code: hash of its syntax, our modules and other people's libraries that it imports."""
+
+    digest: str
+    modules: frozenset[str]
+    libraries: frozenset[str]
+
+
 def fingerprint(command: str) -> str:
     """Return a hash of the code of a sub-command: its own text, our modules that it imports, versions of all others.
 
     Taken over the syntax without docstrings, so that comments, blank lines and touched files change nothing.
     """
+    own = _code_of(_command(command))
+    codes = {"cli": own}
+    pending = [*own.modules]
+    while pending:
+        module = pending.pop()
+        if module not in codes:
+            codes[module] = _code(module)
+            pending += codes[module].modules
+    parts = {name: code.digest for name, code in codes.items()}
+    parts |= {library: _version(library) for code in codes.values() for library in code.libraries}
+    return _short_hash(parts)
+
+
+def _command(command: str) -> ast.Module:
+    """Return a sub-command with the helpers in cli.py that it calls."""
     functions = {node.name: node for node in _syntax("rmft.cli").body if isinstance(node, ast.FunctionDef)}
     own, pending = {}, [command]
-    while pending:  # the command and the helpers in cli.py that it calls
+    while pending:
         name = pending.pop()
         if name in functions and name not in own:
             own[name] = functions[name]
             names = (node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name))
             pending += [name for name in names if name.startswith("_")]  # other names are variables or commands
-    texts = {f"cli.{name}": _plain(node) for name, node in own.items()}
-    libraries = {library for node in own.values() for library in _libraries(node)}
-    for module in _closure({found for node in own.values() for found in _imports(node)}):
-        texts[module] = _plain(_syntax(module))
-        libraries |= _libraries(_syntax(module))
-    texts |= {library: _version(library) for library in libraries}
-    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
+    return ast.Module([own[name] for name in sorted(own)], type_ignores=[])
+
+
+@functools.cache
+def _code(module: str) -> Code:
+    return _code_of(_syntax(module))
+
+
+def _code_of(tree: ast.Module) -> Code:
+    return Code(_short_hash(_plain(tree)), frozenset(_imports(tree)), frozenset(_libraries(tree)))
+
+
+def _short_hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _plain(syntax: object) -> object:
@@ -54,16 +84,6 @@ def _plain(syntax: object) -> object:
         fields = [[name, _plain(value)] for name, value in ast.iter_fields(syntax) if value is not None and value != []]
         return [type(syntax).__name__, *fields]
     return [_plain(part) for part in syntax] if isinstance(syntax, list) else repr(syntax)
-
-
-def _closure(modules: set[str]) -> set[str]:
-    found, pending = set(), [*modules]
-    while pending:
-        module = pending.pop()
-        if module not in found:
-            found.add(module)
-            pending += _imports(_syntax(module))
-    return found
 
 
 @functools.cache
@@ -87,6 +107,7 @@ def _libraries(tree: ast.AST) -> set[str]:
     return {name.split(".")[0] for name in names} - {"rmft", *sys.stdlib_module_names}
 
 
+@functools.cache
 def _version(library: str) -> str:
     """Return a library's version without what says how it was built, such as +cpu."""
     return importlib.metadata.version({"yaml": "PyYAML"}.get(library, library)).split("+")[0]
@@ -176,7 +197,7 @@ def _hash(name: str) -> str:
 def audit(records: dict[str, Record]) -> list[str]:
     """Return all that is not as recorded in the whole tree: missing, altered, or asked for by nobody."""
     current = reachable(records)
-    problems = [problem for name in current for problem in problems_of(records[name])]
+    problems = [problem for record in current.values() for problem in problems_of(record)]
     if str(MANIFEST) not in records:
         problems.append(f"missing: {MANIFEST}, against which artifacts that no job reads are held; run `snakemake`")
     for folder in SCRATCH:
@@ -186,18 +207,18 @@ def audit(records: dict[str, Record]) -> list[str]:
     return problems
 
 
-def reachable(records: dict[str, Record]) -> list[str]:
-    """Return the outputs that the manifest leads to; all of them where there is no manifest yet.
+def reachable(records: dict[str, Record]) -> dict[str, Record]:
+    """Return the records that the manifest leads to; all of them where there is no manifest yet.
 
     The rest are records of what is no longer in the workflow.
     """
     if str(MANIFEST) not in records:
-        return [*records]
-    found, pending = [], [str(MANIFEST)]
+        return records
+    found, pending = {}, [str(MANIFEST)]
     while pending:
         name = pending.pop()
         if name in records and name not in found:
-            found.append(name)
+            found[name] = records[name]
             pending += records[name].inputs
     return found
 

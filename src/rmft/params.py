@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator, with_config
 
 from rmft.algorithms import AlgorithmSettings, check_algorithm, check_settings
-from rmft.environments import check_processes
+from rmft.environments import check_policy_space, check_processes
 from rmft.errors import InputError
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -131,9 +131,9 @@ class Problem(Section):
 
     @model_validator(mode="after")
     def _has_actions(self) -> Self:
-        if self.policy_space == "ball" and self.environment != "fol":
-            raise ValueError("policy_space: a ball has no actions to sample, so it goes with environment fol only")
-        if (self.policy_space == "ball") != (self.radius is not None):
+        on_ball = self.policy_space == "ball"
+        _prefixed("policy_space", check_policy_space, self.environment, on_ball=on_ball)
+        if on_ball != (self.radius is not None):
             raise ValueError("radius: a ball needs one, and the simplex has none")
         return self
 
@@ -358,9 +358,9 @@ def _known(key: str, name: str, among: dict[str, Any]) -> None:
         raise ValueError(f"{key}: unknown {name!r}; one of {', '.join(among)}")
 
 
-def _prefixed(key: str, check: Callable[..., None], *arguments: object) -> None:
+def _prefixed(key: str, check: Callable[..., None], *arguments: object, **options: object) -> None:
     try:
-        check(*arguments)
+        check(*arguments, **options)
     except InputError as error:
         raise ValueError(f"{key}: {error}") from None
 

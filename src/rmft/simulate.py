@@ -12,7 +12,7 @@ import numpy as np
 
 from rmft.algorithms import AlgorithmSettings, check_algorithm, start_on
 from rmft.artifacts import finite
-from rmft.environments import ENVIRONMENTS, block_of_rewards, check_processes
+from rmft.environments import ENVIRONMENTS, block_of_rewards, check_policy_space, check_processes
 from rmft.environments.regret import Mean, Notion, best_actions, regret
 from rmft.errors import InputError
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
@@ -45,8 +45,7 @@ class Game:
             raise InputError(f"horizon must be 1 or more, not {self.horizon}")
         if self.radius is not None and not 0 < self.radius < float("inf"):
             raise InputError(f"radius must be a positive number, not {self.radius:g}")
-        if self.radius is not None and self.environment != "fol":
-            raise InputError("policy space ball has no actions to sample, so it goes with environment fol only")
+        check_policy_space(self.environment, on_ball=self.radius is not None)
         check_processes(self.environment, self.processes)
         check_algorithm(self.algorithm, self.environment, "simplex" if self.radius is None else "ball")
 

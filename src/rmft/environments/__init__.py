@@ -23,6 +23,7 @@ __all__ = [
     "RewardTable",
     "Rewards",
     "block_of_rewards",
+    "check_policy_space",
     "check_processes",
     "draw_rewards",
     "environment_named",
@@ -54,6 +55,12 @@ def environment_named(name: str) -> Environment:
     if name not in ENVIRONMENTS:
         raise InputError(f"unknown environment {name!r}; one of {', '.join(ENVIRONMENTS)}")
     return ENVIRONMENTS[name]
+
+
+def check_policy_space(environment: str, *, on_ball: bool) -> None:
+    """Raise InputError where an environment needs actions, which the policies of a ball do not give."""
+    if on_ball and environment != "fol":
+        raise InputError("a ball has no actions to sample, so it goes with environment fol only")
 
 
 def check_processes(environment: str, processes: Sequence[str]) -> None:

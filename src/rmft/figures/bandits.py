@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from rmft.figures.regret import draw_distribution, draw_regret, read_shown
 from rmft.figures.style import Drawing
@@ -21,19 +20,11 @@ def exploration_panels(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     draw_distribution(drawing, final, "final regret", shown, everyone)
     for name, played in shown.items():
         by_seed = [scaled_min_frac(actions, played.d).mean(axis=0) for actions in played.actions]
-        _draw_by_seed(drawing, fractions, "min frac", name, np.stack(by_seed))
+        drawing.by_seed(fractions, "min frac", name, np.stack(by_seed))
         games = zip(played.actions, played.best_actions, strict=True)
         by_seed = [suffix_failure(actions, best).mean(axis=0) for actions, best in games]
-        _draw_by_seed(drawing, failures, "suff fail freq", name, np.stack(by_seed))
+        drawing.by_seed(failures, "suff fail freq", name, np.stack(by_seed))
     fractions.set(xlabel="Round $t$", ylabel=r"$d\cdot$MinFrac($t$)", ylim=(0, 1.02))
     failures.set(xlabel="Round $t$", ylabel="SuffFailFreq($t$)", ylim=(0, 1.02))
     drawing.legend()
     return drawing
-
-
-def _draw_by_seed(drawing: Drawing, ax: Axes, panel: str, name: str, curves: np.ndarray) -> None:
-    """Draw the mean of curves (S, T) over training seeds and, if there are several, each of them thin."""
-    rounds = np.arange(1, curves.shape[1] + 1)
-    if len(curves) > 1:
-        drawing.thin_lines(ax, panel, name, rounds, curves)
-    drawing.line(ax, panel, name, rounds, curves.mean(axis=0))

@@ -24,15 +24,12 @@ def read_shown(job: FigureJob, paths: Sequence[Path]) -> Iterator[tuple[str, dic
 
 def draw_regret(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Played], *, band: bool) -> None:
     """Draw mean Regret(t), a thin line for each training seed and, as a band, one standard deviation over instances."""
-    for name, played in players.items():
-        rounds = np.arange(1, played.curve.size + 1)
-        if band:
-            spread = played.regret.std(axis=1).mean(axis=0)  # within a training seed
-            drawing.band(ax, panel, name, rounds, played.curve - spread, played.curve + spread)
-        if len(played.regret) > 1:
-            drawing.thin_lines(ax, panel, name, rounds, played.regret.mean(axis=1))
-    for name, played in players.items():  # means last, above all bands
-        drawing.line(ax, panel, name, np.arange(1, played.curve.size + 1), played.curve)
+    for name, played in players.items() if band else ():
+        spread = played.regret.std(axis=1).mean(axis=0)  # within a training seed
+        rounds = np.arange(1, spread.size + 1)
+        drawing.band(ax, panel, name, rounds, played.curve - spread, played.curve + spread)
+    for name, played in players.items():  # after all bands, so above them
+        drawing.by_seed(ax, panel, name, played.regret.mean(axis=1))
     ax.set(xlabel="Round $t$", ylabel="Regret($t$)")
 
 

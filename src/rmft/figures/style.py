@@ -35,11 +35,13 @@ class Drawing:
         ax.plot(x, y, **self._look(player), label=self.label(player))
         self._record(panel, player, "curve", x, y)
 
-    def thin_lines(self, ax: Axes, panel: str, player: str, x: np.ndarray, ys: np.ndarray) -> None:
-        """Draw a thin curve for each training seed, ys: (seeds, len(x))."""
-        for seed, y in enumerate(ys):
-            ax.plot(x, y, color=self._look(player)["color"], linewidth=0.5, alpha=0.5)
-            self._record(panel, player, f"training seed {seed}", x, y)
+    def by_seed(self, ax: Axes, panel: str, player: str, curves: np.ndarray) -> None:
+        """Draw the mean of curves (S, T) over training seeds and, if there are several, each of them thin below it."""
+        rounds = np.arange(1, curves.shape[1] + 1)
+        for seed, curve in enumerate(curves if len(curves) > 1 else []):
+            ax.plot(rounds, curve, color=self._look(player)["color"], linewidth=0.5, alpha=0.5, zorder=1.9)
+            self._record(panel, player, f"training seed {seed}", rounds, curve)
+        self.line(ax, panel, player, rounds, curves.mean(axis=0))
 
     def band(self, ax: Axes, panel: str, player: str, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
         """Shade between two curves."""

@@ -42,7 +42,8 @@ class Minimiser:
     """What training found: C = c I + rest, and how far the loss lies above that of the best linear map.
 
     The excess is relative to E Σ_t ‖π*‖², and it is a certificate: no θ can have a lower loss than that map, so an
-    excess of 0 says that this minimum is global. starts: how many random starts it took to get there.
+    excess of 0 says that this minimum is global. certified: whether it is 0 but for rounding. starts: how many random
+    starts it took to get there.
     """
 
     c: float
@@ -52,6 +53,7 @@ class Minimiser:
     A_b: float
     bias: float
     excess_loss: float
+    certified: bool
     starts: int
 
 
@@ -120,7 +122,7 @@ def minimise(root: int, sample: Moments, d: int, horizon: int, radius: float) ->
         off_diagonal = float((C - torch.diag(C.diagonal())).norm())
         rest = float((C - c * torch.eye(d)).norm())
         sizes = off_diagonal, rest, float(A.norm() * b.norm()), float(bias.norm())
-        return Minimiser(c, abs(c) * sample.c_error, *sizes, excess, len(found))
+        return Minimiser(c, abs(c) * sample.c_error, *sizes, excess, excess < CERTIFIED_EXCESS, len(found))
 
 
 def _train(start: np.random.Generator, sample: Moments, d: int, horizon: int, radius: float) -> LinearAttention:
