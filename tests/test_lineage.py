@@ -1,29 +1,35 @@
-"""Fingerprints of code, and what an audit finds."""
+"""Fingerprints of code, traces of artifacts, and the audit of a whole tree that somebody has interfered with."""
 
 import ast
 import hashlib
 import json
+import os
+import platform
+import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from rocrate.rocrate import ROCrate
+from trees import USER, digests, done, edit, run, set_value, snakemake, to_do
 
-from rmft import lineage
+from rmft.lineage import code
+from rmft.lineage.records import METADATA, UNFINISHED, file_of
 
-COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics", "manifest")
+COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")
 
 
 @pytest.fixture
-def fingerprints(tmp_path, monkeypatch):
+def fingerprints(tmp_path):
     """Return a function that edits a copy of the package and gives the commands whose fingerprint changes."""
     copy = tmp_path / "src"
-    shutil.copytree(lineage.SOURCE / "rmft", copy / "rmft")
-    monkeypatch.setattr(lineage, "SOURCE", copy)
+    shutil.copytree(code.SOURCE / "rmft", copy / "rmft")
 
     def of_all() -> dict[str, str]:
-        lineage._code.cache_clear()
-        lineage._syntax.cache_clear()
-        return {command: lineage.fingerprint(command) for command in COMMANDS}
+        code._code.cache_clear()
+        code._syntax.cache_clear()
+        return {command: code.fingerprint(command, copy) for command in COMMANDS}
 
     def changed_by(module: str, old: str, new: str) -> set[str]:
         before, file = of_all(), copy / "rmft" / module
@@ -34,8 +40,8 @@ def fingerprints(tmp_path, monkeypatch):
         return {command for command in COMMANDS if after[command] != before[command]}
 
     yield changed_by
-    lineage._code.cache_clear()
-    lineage._syntax.cache_clear()
+    code._code.cache_clear()
+    code._syntax.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -64,45 +70,237 @@ def test_an_edit_changes_the_commands_that_run_the_code_and_a_comment_changes_no
     assert fingerprints(module, old, new) == expected
 
 
-def record(path: Path, inputs: dict[str, str | None]) -> lineage.Record:
-    return lineage.Record(path, "evaluation", inputs, [], 1.0)
-
-
-@pytest.fixture
-def tree(tmp_path, monkeypatch):
-    """Return the records of a two-file tree in the current folder."""
-    monkeypatch.chdir(tmp_path)
-    lineage._hash.cache_clear()
-    for name in ("results/base", "results/figure"):
-        Path(name).parent.mkdir(exist_ok=True)
-        Path(name).write_text(name, encoding="utf-8")
-    made_from = {"results/base": lineage.sha256(Path("results/base"))}
-    paths = {"results/base": {}, "results/figure": made_from}
-    return {name: record(Path(name), inputs) for name, inputs in paths.items()}
-
-
-def test_an_untouched_tree_has_no_problems(tree):
-    assert [problem for problem in lineage.audit(tree) if "manifest" not in problem] == []
-
-
-def test_a_flipped_byte_a_lost_file_and_a_stranger_are_each_found(tree):
-    Path("results/base").write_text("results/bas3", encoding="utf-8")
-    Path("results/stranger").write_text("", encoding="utf-8")
-    Path("results/figure").unlink()
-    problems = "\n".join(lineage.audit(tree))
-    assert "altered: results/base is not what results/figure was made from" in problems
-    assert "missing: results/figure" in problems
-    assert "orphan: results/stranger is no part of" in problems
-
-
-def test_a_trace_leads_to_the_sources(tree):
-    lines, problems = lineage.trace(tree, Path("results/figure"))
-    assert problems == []
-    assert [line.split()[0] for line in lines] == ["results/figure", "results/base"]
-
-
 def test_a_fingerprint_is_the_same_from_every_python():
     # Printed by 3.11 and 3.12 in different ways, read by both as the same syntax.
     source = "def f(x: int = 0) -> str:\n    return f\"{', '.join(x)!r:>10} {x}\" if x else ''\n"
-    text = json.dumps(lineage._plain(ast.parse(source)))
+    text = json.dumps(code._plain(ast.parse(source)))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "ae873ff5cf94422f"
+
+
+pytestmark = pytest.mark.xdist_group("lineage")
+EVALUATION = "results/numeric_mab/evaluation/gaussian.parquet"
+OTHER = "results/numeric_mab/evaluation/gamma.parquet"
+FIGURE = "results/figures/tfbandit.png"
+
+
+def audit(tree: Path) -> list[str]:
+    """Return the problems that an audit names, one a line; its exit code must tell whether there are any."""
+    finished = run(tree, "rmft", "lineage", "--all")
+    problems = finished.stderr.splitlines()
+    assert finished.returncode == bool(problems), finished.stdout + finished.stderr
+    return problems
+
+
+def flip(path: Path) -> None:
+    """Change the last bit of a file and none of its times."""
+    whole, times = path.read_bytes(), path.stat()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def swap(one: Path, other: Path) -> None:
+    """Give two files each other's name."""
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+def forget(tree: Path, path: str) -> None:
+    """Delete what Snakemake recorded of an artifact."""
+    (tree / file_of(METADATA, path)).unlink()
+
+
+def damage(tree: Path, path: str) -> None:
+    """Cut off what Snakemake recorded of an artifact."""
+    record = tree / file_of(METADATA, path)
+    record.write_text(record.read_text(encoding="utf-8")[:-9], encoding="utf-8")
+
+
+INTERFERENCE = {
+    "flipped bit in an evaluation": (lambda tree: flip(tree / EVALUATION), [f"altered: {EVALUATION} "]),
+    "flipped bit in a figure": (lambda tree: flip(tree / FIGURE), [f"altered: {FIGURE} "]),
+    "flipped bit in the metrics": (
+        lambda tree: flip(tree / "results/metrics.json"),
+        ["altered: results/metrics.json "],
+    ),
+    "swapped artifacts": (
+        lambda tree: swap(tree / EVALUATION, tree / OTHER),
+        [f"altered: {OTHER} ", f"altered: {EVALUATION} "],
+    ),
+    "deleted record": (lambda tree: forget(tree, EVALUATION), [f"unrecorded: {EVALUATION} "]),
+    "damaged record": (lambda tree: damage(tree, EVALUATION), [f"unrecorded: {EVALUATION} "]),
+    "deleted receipt": (
+        lambda tree: (tree / f".snakemake/receipts/{EVALUATION}.json").unlink(),
+        [f"unrecorded: {EVALUATION} "],
+    ),
+    "deleted artifact": (lambda tree: (tree / EVALUATION).unlink(), [f"missing: {EVALUATION} "]),
+    "stranger": (lambda tree: (tree / "results/mine.txt").write_text("mine"), ["orphan: results/mine.txt "]),
+    "stranger and flipped bit": (
+        lambda tree: ((tree / "results/mine.txt").write_text("mine"), flip(tree / EVALUATION)),
+        [f"altered: {EVALUATION} ", "orphan: results/mine.txt "],
+    ),
+    "edited parameter": (
+        lambda tree: set_value(tree, "evaluation.floor", 0.5),
+        [
+            *("stale: results/metrics.json ",),
+            *(
+                f"stale: results/tables/{label}.{ending} "
+                for label in ("l2ball-table", "simplex-table", "theorem-1")
+                for ending in ("csv", "md", "tex")
+            ),
+        ],
+    ),
+    "values of the paper replaced by an older file": (
+        lambda tree: (
+            edit(tree / "data/paper/simplex-table.csv", "beta_hat,0.430", "beta_hat,0.431"),
+            os.utime(tree / "data/paper/simplex-table.csv", (0, 0)),
+        ),
+        [f"stale: results/tables/simplex-table.{ending} " for ending in ("csv", "md", "tex")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INTERFERENCE)
+def test_the_audit_names_what_was_interfered_with_and_what_it_says_to_run_mends_it(tree, name):
+    interfere, expected = INTERFERENCE[name]
+    before = digests(tree)
+    interfere(tree)
+    problems = audit(tree)
+    assert [
+        next((start for start in expected if problem.startswith(start)), problem) for problem in problems
+    ] == expected
+    for remedy in dict.fromkeys(re.search(r"run `(.+)`$", problem).group(1) for problem in problems):
+        run(tree, "bash", "-c", remedy)  # which may have to stop at the next problem
+    assert audit(tree) == []
+    if not any(problem.startswith("stale") for problem in problems):
+        assert digests(tree) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["flipped bit in an evaluation", "swapped artifacts", "deleted record", "damaged record"]
+)
+@pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
+def test_snakemake_refuses_to_build_on_what_no_job_wrote(tree, name, arguments):
+    INTERFERENCE[name][0](tree)
+    before = digests(tree)
+    refused = run(tree, "snakemake", *arguments)
+    assert refused.returncode == 2
+    assert refused.stderr.splitlines()[-1].startswith(("rmft: altered: results/", "rmft: unrecorded: results/"))
+    assert digests(tree) == before
+
+
+def test_an_untouched_tree_has_nothing_to_do_and_no_problems(tree):
+    assert to_do(tree) == set()
+    assert audit(tree) == []
+
+
+def test_a_file_that_a_job_never_finished_is_left_to_snakemake(tree):
+    mark = tree / file_of(UNFINISHED, EVALUATION)
+    mark.write_text("{}", encoding="utf-8")
+    flip(tree / EVALUATION)
+    assert audit(tree) == [f"stale: {EVALUATION} was never finished; run `snakemake`"]
+    before = digests(tree)
+    snakemake(tree)
+    assert digests(tree)[EVALUATION] != before[EVALUATION]
+    assert audit(tree) == []
+
+
+def test_a_trace_leads_to_the_root_seed_and_says_code_versions_commit_and_machine(tree):
+    lines = run(tree, "rmft", "lineage", FIGURE).stdout.splitlines()
+    files = [line.split()[0] for line in lines if line.strip().startswith(("results/", "data/"))]
+    assert files[0] == FIGURE
+    assert {EVALUATION, "data/rewards/gaussian.npz", "results/numeric_mab/iteration-0/model.safetensors"} <= set(files)
+    text = "\n".join(lines)
+    assert "root seed 0" in text
+    assert f"numpy {np.__version__}" in text
+    assert re.search(r"code [0-9a-f]{16}, commit [0-9a-f]{12}, Python \d", text)
+    assert re.search(r"figure: \d+\.\d s on Linux \w+, \d+ cores, 20\d\d-", text)
+    assert "training.rmft.selected=1" in text
+
+
+@pytest.mark.parametrize("spoil", [FIGURE, EVALUATION, "data/rewards/gaussian.npz"])
+def test_a_trace_verifies_the_artifact_itself_and_everything_on_the_way(tree, spoil):
+    flip(tree / spoil)
+    finished = run(tree, "rmft", "lineage", FIGURE)
+    assert finished.returncode == 1
+    assert finished.stderr.splitlines() == [f"altered: {spoil} is not what its job wrote; run `rm {spoil}; snakemake`"]
+
+
+def test_json_gives_every_hash_as_it_is_and_the_same_from_absolute_paths(tree):
+    printed = run(tree, "rmft", "lineage", FIGURE, "--format", "json").stdout
+    assert printed == run(tree, "rmft", "lineage", str(tree / FIGURE), "--format", "json").stdout
+    found = json.loads(printed)
+    assert found["problems"] == []
+    now = digests(tree)
+    assert {path: one["sha256"] for path, one in found["ancestors"].items()} == {
+        path: now[path] for path in found["ancestors"]
+    }
+    assert found["ancestors"]["data/rewards/gaussian.npz"]["settings"]["seed"] == 0
+
+
+def test_mermaid_has_an_arrow_for_everything_that_was_read(tree):
+    chart = run(tree, "rmft", "lineage", FIGURE, "--format", "mermaid").stdout
+    ancestors = json.loads(run(tree, "rmft", "lineage", FIGURE, "--format", "json").stdout)["ancestors"]
+    numbers = {name: number for number, name in re.findall(r'  (n\d+)\["(.+?)<br/>', chart)}
+    arrows = set(re.findall(r"  (n\d+) -->\|\w+\| (n\d+)", chart))
+    assert arrows == {
+        (numbers[name], numbers[path]) for path, one in ancestors.items() for name in one.get("inputs", [])
+    }
+
+
+def test_a_crate_is_read_back_with_every_file_job_and_setting(tree):
+    done(tree, "rmft", "lineage", "results/tables/simplex-table.csv", "--format", "rocrate", "--output", "crate")
+    crate = ROCrate(tree / "crate")
+    ancestors = json.loads(run(tree, "rmft", "lineage", "results/tables/simplex-table.csv", "--format", "json").stdout)[
+        "ancestors"
+    ]
+    files = {entity.id: entity for entity in crate.get_by_type("File")}
+    assert files.keys() == ancestors.keys()
+    for path, one in ancestors.items():
+        assert (
+            files[path]["sha256"] == one["sha256"] == hashlib.sha256((tree / "crate" / path).read_bytes()).hexdigest()
+        )
+    actions = {result.id: action for action in crate.get_by_type("CreateAction") for result in action["result"]}
+    for path, one in ancestors.items():
+        if one["kind"] == "artifact":
+            read = [entity.id for entity in actions[path]["object"] if entity.type == "File"]
+            assert read == list(one["inputs"])
+    training = actions["results/numeric_simplex/iteration-0/model.safetensors"]
+    settings = {entity["name"]: entity["value"] for entity in training["object"] if entity.type == "PropertyValue"}
+    assert settings["training.rmft.trajectories"] == 10
+    assert crate.metadata.version == "1.1"
+
+
+def test_a_crate_is_not_made_of_what_is_not_as_recorded_nor_over_another(tree):
+    flip(tree / EVALUATION)
+    finished = run(tree, "rmft", "lineage", FIGURE, "--format", "rocrate", "--output", "crate")
+    assert finished.returncode == 1
+    assert not (tree / "crate").exists()
+    taken = run(tree, "rmft", "lineage", OTHER, "--format", "rocrate", "--output", "src")
+    assert (taken.returncode, taken.stderr) == (2, "rmft: src: exists already; name a new folder\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("README.md",), "README.md: no artifact of this workflow; try a file below results or data/rewards"),
+        (("results/figures/none.pdf",), "results/figures/none.pdf: no such file, and no record of it;"),
+        ((), "lineage: name one artifact, or say --all"),
+        (("--all", "--format", "json"), "--format goes with an artifact, not with --all"),
+        ((FIGURE, "--format", "xml"), "--format: unknown 'xml'; one of text, json, mermaid, rocrate"),
+    ],
+)
+def test_what_has_no_lineage_is_refused_in_one_line(tree, arguments, says):
+    refused = run(tree, "rmft", "lineage", *arguments)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(f"rmft: {says}")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_neither_host_nor_user_nor_environment_is_in_any_record(tree):
+    told = "".join(path.read_text(encoding="utf-8") for path in (tree / ".snakemake/receipts").rglob("*.json"))
+    told += run(tree, "rmft", "lineage", "results/metrics.json", "--format", "rocrate").stdout
+    assert platform.node() not in told
+    assert str(tree) not in told
+    assert USER not in told

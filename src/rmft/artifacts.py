@@ -7,10 +7,11 @@ import glob
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -23,6 +24,11 @@ from safetensors.numpy import load_file, save
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.environments import AdaptiveRewards, Rewards, RewardTable
 from rmft.errors import InputError
+from rmft.lineage.receipts import receipt, receipt_path
+from rmft.running import alive, is_job, refuse_orphan
+
+if TYPE_CHECKING:
+    from rocrate.rocrate import ROCrate
 
 EVALUATION = pa.schema(
     [
@@ -36,6 +42,20 @@ EVALUATION = pa.schema(
     ]
 )
 REWARD_ARRAYS = ("rewards", "means", "clipped_means")
+
+
+@contextmanager
+def artifact(path: Path) -> Iterator[Path]:
+    """Yield a temporary path as `atomic` does; in a job of Snakemake's, leave a receipt for what was written.
+
+    The receipt comes first, so that whenever the artifact is there its receipt is.
+    """
+    with atomic(path) as temporary:
+        yield temporary
+        if is_job():
+            refuse_orphan()
+            with atomic(receipt_path(path)) as slip:
+                slip.write_text(receipt(sha256(temporary)).as_json(), encoding="utf-8")
 
 
 @contextmanager
@@ -61,18 +81,8 @@ def _sweep(path: Path) -> None:
     """Delete what writers of `path` that were killed have left behind."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*{glob.escape(path.suffix)}"):
         writer = left.name.removeprefix(f".{path.name}.").removesuffix(path.suffix)
-        if writer.isdecimal() and not _alive(int(writer)):
+        if writer.isdecimal() and not alive(int(writer)):
             left.unlink(missing_ok=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 @contextmanager
@@ -95,13 +105,19 @@ def sha256(path: Path) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file."""
-    with atomic(path) as temporary:
+    with artifact(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write JSON with sorted keys; what is not finite becomes null."""
     write_text(path, json.dumps(finite(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:  # noqa: ANN401 (any JSON value)
+    """Read JSON."""
+    with _readable(path):
+        return json.loads(path.read_text(encoding="utf-8"))
 
 
 def finite(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
@@ -117,7 +133,7 @@ def finite(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
     """Write a CSV file; floats keep all their digits."""
-    with atomic(path) as temporary:
+    with artifact(path) as temporary:
         frame.to_csv(temporary, index=False)
 
 
@@ -139,7 +155,7 @@ def write_rewards(path: Path, rewards: Rewards) -> None:
     """Write a reward set: arrays (n, T, d), or for the adaptive process, which has no table, the shape alone."""
     table = isinstance(rewards, RewardTable)
     arrays = {name: getattr(rewards, name) for name in REWARD_ARRAYS} if table else {}
-    with atomic(path) as temporary:
+    with artifact(path) as temporary:
         np.savez_compressed(temporary, shape=rewards.shape, **arrays)
 
 
@@ -155,7 +171,7 @@ def read_rewards(path: Path) -> Rewards:
 
 def write_model(path: Path, model: LinearAttention) -> None:
     """Write a numeric model, its training seeds along the first axis."""
-    with atomic(path) as temporary:
+    with artifact(path) as temporary:
         temporary.write_bytes(save({symbol: getattr(model, symbol) for symbol in SYMBOLS}))
 
 
@@ -168,7 +184,7 @@ def read_model(path: Path) -> LinearAttention:
 
 def write_evaluation(path: Path, frame: pd.DataFrame) -> None:
     """Write an evaluation, one trajectory a row."""
-    with atomic(path) as temporary:
+    with artifact(path) as temporary:
         pq.write_table(pa.Table.from_pandas(frame, EVALUATION, preserve_index=False), temporary, compression="zstd")
 
 
@@ -176,3 +192,15 @@ def read_evaluation(path: Path) -> pd.DataFrame:
     """Read an evaluation; its list columns hold arrays (T,)."""
     with _readable(path):
         return pq.read_table(path, schema=EVALUATION).to_pandas()
+
+
+def write_crate(folder: Path, crate: "ROCrate") -> None:
+    """Write an RO-Crate as a folder of its own, with all of its files. Raise InputError if there is one already."""
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; name a new folder")
+    with atomic(folder) as temporary:
+        try:
+            crate.write(temporary)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise

@@ -1,21 +1,26 @@
 """The command line: one sub-command a stage, paths in, paths out. Only this module prints.
 
 Imports are inside the commands, so that each loads what it needs and no more. What a command imports, and its own
-text, is what `lineage.fingerprint` takes for its code.
+text, is what `lineage.code` takes for its code.
 """
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
+from rmft.running import end_with_run
+
+if TYPE_CHECKING:
+    from rmft.lineage.trace import Trace
 
 app = typer.Typer(
     add_completion=False,
@@ -161,40 +166,61 @@ def metrics(settings: Settings, inputs: Inputs, output: Output) -> None:
     write_json(output, all_metrics(MetricsJob.parse(settings), inputs))
 
 
-@app.command(rich_help_panel=STAGES)
-def manifest(inputs: Inputs, output: Output) -> None:
-    """List artifacts with their SHA-256 (csv); Snakemake's record of this job is what an audit holds them against."""
-    import pandas as pd
-
-    from rmft.artifacts import sha256, write_csv
-
-    write_csv(output, pd.DataFrame([(path, sha256(path)) for path in inputs], columns=["path", "sha256"]))
-
-
 @app.command(rich_help_panel=TOOLS)
 def lineage(
     path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
-    everything: Annotated[bool, Option("--all", help="Audit every artifact instead.")] = False,
+    everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
+    as_format: Annotated[str, Option("--format", help="text, json, mermaid or rocrate.")] = "text",
+    output: Annotated[
+        Path | None, Option(help="With --format rocrate: a new folder for the crate with all files in it.")
+    ] = None,
 ) -> None:
-    """Print what made an artifact, back to the root seed, and verify the hash of all that was read on the way.
+    """Print what made an artifact, back to the root seed, and verify every hash on the way.
 
-    With --all, of every artifact that the manifest lists. Exit code 1 if anything is not as recorded.
+    With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
     """
-    from rmft.lineage import audit, reachable, read_records, trace
+    from rmft.lineage.audit import ask_snakemake, audit
+    from rmft.lineage.trace import as_text, trace
 
+    _one_of("format", as_format, ("text", "json", "mermaid", "rocrate"))
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all")
-    records = read_records()
+    if everything and as_format != "text":
+        raise InputError("--format goes with an artifact, not with --all")
+    if output is not None and as_format != "rocrate":
+        raise InputError("--output belongs to --format rocrate; for others: > FILE")
     if everything:
-        problems = audit(records)
-        print(f"{len(reachable(records))} artifacts, {len(problems)} problems")
+        artifacts = ask_snakemake()
+        problems = audit(artifacts)
+        print(f"{len(artifacts)} artifacts, {len(problems) or 'no'} problems")
     else:
-        lines, problems = trace(records, path)
-        print("\n".join(lines))
+        found = trace(path)
+        problems = found.problems
+        if as_format == "text":
+            print("\n".join(as_text(found, shutil.get_terminal_size((120, 24)).columns)))
+        else:
+            _export(found, as_format, output)
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems:
         raise typer.Exit(1)
+
+
+def _export(found: "Trace", as_format: str, output: Path | None) -> None:
+    """Print a trace for another program, or write it; a crate only of what is as recorded."""
+    from rmft.artifacts import write_crate
+    from rmft.lineage.export import as_crate, as_json, as_mermaid
+
+    if as_format == "json":
+        print(json.dumps(as_json(found), indent=2))
+    elif as_format == "mermaid":
+        print(as_mermaid(found), end="")
+    elif found.problems:
+        print("rmft: no crate of what is not as recorded", file=sys.stderr)
+    elif output is None:
+        print(json.dumps(as_crate(found).metadata.generate(), indent=2))
+    else:
+        write_crate(output, as_crate(found))
 
 
 @app.command(rich_help_panel=TOOLS)
@@ -314,6 +340,7 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line; turn a user's mistake into one line and exit code 2."""
+    end_with_run()
     try:
         code = app(standalone_mode=False)
     except InputError as error:

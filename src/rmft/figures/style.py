@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rmft.artifacts import atomic, write_csv
+from rmft.artifacts import artifact, write_csv
 from rmft.params import Style
 
 RATIO = 0.72  # height of a panel over its width
@@ -76,9 +76,9 @@ class Drawing:
             self.figure.text(0.995, 0.995, self.scale_note, ha="right", va="top", fontsize="xx-small", color="#B00020")
         about = f"rmft, {stem.name}, {self.scale_note or FULL_SIZE}"
         pdf, png, csv = (stem.with_name(f"{stem.name}.{ending}") for ending in ("pdf", "png", "csv"))
-        with atomic(pdf) as path:  # no date: the same data gives the same bytes
+        with artifact(pdf) as path:  # no date: the same data gives the same bytes
             self.figure.savefig(path, metadata={"Subject": about, "CreationDate": None})
-        with atomic(png) as path:
+        with artifact(png) as path:
             self.figure.savefig(path, metadata={"Description": about}, dpi=self.style.dpi)
         write_csv(csv, pd.concat(self.records, ignore_index=True))
 

@@ -1,0 +1,160 @@
+"""Is every artifact what its job wrote, made from what is there now, and up to date? What is not, with what to run."""
+
+import functools
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rmft.artifacts import read_json, sha256, write_json
+from rmft.errors import InputError
+from rmft.lineage.records import ARTIFACTS, Record, read_record, unfinished
+
+KNOWN_HASHES = Path(".snakemake/hashes.json")
+KINDS = ("missing", "altered", "unrecorded", "stale", "orphan")
+OF_INPUTS = ("ok", "updated input files")  # Snakemake's words where nothing of the job itself changed
+REASONS = {  # Snakemake's words where ours say more
+    "ok": "what it is made from must be made again",
+    "params changed": "its parameters or its code changed",
+}
+MANY = 10
+SETTLED_SECONDS = 2.0  # a file touched more recently could change again within one tick of the file system's clock
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as it should be."""
+
+    kind: Literal["missing", "altered", "unrecorded", "stale", "orphan"]  # KINDS
+    path: str
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.path} {self.reason}; run `{self.remedy}`"
+
+
+def problem_of(path: str, record: Record | None, digest: str) -> Problem | None:
+    """Return what is wrong with an artifact itself: nothing tells what made it, or it is not what was made."""
+    again = f"rm {path}; snakemake"
+    if record is None:
+        return Problem("unrecorded", path, "has no whole record of what made it", again)
+    if digest != record.receipt.sha256:
+        return Problem("altered", path, "is not what its job wrote", again)
+    return None
+
+
+def refuse_altered(artifacts: Iterable[str]) -> None:
+    """Raise InputError if an artifact is not what its job wrote, or if nothing tells what made it.
+
+    Snakemake would take it for the job's, since it compares the times of files and the hashes of what was read.
+    What it has itself marked as unfinished is left to it.
+    """
+    present = [path for path in artifacts if os.path.lexists(path) and not unfinished(path)]
+    hashes = _hashes(present)
+    problems = [found for path in present if (found := problem_of(path, read_record(path), hashes[path]))]
+    if problems:
+        others = f" (and {len(problems) - 1} more: `rmft lineage --all`)" if len(problems) > 1 else ""
+        if len(problems) > MANY:
+            others += f"; `rm -r {' '.join(ARTIFACTS)}; snakemake` makes all anew"
+        raise InputError(f"{problems[0]}, or `dvc checkout` what you last committed{others}")
+
+
+def _hashes(paths: list[str]) -> dict[str, str]:
+    """Return the SHA-256 of files by path; those of unchanged ones from the last time.
+
+    Unchanged is what has the same inode, size, and times of content and of inode: no edit keeps the last of these.
+    """
+    known, found, hashes = {}, {}, {}
+    if KNOWN_HASHES.exists():
+        with suppress(InputError):  # damaged: hash all anew
+            known = read_json(KNOWN_HASHES)
+    for path in paths:
+        stat = Path(path).stat()
+        key = [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
+        *known_key, digest = known.get(path, [None])
+        hashes[path] = digest if known_key == key else sha256(Path(path))
+        if time.time() - stat.st_ctime > SETTLED_SECONDS:
+            found[path] = [*key, hashes[path]]
+    if found != known:
+        with suppress(InputError):  # a full or read-only disk: nothing is lost but time
+            write_json(KNOWN_HASHES, found)
+    return hashes
+
+
+def audit(asked: dict[str, str]) -> list[Problem]:
+    """Return all that is not as it should be in the whole tree; every file is hashed anew.
+
+    asked: every artifact of the workflow, with why Snakemake would make it (again), or "" where it would not. What is
+    only out of date because something that it is made from is not as it should be is left out: one cause, one line.
+    """
+    hash_of = functools.cache(lambda name: sha256(Path(name)))
+    records = {path: read_record(path) for path in asked}
+    spoilt = {path: found for path in asked if (found := _spoilt(path, records[path], hash_of))}
+    problems = list(spoilt.values())
+    suspect = _made_from(set(spoilt), records)
+    for path in asked.keys() - spoilt.keys():
+        record, why = records[path], asked[path]
+        if why and not (path in suspect and why in OF_INPUTS):
+            problems.append(Problem("stale", path, f"is out of date: {REASONS.get(why, why)}", "snakemake"))
+        elif record and path not in suspect:
+            problems += changed_inputs(record, hash_of)
+    strangers = (path for folder in ARTIFACTS for path in Path(folder).rglob("*") if path.is_file())
+    for path in sorted(map(str, strangers)):
+        if path not in asked:
+            problems.append(Problem("orphan", path, "is no part of what snakemake builds", f"rm {path}"))
+    return sorted(problems, key=lambda problem: (KINDS.index(problem.kind), problem.path))
+
+
+def _spoilt(path: str, record: Record | None, hash_of: Callable[[str], str]) -> Problem | None:
+    """Return what is wrong with an artifact whatever it was made from."""
+    if not Path(path).exists():
+        return Problem("missing", path, "is not there", "snakemake")
+    if unfinished(path):
+        return Problem("stale", path, "was never finished", "snakemake")
+    return problem_of(path, record, hash_of(path))
+
+
+def _made_from(spoilt: set[str], records: dict[str, Record | None]) -> set[str]:
+    """Return the artifacts that have a spoilt one among their ancestors."""
+    found, before = set(), None
+    while found != before:
+        before = set(found)
+        bad = spoilt | found
+        found |= {path for path, record in records.items() if record and not bad.isdisjoint(record.inputs)}
+    return found
+
+
+def changed_inputs(record: Record, hash_of: Callable[[str], str]) -> Iterator[Problem]:
+    """Yield where an artifact was made from what was another file at the time."""
+    for name, recorded in record.inputs.items():
+        if not Path(name).exists():
+            yield Problem("missing", name, f"is not there, and {record.path} was made from it", "snakemake")
+        elif hash_of(name) != recorded:
+            again = f"snakemake --forcerun {record.path}"
+            yield Problem("stale", record.path, f"was made from another {name}", again)
+
+
+def ask_snakemake() -> dict[str, str]:
+    """Return every artifact of the workflow, with why Snakemake would make it (again), or "" where it would not.
+
+    Raise InputError with its last line where Snakemake fails.
+    """
+    # config: an audit says itself what the Snakefile would refuse to start with.
+    command = ["snakemake", "--summary", "--nolock", "--config", "audit=true"]
+    try:
+        asked = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise InputError("snakemake: not found; activate the environment: source .venv/bin/activate") from None
+    if asked.returncode:
+        line = (asked.stderr.strip().splitlines() or ["no message"])[-1]
+        raise InputError(f"snakemake --summary failed: {line.removeprefix('rmft: ')}")
+    reasons = {}
+    for line in asked.stdout.splitlines()[1:]:
+        path, _date, _rule, _log, status, plan = line.split("\t")
+        reasons[path] = "" if plan == "no update" else status
+    return reasons

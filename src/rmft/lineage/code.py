@@ -1,0 +1,133 @@
+"""The code of a sub-command as a hash: what Snakemake compares to see whether an edit concerns a job.
+
+Taken over the syntax without docstrings, so that comments, blank lines and touched files change nothing.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2]  # the folder that holds the package
+
+
+@dataclass(frozen=True)
+class Code:
+    """A piece of code: hash of its syntax, our modules and other people's libraries that it imports."""
+
+    digest: str
+    modules: frozenset[str]
+    libraries: frozenset[str]
+
+
+def fingerprint(command: str, source: Path = SOURCE) -> str:
+    """Return the code of a sub-command as one canonical JSON text: a digest, and the versions of its libraries."""
+    codes = code_of(command, source)
+    libraries = {name: _version(name) for name in sorted({name for code in codes.values() for name in code.libraries})}
+    digest = _short_hash([{part: code.digest for part, code in codes.items()}, libraries])
+    return json.dumps({"digest": digest, "libraries": libraries}, sort_keys=True, separators=(",", ":"))
+
+
+def code_of(command: str, source: Path = SOURCE) -> dict[str, Code]:
+    """Return what a sub-command runs: its own text under "cli", and every module of ours that it imports by name.
+
+    source: the folder that holds the package, here or in another checkout.
+    """
+    codes = {"cli": _code_of(_command(command, source), source)}
+    pending = [*codes["cli"].modules]
+    while pending:
+        module = pending.pop()
+        if module not in codes:
+            codes[module] = _code(module, source)
+            pending += codes[module].modules
+    return dict(sorted(codes.items()))
+
+
+def _command(command: str, source: Path) -> ast.Module:
+    """Return a sub-command with the helpers in cli.py that it calls."""
+    functions = {node.name: node for node in _syntax("rmft.cli", source).body if isinstance(node, ast.FunctionDef)}
+    own, pending = {}, [command]
+    while pending:
+        name = pending.pop()
+        if name in functions and name not in own:
+            own[name] = functions[name]
+            names = (node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name))
+            pending += [name for name in names if name.startswith("_")]  # other names are variables or commands
+    return ast.Module([own[name] for name in sorted(own)], type_ignores=[])
+
+
+@functools.cache
+def _code(module: str, source: Path) -> Code:
+    return _code_of(_syntax(module, source), source)
+
+
+def _code_of(tree: ast.Module, source: Path) -> Code:
+    return Code(_short_hash(_plain(tree)), frozenset(_imports(tree, source)), frozenset(_libraries(tree)))
+
+
+def _short_hash(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _plain(syntax: object) -> object:
+    """Return a piece of syntax as lists and text, the same from every Python: what is empty is left out."""
+    if isinstance(syntax, ast.AST):
+        fields = [[name, _plain(value)] for name, value in ast.iter_fields(syntax) if value is not None and value != []]
+        return [type(syntax).__name__, *fields]
+    return [_plain(part) for part in syntax] if isinstance(syntax, list) else repr(syntax)
+
+
+@functools.cache
+def _syntax(module: str, source: Path) -> ast.Module:
+    tree = ast.parse(_file(module, source).read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_text(body[0]):
+            node.body = body[1:] or [ast.Pass()]
+    return tree
+
+
+def _libraries(tree: ast.AST) -> set[str]:
+    """Return the top-level names of other people's libraries that a piece of syntax imports."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return {name.split(".")[0] for name in names} - {"rmft", *sys.stdlib_module_names}
+
+
+@functools.cache
+def _version(library: str) -> str:
+    """Return a library's version without what says how it was built, such as +cpu."""
+    return importlib.metadata.version({"yaml": "PyYAML"}.get(library, library)).split("+")[0]
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _file(module: str, source: Path) -> Path:
+    stem = source / module.replace(".", "/")
+    return stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
+
+
+def _imports(tree: ast.AST, source: Path) -> Iterator[str]:
+    """Yield our modules that are imported anywhere in a piece of syntax, with the packages around them."""
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "rmft":
+                packages = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+                yield from (package for package in packages if _file(package, source).exists())

@@ -1,0 +1,70 @@
+"""A receipt for every artifact: its hash as it was written, and the commit, Python and machine of the writing job.
+
+Snakemake's records say what a job read, not what it wrote. Without receipts a file that was edited by hand would pass
+for an artifact, and what is made from it for a result.
+"""
+
+import functools
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FOLDER = Path(".snakemake/receipts")
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What is known of an artifact's writing, besides Snakemake's record.
+
+    commit: the checked-out commit, with -dirty where tracked files differed from it; None outside of git.
+    machine: what kind of machine, never which one.
+    """
+
+    sha256: str
+    commit: str | None
+    python: str
+    machine: str
+
+    def as_json(self) -> str:
+        """Return it as the text of its file."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def receipt_path(artifact: Path) -> Path:
+    """Return where the receipt of an artifact is."""
+    return FOLDER / f"{artifact}.json"
+
+
+def receipt(sha256: str) -> Receipt:
+    """Return the receipt of what this process has just written."""
+    return Receipt(sha256, _commit(), platform.python_version(), _machine())
+
+
+def read_receipt(artifact: Path) -> Receipt | None:
+    """Return an artifact's receipt, or None where it has no readable one."""
+    try:
+        return Receipt(**json.loads(receipt_path(artifact).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+@functools.cache
+def _commit() -> str | None:
+    describe = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+@functools.cache
+def _machine() -> str:
+    parts = [f"{platform.system()} {platform.machine()}", f"{os.cpu_count()} cores"]
+    torch = sys.modules.get("torch")  # loaded only by jobs that compute with it
+    if torch is not None and torch.cuda.is_available():
+        parts.append(f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}")
+    return ", ".join(parts)

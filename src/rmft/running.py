@@ -1,0 +1,79 @@
+"""What ties a run of Snakemake to its folder and to its jobs: one run at a time, and no job outlives its run."""
+
+import fcntl
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+from rmft.errors import InputError
+
+LOCK = Path(".snakemake/flock")
+Result = TypeVar("Result")
+JOB_OF = "RMFT_JOB_OF"  # set by workflow/Snakefile for its jobs: the process that runs Snakemake
+
+
+_held: list[TextIO] = []  # open until the process ends, by whatever end
+
+
+def hold_folder() -> None:
+    """Keep other runs out of this folder until this process ends.
+
+    Raise InputError where another run holds it. (Snakemake's own lock outlives a killed run.)
+    """
+    LOCK.parent.mkdir(exist_ok=True)
+    file = LOCK.open("w", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError("another snakemake is at work in this folder; wait until it ends, or stop it") from None
+    _held.append(file)
+
+
+def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
+    """Return what a check of the Snakefile returns; where it raises InputError, stop with its line and exit code 2.
+
+    Snakemake would wrap an exception, and with it the line, in a traceback.
+    """
+    try:
+        return check(*arguments)
+    except InputError as error:
+        print(f"rmft: {error}", file=sys.stderr, flush=True)
+        os._exit(2)
+
+
+def is_job() -> bool:
+    """Return whether Snakemake started this process."""
+    return JOB_OF in os.environ
+
+
+def refuse_orphan() -> None:
+    """Raise InputError in a job whose run is gone: a later run may have made newer files already."""
+    if is_job() and not alive(int(os.environ[JOB_OF])):
+        raise InputError("the snakemake that started this job is gone; nothing is written")
+
+
+def end_with_run(every_seconds: float = 0.5) -> None:
+    """In a job, watch from the background whether its run is still there, and end with it."""
+
+    def watch(run: int) -> None:
+        while alive(run):
+            time.sleep(every_seconds)
+        os._exit(1)
+
+    if is_job():
+        threading.Thread(target=watch, args=[int(os.environ[JOB_OF])], daemon=True).start()
+
+
+def alive(process: int) -> bool:
+    """Return whether there is a process of this number."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

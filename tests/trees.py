@@ -1,0 +1,164 @@
+"""Copies of this repository, built at smoke scale, and real Snakemake, DVC and git run in them."""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+HERE = Path(sys.executable).parent
+USER = "somebody-in-particular"
+MESSAGES = {  # what a rule says when a job of it starts: how the job is called in the tests
+    r"Draw the reward set (\S+)": "rewards {}",
+    r"Train to convergence for Theorem 1": "theory",
+    r"Train (\S+)": "training {}",
+    r"Evaluate (\S+) on (\S+)": "evaluation {}/{}",
+    r"Draw (\S+)": "figure {}",
+    r"Make (\S+)": "table {}",
+    r"Collect the metrics of all evaluations": "metrics",
+}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return what a shell in this folder has after `source .venv/bin/activate`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "DVC_", "PYTEST_"))}
+    who = {f"GIT_{role}_{what}": "reader" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    path = f"{HERE}{os.pathsep}{os.environ['PATH']}"
+    return {
+        **kept,
+        **who,
+        "PATH": path,
+        "PYTHONPATH": str(folder / "src"),
+        "COLUMNS": "200",
+        "USER": USER,
+        "LOGNAME": USER,
+    }
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of this environment in a folder, on the code of that folder."""
+    return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+
+
+def done(folder: Path, *command: str) -> str:
+    """Run a command that must succeed; return all that it printed."""
+    finished = run(folder, *command)
+    printed = finished.stdout + finished.stderr
+    assert finished.returncode == 0, printed
+    return printed
+
+
+def snakemake(folder: Path, *arguments: str) -> str:
+    """Run Snakemake on two cores; return all that it printed."""
+    return done(folder, "snakemake", "--cores", "2", *arguments)
+
+
+def jobs_in(output: str) -> set[str]:
+    """Return the jobs that Snakemake said it starts, by name."""
+    jobs = set()
+    for line in output.splitlines():
+        said = re.fullmatch(r"Job \d+: (.+)", line.strip())
+        for pattern, name in MESSAGES.items():
+            if said and (match := re.fullmatch(pattern, said.group(1))):
+                jobs.add(name.format(*match.groups()))
+                break
+    return jobs
+
+
+def to_do(folder: Path) -> set[str]:
+    """Return the jobs that Snakemake would start, by name."""
+    return jobs_in(snakemake(folder, "--dry-run"))
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Return the hash of every artifact by path."""
+    files = [path for part in ("results", "data/rewards") for path in (folder / part).rglob("*") if path.is_file()]
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)
+    }
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace a piece of a text file that is there."""
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def set_value(folder: Path, key: str, value: object) -> None:
+    """Set one dotted key of params.yaml."""
+    path = folder / "params.yaml"
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    *parents, last = key.split(".")
+    section = values
+    for part in parents:
+        section = section[part]
+    section[last] = value
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+
+
+@contextmanager
+def edited(path: Path, change: Callable[[str], str]) -> Iterator[None]:
+    """Change a file while the block runs."""
+    before = path.read_text(encoding="utf-8")
+    path.write_text(change(before), encoding="utf-8")
+    try:
+        yield
+    finally:
+        path.write_text(before, encoding="utf-8")
+
+
+def built_once(shared: Path) -> Path:
+    """Return a folder with a built tree, its DVC cache and its remote; built by the first test process that asks.
+
+    In it, rmft/ is the checkout with everything committed, and rmft-storage/ what DVC has pushed.
+    """
+    home = shared / "built"
+    with (shared / "built.lock").open("w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "ready").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            _build(home / "rmft")
+            (home / "ready").touch()
+    return home
+
+
+def _build(folder: Path) -> None:
+    tracked = done(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
+    for name in tracked:
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    edit(folder / "params.yaml", "scale: demo", "scale: smoke")
+    done(folder, "git", "init", "--quiet")
+    commit(folder, "Start")
+    snakemake(folder)
+    done(folder, "dvc", "repro", "--quiet")
+    commit(folder, "Build")
+    done(folder, "dvc", "push", "--quiet")
+
+
+def commit(folder: Path, message: str) -> None:
+    """Commit everything that git does not ignore."""
+    done(folder, "git", "add", "--all")
+    done(folder, "git", "commit", "--quiet", "--message", message)
+
+
+def copy_of(home: Path, folder: Path) -> Path:
+    """Copy what `built_once` made, times of files included; return the checkout."""
+    shutil.copytree(home, folder, symlinks=True)
+    return folder / "rmft"
+
+
+def metrics(folder: Path) -> dict:
+    """Return results/metrics.json."""
+    return json.loads((folder / "results/metrics.json").read_text(encoding="utf-8"))
