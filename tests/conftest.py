@@ -1,4 +1,4 @@
-"""What holds for every test: the same examples on every run, and where the other libraries are found."""
+"""What holds for every test: the same examples on every run, where other libraries are found, how `rmft` is called."""
 
 import os
 import sys
@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from trees import built_once, copy_of
+
+from rmft.cli import main
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("repeatable")
@@ -25,3 +27,16 @@ def built(tmp_path_factory) -> Path:
 def tree(built, tmp_path) -> Path:
     """Return a built checkout of the test's own."""
     return copy_of(built, tmp_path / "home")
+
+
+@pytest.fixture
+def rmft(monkeypatch, capsys):
+    """Return a function that runs `rmft` and gives exit code, output and error output."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["rmft", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        return (stop.value.code or 0, *capsys.readouterr())
+
+    return run

@@ -11,25 +11,11 @@ from helpers import HEAR_CTRL_C
 
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.artifacts import write_model, write_rewards
-from rmft.cli import main
 from rmft.environments import draw_rewards
 from rmft.jobs import evaluation_job, rewards_job
 from rmft.params import load
 
 GAME = ["--environment", "mab", "--process", "gamma", "--actions", "4", "--horizon", "20", "--replicates", "50"]
-
-
-@pytest.fixture
-def rmft(monkeypatch, capsys):
-    """Return a function that runs `rmft` and gives exit code, output and error output."""
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["rmft", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        return (stop.value.code or 0, *capsys.readouterr())
-
-    return run
 
 
 def test_simulate_prints_the_figures_of_a_game_as_json(rmft):

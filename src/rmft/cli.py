@@ -224,6 +224,27 @@ def _export(found: "Trace", as_format: str, output: Path | None) -> None:
 
 
 @app.command(rich_help_panel=TOOLS)
+def diff(
+    a: Annotated[
+        str, Argument(metavar="A", help="A commit, a DVC experiment, workspace, or an experiment of params.yaml.")
+    ] = "HEAD",
+    b: Annotated[
+        str, Argument(metavar="B", help="The same; an experiment of params.yaml goes with another one.")
+    ] = "workspace",
+    as_json: Annotated[bool, Option("--json", help="Print JSON, in which nothing is shortened.")] = False,
+) -> None:
+    """Say which parameters, code, inputs and results differ between two commits or experiments.
+
+    Example: `rmft diff numeric_mab numeric_mab_logits_normalised`
+    """
+    from rmft.diff.revisions import compare
+    from rmft.diff.table import as_text
+
+    found = compare(a, b)
+    print(json.dumps(found.as_json()) if as_json else as_text(found))
+
+
+@app.command(rich_help_panel=TOOLS)
 def simulate(
     environment: Annotated[str, Option(help="fol, mab or ns-mab.")],
     process: Annotated[

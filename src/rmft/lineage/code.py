@@ -84,7 +84,8 @@ def _plain(syntax: object) -> object:
 
 @functools.cache
 def _syntax(module: str, source: Path) -> ast.Module:
-    tree = ast.parse(_file(module, source).read_text(encoding="utf-8"))
+    file = _file(module, source)
+    tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and _is_text(body[0]):

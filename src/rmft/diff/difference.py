@@ -1,0 +1,75 @@
+"""What differs, as data: pairs of values by name, statuses by path.
+
+A pair is (A's value, B's value), None where that side has none.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rmft.artifacts import finite
+
+ADDED, DELETED, CHANGED = "added", "deleted", "changed"
+Pair = tuple[Any, Any]
+
+
+@dataclass(frozen=True)
+class CodeChange:
+    """A module, sub-command or file of the workflow that differs, and the sub-commands that run it."""
+
+    name: str
+    status: str
+    commands: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LibraryChange:
+    """A library whose locked version differs, and the sub-commands that import it."""
+
+    name: str
+    versions: Pair
+    commands: list[str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs between a and b: pairs by name, statuses by path, and what could not be compared, in lines."""
+
+    a: str
+    b: str
+    parameters: dict[str, Pair] = field(default_factory=dict)
+    code: list[CodeChange] = field(default_factory=list)
+    libraries: list[LibraryChange] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
+    results: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, dict[str, Pair]] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it, nothing shortened; what is not finite becomes None."""
+        return finite(asdict(self))
+
+
+def tree_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Pair]]:
+    """Yield dotted key and pair of what differs between nested maps; a map that one side has not is one value."""
+    for key in {**old, **new}:
+        pair = before, after = old.get(key), new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from tree_difference(before, after, f"{prefix}{key}.")
+        elif before != after:
+            yield f"{prefix}{key}", pair
+
+
+def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Pair]]:
+    """Yield key and pair of what differs between two maps, in order."""
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            yield key, (old.get(key), new.get(key))
+
+
+def statuses(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+    """Return which keys were added, deleted or changed."""
+    return {
+        key: ADDED if before is None else DELETED if after is None else CHANGED
+        for key, (before, after) in differing(old, new)
+    }

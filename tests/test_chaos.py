@@ -1,0 +1,158 @@
+"""What is killed at any moment, or finds no room to write, loses nothing and leaves nothing stale.
+
+How many kills: RMFT_KILLS (`make chaos` does more than `make test`).
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from trees import copy_of, digests, done, environment, run, set_value, snakemake, to_do
+
+KILLS = int(os.environ.get("RMFT_KILLS", "30"))
+LONGEST_SECONDS = 7.0  # about what the build takes that is killed
+STATES = {  # two sets of parameters, between which rounds change
+    "as built": {},
+    "edited": {
+        "experiments.numeric_mixture.rmft.selected": 2,
+        "experiments.numeric_simplex.evaluations.gaussian.T": 50,
+    },
+}
+ENGINES = {"snakemake": ["snakemake", "--cores", "2"], "dvc": ["dvc", "repro"]}
+
+pytestmark = pytest.mark.xdist_group("chaos")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(built, tmp_path_factory) -> tuple[Path, dict[str, dict[str, str]]]:
+    """Return a checkout, and the bytes of undisturbed builds of it in both states."""
+    tree, expected = copy_of(built, tmp_path_factory.mktemp("chaos") / "home"), {}
+    for state in reversed(STATES):
+        set_state(tree, state)
+        snakemake(tree)
+        expected[state] = digests(tree)
+    assert expected["edited"] != expected["as built"]
+    return tree, expected
+
+
+def set_state(tree: Path, state: str) -> None:
+    done(tree, "git", "checkout", "--quiet", "params.yaml")
+    for key, value in STATES[state].items():
+        set_value(tree, key, value)
+
+
+def start(tree: Path, engine: str) -> psutil.Popen:
+    return psutil.Popen(
+        ENGINES[engine], cwd=tree, env=environment(tree), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def named(process: psutil.Process, name: str) -> bool:
+    """Return whether a process runs a program of this name."""
+    with suppress(psutil.Error):
+        return any(Path(word).name == name for word in process.cmdline()[:2])
+    return False
+
+
+def kill(top: psutil.Popen, victim: str, rng: random.Random) -> bool:
+    """Kill a job, Snakemake, DVC or everything; return whether there was such a process."""
+    family = [top, *top.children(recursive=True)]
+    if victim != "everything":
+        family = [process for process in family if named(process, {"job": "rmft"}.get(victim, victim))]
+        family = rng.sample(family, min(1, len(family)))
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGKILL)
+    return bool(family)
+
+
+def wait_for_snakemake(family: list[psutil.Process]) -> None:
+    """Wait, as a user would, until the run has ended that goes on without the DVC that started it."""
+    psutil.wait_procs([process for process in family if named(process, "snakemake")])
+
+
+@pytest.mark.parametrize("number", range(KILLS))
+def test_after_a_kill_the_next_run_gives_the_bytes_of_an_undisturbed_one(undisturbed, number):
+    tree, expected = undisturbed
+    rng = random.Random(number)
+    state = list(STATES)[number % 2]
+    set_state(tree, state)
+    engine = rng.choice(list(ENGINES))
+    top = start(tree, engine)
+    time.sleep(rng.uniform(0.0, LONGEST_SECONDS))
+    family = [top, *top.children(recursive=True)]
+    kill(top, rng.choice(["job", engine, "snakemake", "everything"]), rng)
+    wait_for_snakemake(family)
+    if rng.random() < 0.3:  # change your mind before the next run
+        state = rng.choice(list(STATES))
+        set_state(tree, state)
+    top.wait()
+    done(tree, *ENGINES[rng.choice(list(ENGINES))])
+    assert digests(tree) == expected[state]
+    assert to_do(tree) == set()
+    done(tree, "rmft", "lineage", "--all")
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
+    """Mount a disk of a few megabytes; skip the test where that is not allowed."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting needs root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_stops_with_the_reason_and_loses_nothing(built, tmp_path):
+    with small_disk(tmp_path / "disk", 64) as disk:
+        tree = copy_of(built, disk / "home")
+        before, params = digests(tree), (tree / "params.yaml").read_bytes()
+        set_value(tree, "rewards.gamma.instances", 400)  # four times the bytes
+        filler = disk / "filler"
+        with suppress(OSError), filler.open("wb") as file:
+            while True:
+                file.write(bytes(4096))
+        os.truncate(filler, filler.stat().st_size - 100_000)
+        stopped = run(tree, "snakemake", "--cores", "1")
+        assert stopped.returncode != 0
+        assert "rmft: data/rewards/gamma.npz: cannot be written: No space left on device" in stopped.stdout
+        after = digests(tree)
+        assert before.items() - after.items() == {("data/rewards/gamma.npz", before["data/rewards/gamma.npz"])}
+        assert after.items() <= before.items()
+        filler.unlink()
+        (tree / "params.yaml").write_bytes(params)
+        snakemake(tree)
+        assert digests(tree) == before
+
+
+def bound_by_permissions(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that the permissions of files bind, even as root."""
+    without = "-dac_override,-dac_read_search"
+    drop = ["setpriv", f"--bounding-set={without}", f"--inh-caps={without}"] if os.geteuid() == 0 else []
+    return run(tree, *drop, *command)
+
+
+def test_a_read_only_folder_stops_with_the_reason_and_loses_nothing(tree):
+    before, params = digests(tree), (tree / "params.yaml").read_bytes()
+    set_state(tree, "edited")
+    folder = tree / "results/numeric_simplex/evaluation"
+    folder.chmod(0o555)
+    stopped = bound_by_permissions(tree, "snakemake", "--cores", "1")
+    assert stopped.returncode != 0
+    assert "Permission denied" in stopped.stdout + stopped.stderr
+    assert digests(tree).items() >= {item for item in before.items() if "numeric_mixture" not in item[0]}
+    folder.chmod(0o755)
+    (tree / "params.yaml").write_bytes(params)
+    snakemake(tree)
+    assert digests(tree) == before
