@@ -41,11 +41,11 @@ for name in sys.argv[2:]:
     write(f"results/{name}/iteration-0/model.safetensors", rmft["scenarios"])
     write(f"results/{name}/iteration-1000/model.safetensors", rmft)
     write(f"results/{name}/evaluation/gaussian.parquet", rmft)
-    trained = {"mean": 100 - rmft["selected"], "exponent": rmft["variance"], "max": 7}
-    metrics[name] = {"gaussian": {"trained": trained, "ks_p": 1e-3, "paired_p": None}}
+    regret = 100 - rmft["selected"]
+    metrics[name] = {"gaussian": {"regret": regret, "exponent": rmft["variance"], "ks_p": 1e-3, "paired_p": None}}
 write("results/figures/tfbandit.csv", metrics)
 write("results/figures/tfbandit.pdf", "always the same")
-write("results/metrics.json", metrics)
+write("results/summary.json", metrics)
 """
 STAGES = {
     "rewards": {"cmd": "python make.py rewards", "params": ["rewards"], "outs": ["data/rewards"]},
@@ -53,7 +53,7 @@ STAGES = {
         "cmd": f"python make.py results {' '.join(EXPERIMENTS)}",
         "params": ["experiments"],
         "outs": [*(f"results/{name}" for name in EXPERIMENTS), "results/figures"],
-        "metrics": ["results/metrics.json"],
+        "metrics": ["results/summary.json"],
     },
 }
 
@@ -129,11 +129,11 @@ def test_between_two_commits_exactly_the_edits_differ(edits):
     }
     assert edits.results == {
         "results/figures/tfbandit.csv": CHANGED,  # the pdf is the same
-        "results/metrics.json": CHANGED,
+        "results/summary.json": CHANGED,
         "results/numeric_mab/evaluation/gaussian.parquet": CHANGED,
         "results/numeric_mab/iteration-1000/model.safetensors": CHANGED,
     }
-    assert edits.metrics == {"numeric_mab/gaussian": {"trained.mean": (99, 98)}}
+    assert edits.metrics == {"numeric_mab/gaussian": {"regret": (99, 98)}}
     assert edits.unknown == []
 
 
@@ -149,7 +149,7 @@ def test_the_other_way_round_everything_is_turned(edits):
     turned = compare("second", "first")
     assert turned.parameters == {key: (new, old) for key, (old, new) in edits.parameters.items()}
     assert turned.inputs == edits.inputs | {"data/paper/new.csv": DELETED}
-    assert turned.metrics == {"numeric_mab/gaussian": {"trained.mean": (98, 99)}}
+    assert turned.metrics == {"numeric_mab/gaussian": {"regret": (98, 99)}}
 
 
 def test_the_workspace_is_compared_as_it_lies_there(repository):
@@ -202,7 +202,7 @@ def test_modules_and_workflow_files_come_and_go(repository):
 def test_an_experiment_of_dvc_is_a_revision_by_its_name():
     found = compare("first", "noisier")
     assert found.parameters == {SELECTED: (1, 3)}
-    assert found.metrics == {"numeric_mab/gaussian": {"trained.mean": (99, 97)}}
+    assert found.metrics == {"numeric_mab/gaussian": {"regret": (99, 97)}}
     assert [found.code, found.inputs] == [[], {}]
 
 
@@ -238,7 +238,7 @@ def test_two_experiments_of_the_parameters_are_compared_in_the_workspace(reposit
         "rmft.selected": (2, 1),
     }
     assert found.results == {"evaluation/gaussian.parquet": CHANGED, "iteration-1000/model.safetensors": CHANGED}
-    assert found.metrics == {"gaussian": {"trained.mean": (98, 99)}}
+    assert found.metrics == {"gaussian": {"regret": (98, 99)}}
     set_value(repository, "scale", "smoke")
     set_value(repository, f"experiments.{EXPERIMENTS[1]}.rmft.scenarios", 50)
     assert compare(*EXPERIMENTS).parameters.keys() == found.parameters.keys()  # at this scale both have 20
@@ -289,7 +289,7 @@ def test_json_shortens_nothing(repository, rmft):
 
 def test_the_table_stays_short():
     files = {f"results/numeric_{i}/iteration-{j}/model.safetensors": CHANGED for i in range(2) for j in range(50)}
-    metrics = {f"numeric/{i}": {"trained.mean": (1.0, 2.0), "ks_p": (None, 1e-9)} for i in range(ROWS + 7)}
+    metrics = {f"numeric/{i}": {"regret": (1.0, 2.0), "ks_p": (None, 1e-9)} for i in range(ROWS + 7)}
     parameters = {"long": (None, {str(i): "x" * 90 for i in range(3)})}
     lines = as_text(Difference("a", "b", parameters, results=files, metrics=metrics)).splitlines()
     assert lines[2].split() == ["long", "–", "(3", "values)"]

@@ -121,10 +121,13 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_at_work(t
     snakemake(tree)
 
 
-def test_dvc_knows_every_experiment():
-    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-    experiments = {
-        f"results/{name}" for name in yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["experiments"]
-    }
+def test_dvc_knows_every_experiment_and_plots_every_training_and_figure():
+    dvc = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     for stage in ("figures", "tables"):
-        assert experiments <= set(stages[stage]["deps"])
+        assert {f"results/{name}" for name in params["experiments"]} <= set(dvc["stages"][stage]["deps"])
+    training, *others = dvc["plots"]
+    (curves,) = (plot["y"] for plot in training.values())
+    assert curves.keys() == {f"results/{name}/training-log.csv" for name in params["experiments"]}
+    images = {plot for plot in others if isinstance(plot, str)}
+    assert images == {f"results/figures/{label}.png" for label in params["figures"]["drawn"]}

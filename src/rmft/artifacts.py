@@ -1,25 +1,22 @@
 """Every file that rmft writes or reads back: its schema, and writing it all or not at all.
 
-Only this module writes. A file appears under its name when it is complete, by a rename in its own folder.
+Only this module writes. A file appears under its name when it is complete, by a rename in its own folder. Libraries are
+imported where they are used: jobs are many and small, and most need one of them.
 """
 
+import csv
 import glob
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.environments import AdaptiveRewards, Rewards, RewardTable
@@ -28,19 +25,10 @@ from rmft.lineage.receipts import receipt, receipt_path
 from rmft.running import alive, is_job, refuse_orphan
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
     from rocrate.rocrate import ROCrate
 
-EVALUATION = pa.schema(
-    [
-        ("player", pa.string()),  # base, trained, or the name of a reference algorithm
-        ("training_seed", pa.int32()),  # 0 for reference algorithms, which have none
-        ("instance", pa.int32()),
-        ("d", pa.int16()),  # the number of actions
-        ("regret", pa.list_(pa.float64())),  # Regret(t) for t = 1..T
-        ("action", pa.list_(pa.int8())),  # 0-based, t = 1..T; null on the ball
-        ("best_action", pa.list_(pa.int8())),  # the comparator's, t = 1..T
-    ]
-)
 REWARD_ARRAYS = ("rewards", "means", "clipped_means")
 
 
@@ -86,13 +74,13 @@ def _sweep(path: Path) -> None:
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn any way in which reading `path` can fail into one line that says what to do."""
+def _readable(path: Path, *errors: type[Exception]) -> Iterator[None]:
+    """Turn any way in which reading `path` can fail, a library's own `errors` too, into a line that says what to do."""
     try:
         yield
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; `snakemake {path}` makes it") from None
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, SafetensorError, pa.ArrowException) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, *errors) as error:
         reason = " ".join(str(error).split())[:160]
         raise InputError(f"{path}: unreadable or truncated ({reason}); delete it and run snakemake again") from None
 
@@ -101,6 +89,15 @@ def sha256(path: Path) -> str:
     """Return the file's SHA-256 in hexadecimal."""
     with _readable(path), path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def delete(path: Path) -> None:
+    """Delete an artifact with its receipt, and the folders that it leaves empty."""
+    for file in (path, receipt_path(path)):
+        file.unlink(missing_ok=True)
+        with suppress(OSError):  # until a folder is not empty
+            for folder in file.parents:
+                folder.rmdir()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -131,14 +128,19 @@ def finite(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
     return value
 
 
-def write_csv(path: Path, frame: pd.DataFrame) -> None:
-    """Write a CSV file; floats keep all their digits."""
-    with artifact(path) as temporary:
-        frame.to_csv(temporary, index=False)
+def write_csv(path: Path, columns: "Mapping[str, Iterable[Any]] | pd.DataFrame") -> None:
+    """Write columns of equal length as a CSV file; floats keep all their digits, None and NaN are empty."""
+    with artifact(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for row in zip(*(columns[name] for name in columns), strict=True):
+            writer.writerow("" if value is None or value != value else value for value in row)
 
 
-def read_csv(path: Path, columns: Iterable[str], rows: int | None = None) -> pd.DataFrame:
+def read_csv(path: Path, columns: Iterable[str], rows: int | None = None) -> "pd.DataFrame":
     """Read a CSV file that must have these columns and, where that is known, so many rows."""
+    import pandas as pd
+
     with _readable(path):
         if not path.read_bytes().endswith(b"\n"):
             raise ValueError("its last line has no end")
@@ -171,27 +173,65 @@ def read_rewards(path: Path) -> Rewards:
 
 def write_model(path: Path, model: LinearAttention) -> None:
     """Write a numeric model, its training seeds along the first axis."""
+    from safetensors.numpy import save
+
     with artifact(path) as temporary:
         temporary.write_bytes(save({symbol: getattr(model, symbol) for symbol in SYMBOLS}))
 
 
 def read_model(path: Path) -> LinearAttention:
     """Read a numeric model."""
-    with _readable(path):
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    with _readable(path, SafetensorError):
         tensors = load_file(path)
         return LinearAttention(**{symbol: tensors[symbol] for symbol in SYMBOLS})
 
 
-def write_evaluation(path: Path, frame: pd.DataFrame) -> None:
-    """Write an evaluation, one trajectory a row."""
+def write_evaluation(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write an evaluation, one trajectory a row; columns are those of `_evaluation_schema`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with artifact(path) as temporary:
-        pq.write_table(pa.Table.from_pandas(frame, EVALUATION, preserve_index=False), temporary, compression="zstd")
+        pq.write_table(pa.table(columns, schema=_evaluation_schema()), temporary, compression="zstd")
 
 
-def read_evaluation(path: Path) -> pd.DataFrame:
-    """Read an evaluation; its list columns hold arrays (T,)."""
-    with _readable(path):
-        return pq.read_table(path, schema=EVALUATION).to_pandas()
+def read_evaluation(path: Path) -> dict[str, np.ndarray | None]:
+    """Read an evaluation: arrays (N,) over trajectories, list columns (N, T), or None where there are no actions."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _readable(path, pa.ArrowException):
+        table = pq.read_table(path, schema=_evaluation_schema()).combine_chunks()
+        return {name: _array(column.combine_chunks()) for name, column in zip(table.column_names, table, strict=True)}
+
+
+def _array(column: "pa.Array") -> np.ndarray | None:
+    import pyarrow as pa
+
+    if column.null_count:
+        return None
+    if pa.types.is_list(column.type):
+        return column.flatten().to_numpy().reshape(len(column), -1)
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _evaluation_schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("player", pa.string()),  # base, trained, or the name of a reference algorithm
+            ("training_seed", pa.int32()),  # 0 for reference algorithms, which have none
+            ("instance", pa.int32()),
+            ("d", pa.int16()),  # the number of actions
+            ("regret", pa.list_(pa.float64())),  # Regret(t) for t = 1..T
+            ("action", pa.list_(pa.int8())),  # 0-based, t = 1..T; null on the ball
+            ("best_action", pa.list_(pa.int8())),  # the comparator's, t = 1..T
+        ]
+    )
 
 
 def write_crate(folder: Path, crate: "ROCrate") -> None:

@@ -8,6 +8,7 @@ import json
 import shutil
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,23 +69,23 @@ def training(
     folder: Annotated[Path, Option(help="Where iteration-<i>/model.safetensors and training-log.csv go.")],
 ) -> None:
     """Train the numeric agent by iterative RMFT; keep base, checkpoints, last model and the training log."""
-    import pandas as pd
-
     from rmft.artifacts import write_csv, write_model
     from rmft.jobs import TrainingJob
     from rmft.training.numeric import one_thread, rmft
 
-    job, log = TrainingJob.parse(settings), []
+    job, log = TrainingJob.parse(settings), defaultdict(list)
+    seeds = range(job.training.rmft.training_seeds)
     one_thread()
     with _progress(f"training {folder.name}", job.training.rmft.iterations, "iterations") as advance:
         for iteration, model, figures in rmft(job.seed, job.training, job.model):
             if iteration in job.training.saved_iterations:
                 write_model(folder / f"iteration-{iteration}" / "model.safetensors", model.to_numpy())
             if figures:
-                seeds = range(job.training.rmft.training_seeds)
-                log.append(pd.DataFrame({"iteration": iteration, "training_seed": seeds, **vars(figures)}))
+                rows = {"iteration": [iteration] * len(seeds), "training_seed": seeds, **vars(figures)}
+                for column, values in rows.items():
+                    log[column].extend(values)
                 advance()
-    write_csv(folder / "training-log.csv", pd.concat(log, ignore_index=True))
+    write_csv(folder / "training-log.csv", log)
 
 
 @app.command(rich_help_panel=STAGES)
@@ -108,8 +109,6 @@ def evaluation(
 @app.command(rich_help_panel=STAGES)
 def theory(settings: Settings, output: Output) -> None:
     """Check Theorem 1: train linear attention without its Operator on the best policy in hindsight (csv)."""
-    import pandas as pd
-
     from rmft.artifacts import write_csv
     from rmft.jobs import TheoryJob
     from rmft.training.numeric import one_thread
@@ -127,7 +126,7 @@ def theory(settings: Settings, output: Output) -> None:
                     expected = closed_form(d, horizon, radius)
                     rows.append({"d": d, "T": horizon, "radius": radius, "c_closed_form": expected, **vars(found)})
                     advance()
-    write_csv(output, pd.DataFrame(rows))
+    write_csv(output, {column: [row[column] for row in rows] for column in rows[0]})
 
 
 @app.command(rich_help_panel=STAGES)
@@ -157,13 +156,35 @@ def tables(
 
 
 @app.command(rich_help_panel=STAGES)
-def metrics(settings: Settings, inputs: Inputs, output: Output) -> None:
-    """Collect final regrets, growth and tests of every evaluation (json), for `dvc metrics`."""
+def metrics(
+    settings: Settings,
+    inputs: Inputs,
+    output: Output,
+    summary: Annotated[Path, Option(help="The file for the few numbers of each evaluation that DVC lists.")],
+) -> None:
+    """Collect final regrets, growth and tests of every evaluation (json), and of the trained model alone."""
     from rmft.artifacts import write_json
     from rmft.jobs import MetricsJob
-    from rmft.metrics.summary import all_metrics
+    from rmft.metrics.summary import all_metrics, summarised
 
-    write_json(output, all_metrics(MetricsJob.parse(settings), inputs))
+    found = all_metrics(MetricsJob.parse(settings), inputs)
+    write_json(output, found)
+    write_json(summary, summarised(found))
+
+
+@app.command(rich_help_panel=TOOLS)
+def prune(
+    folder: Annotated[Path, Argument(help="A folder below results or data/rewards.")] = Path("results"),
+) -> None:
+    """Delete artifacts that params.yaml has no place for any more; files that no job wrote are left alone."""
+    from rmft.artifacts import delete
+    from rmft.lineage.audit import retired
+    from rmft.params import load
+    from rmft.paths import everything
+
+    for path in retired(folder, everything(load().at_scale())):
+        delete(path)
+        print(f"deleted {path}, which is no part of the workflow any more")
 
 
 @app.command(rich_help_panel=TOOLS)
@@ -242,6 +263,19 @@ def diff(
 
     found = compare(a, b)
     print(json.dumps(found.as_json()) if as_json else as_text(found))
+
+
+@app.command(rich_help_panel=TOOLS)
+def plots(
+    revisions: Annotated[
+        list[str] | None, Argument(help="Commits or DVC experiments to compare with the workspace or each other.")
+    ] = None,
+    output: Annotated[Path, Option(help="The folder for the page and its images.")] = Path("plots"),
+) -> None:
+    """Draw the training curves and figures that dvc.yaml declares, as a page that needs no network."""
+    from rmft.plots import draw_plots
+
+    print(draw_plots(revisions or [], output))
 
 
 @app.command(rich_help_panel=TOOLS)

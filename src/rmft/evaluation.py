@@ -4,10 +4,9 @@ Everyone meets the same rewards and, to turn policies into actions, the same ran
 players can be compared instance by instance.
 """
 
-from collections.abc import Iterator
-
-import numpy as np
-import pandas as pd
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from rmft.agents.numeric import LinearAttention, NumericAgent
 from rmft.algorithms import start_on
@@ -25,8 +24,8 @@ def evaluate(
     job: EvaluationJob,
     models: dict[str, LinearAttention],
     rewards: Rewards,
-) -> pd.DataFrame:
-    """Play everyone on the first instances and rounds of a reward set; return the columns of artifacts.EVALUATION.
+) -> Mapping[str, list[Any]]:
+    """Play everyone on the first instances and rounds of a reward set; return the columns of an evaluation.
 
     models: by player name, with training seeds along the first axis.
     Raises InputError where models and rewards are not what the job says.
@@ -37,10 +36,12 @@ def evaluate(
     for name, model in models.items():
         if model.V.shape[-1] != job.problem.d:
             raise InputError(f"model {name}: was made for d = {model.V.shape[-1]}, not {job.problem.d}")
-    frames = []
+    columns = defaultdict(list)
     for name, training_seed, player in _players(job, models, table):
-        frames.append(_games_of(job, player, table).assign(player=name, training_seed=training_seed))
-    return pd.concat(frames, ignore_index=True)
+        games = {"player": [name] * asked.instances, "training_seed": [training_seed] * asked.instances}
+        for column, values in {**games, **_games_of(job, player, table)}.items():
+            columns[column] += values
+    return columns
 
 
 def _players(job: EvaluationJob, models: dict[str, LinearAttention], table: Rewards) -> Players:
@@ -53,7 +54,7 @@ def _players(job: EvaluationJob, models: dict[str, LinearAttention], table: Rewa
         yield name, 0, start_on(job.seed, job.evaluation.rewards, job.algorithms[name], table, radius)
 
 
-def _games_of(job: EvaluationJob, player: Player, table: Rewards) -> pd.DataFrame:
+def _games_of(job: EvaluationJob, player: Player, table: Rewards) -> dict[str, list[Any]]:
     environment, radius, n = ENVIRONMENTS[job.problem.environment], job.problem.radius, table.shape[0]
     on_ball = radius is not None
     uniforms = None if on_ball else action_uniforms(job.seed, n, job.evaluation.rewards)
@@ -61,8 +62,10 @@ def _games_of(job: EvaluationJob, player: Player, table: Rewards) -> pd.DataFram
     # A policy is the agent's distribution over actions, so regret is expected over it (App. `regret-instantitaion`).
     met, comparator = played.table, environment.comparator
     curves = regret("expected", comparator, met, played.policies, played.actions, mean=job.mean, radius=radius)
-    actions = {
-        "action": None if on_ball else list(played.actions),
-        "best_action": None if on_ball else list(best_actions(comparator, met, job.mean)),
+    return {
+        "instance": list(range(n)),
+        "d": [table.shape[2]] * n,
+        "regret": list(curves),
+        "action": [None] * n if on_ball else list(played.actions),
+        "best_action": [None] * n if on_ball else list(best_actions(comparator, met, job.mean)),
     }
-    return pd.DataFrame({"instance": np.arange(n), "d": table.shape[2], "regret": list(curves), **actions})

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from rmft.artifacts import read_evaluation
 from rmft.metrics.comparison import ks_p
@@ -43,8 +42,8 @@ class Played:
 
 def read_players(path: Path) -> dict[str, Played]:
     """Read an evaluation: its players in the order in which they played."""
-    frame = read_evaluation(path)
-    return {player: _played(rows) for player, rows in frame.groupby("player", sort=False)}
+    columns = read_evaluation(path)
+    return {player: _played(columns, columns["player"] == player) for player in dict.fromkeys(columns["player"])}
 
 
 def ks_of_seeds(trained: Played, base: Played) -> float:
@@ -73,14 +72,16 @@ def read_variants(sources: Sequence[tuple[str, str]], paths: Sequence[Path]) -> 
     return found
 
 
-def _played(rows: pd.DataFrame) -> Played:
-    rows = rows.sort_values(["training_seed", "instance"])
-    seeds = rows["training_seed"].nunique()
+def _played(columns: dict[str, np.ndarray | None], of_player: np.ndarray) -> Played:
+    """Return one player's rows (a mask) by training seed and instance."""
+    order = np.lexsort((columns["instance"][of_player], columns["training_seed"][of_player]))
+    seeds = len(np.unique(columns["training_seed"][of_player]))
 
     def stacked(column: str) -> np.ndarray | None:
-        if rows[column].isna().any():
+        if columns[column] is None:
             return None
-        values = np.stack(rows[column].to_list())
-        return values.reshape(seeds, len(rows) // seeds, -1)
+        values = columns[column][of_player][order]
+        return values.reshape(seeds, len(values) // seeds, -1)
 
-    return Played(int(rows["d"].iloc[0]), stacked("regret"), stacked("action"), stacked("best_action"))
+    d = int(columns["d"][of_player][0])
+    return Played(d, stacked("regret"), stacked("action"), stacked("best_action"))

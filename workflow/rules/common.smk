@@ -1,24 +1,4 @@
-"""Which files belong together: functions that rules and targets share."""
-
-
-def models_of(experiment):
-    """Return the kept models of an experiment, the base model first, the trained one last."""
-    iterations = EXPERIMENTS[experiment].saved_iterations
-    return [f"results/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
-
-
-def evaluations_of(experiment):
-    """Return all evaluations of an experiment."""
-    return [f"results/{experiment}/evaluation/{name}.parquet" for name in EXPERIMENTS[experiment].evaluations]
-
-
-def artifacts_of(experiment):
-    """Return everything that an experiment's training and evaluations write."""
-    return [
-        *models_of(experiment),
-        f"results/{experiment}/training-log.csv",
-        *evaluations_of(experiment),
-    ]
+"""What a job reads and depends on, by its wildcards: functions that rules share."""
 
 
 def asked(wildcards):
@@ -30,8 +10,8 @@ def figure_inputs(wildcards):
     """Return the evaluations that a figure draws or, where it names none, the training logs of its experiments."""
     figure = PARAMS.figures.drawn[wildcards.label]
     if not figure.evaluations:
-        return [f"results/{name}/training-log.csv" for name in figure.experiments]
-    return [f"results/{name}/evaluation/{evaluation}.parquet" for name, evaluation in figure.sources]
+        return [paths.training_log_of(name) for name in figure.experiments]
+    return [paths.evaluation_of(*source) for source in figure.sources]
 
 
 def figure_job(wildcards):
@@ -43,8 +23,8 @@ def figure_job(wildcards):
 def table_inputs(wildcards):
     """Return the evaluations that a table fits and then, if there is one, the file of the paper's values."""
     job = table_job(wildcards)
-    evaluations = [f"results/{name}/evaluation/{evaluation}.parquet" for name, evaluation in job.sources]
-    return [*evaluations, f"data/paper/{wildcards.label}.csv"] if evaluations else "results/theory/minimisers.csv"
+    evaluations = [paths.evaluation_of(*source) for source in job.sources]
+    return [*evaluations, f"data/paper/{wildcards.label}.csv"] if evaluations else paths.THEORY
 
 
 def values_of_paper(wildcards):

@@ -1,12 +1,10 @@
 """Base model, trained model and reference algorithms on common instances."""
 
-EVALUATIONS = [path for experiment in EXPERIMENTS for path in evaluations_of(experiment)]
-
 
 rule evaluation:
     input:
-        base=lambda wildcards: models_of(wildcards.experiment)[0],
-        trained=lambda wildcards: models_of(wildcards.experiment)[-1],
+        base=lambda wildcards: paths.models_of(PARAMS, wildcards.experiment)[0],
+        trained=lambda wildcards: paths.models_of(PARAMS, wildcards.experiment)[-1],
         rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
     output:
         "results/{experiment}/evaluation/{evaluation}.parquet",

@@ -1,11 +1,5 @@
 """Every figure under the paper's label: pdf, png, and the csv of what is drawn."""
 
-FIGURES = expand(
-    "results/figures/{label}.{ending}",
-    label=PARAMS.figures.drawn,
-    ending=["pdf", "png", "csv"],
-)
-
 
 rule figure:
     input:

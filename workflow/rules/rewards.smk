@@ -1,7 +1,5 @@
 """Held-out reward sets, drawn from the root seed."""
 
-REWARDS = expand("data/rewards/{set}.npz", set=PARAMS.rewards)
-
 
 rule reward_set:
     output:

@@ -1,7 +1,5 @@
 """Every table under the paper's label, beside the paper's values; and the metrics that DVC compares."""
 
-TABLES = expand("results/tables/{label}.{ending}", label=PARAMS.tables, ending=["csv", "md", "tex"])
-
 
 rule table:
     input:
@@ -29,9 +27,10 @@ rule table:
 
 rule metrics:
     input:
-        EVALUATIONS,
+        [path for experiment in EXPERIMENTS for path in paths.evaluations_of(PARAMS, experiment)],
     output:
-        "results/metrics.json",
+        full="results/metrics.json",
+        summary="results/summary.json",
     log:
         "logs/metrics.log",
     conda:
@@ -42,4 +41,4 @@ rule metrics:
     message:
         "Collect the metrics of all evaluations"
     shell:
-        "rmft metrics --settings {params.settings:q} --output {output} {input} 2>&1 | tee {log}"
+        "rmft metrics --settings {params.settings:q} --output {output.full} --summary {output.summary} {input} 2>&1 | tee {log}"

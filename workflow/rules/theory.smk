@@ -3,7 +3,7 @@
 
 rule theory:
     output:
-        "results/theory/minimisers.csv",
+        paths.THEORY,
     log:
         "logs/theory.log",
     conda:

@@ -7,8 +7,8 @@ for experiment in EXPERIMENTS:
         name:
             f"training_{experiment}"
         output:
-            models=models_of(experiment),
-            log=f"results/{experiment}/training-log.csv",
+            models=paths.models_of(PARAMS, experiment),
+            log=paths.training_log_of(experiment),
         log:
             f"logs/{experiment}/training.log",
         conda:

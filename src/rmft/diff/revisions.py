@@ -38,8 +38,8 @@ from rmft.lineage.code import Code, code_of
 from rmft.params import load
 
 WORKSPACE = "workspace"
-MEASURES = ("trained.mean", "trained.exponent", "ks_p", "paired_p")  # the keys in metrics.json that are looked at
-NO_METRICS = "no readable results/metrics.json, in DVC's cache neither"
+MEASURES = ("regret", "exponent", "ks_p", "paired_p")  # of the trained model, as in results/summary.json
+NO_METRICS = "no readable results/summary.json, in DVC's cache neither"
 Codes = Mapping[str, Mapping[str, Code]]  # by sub-command, by module
 
 
@@ -261,7 +261,7 @@ def _parameters(repo: Repo) -> Mapping[str, Any] | None:
 
 
 def _metrics(repo: Repo) -> Mapping[str, Any] | None:
-    return _content(repo.metrics.show(), "results/metrics.json")
+    return _content(repo.metrics.show(), "results/summary.json")
 
 
 def _content(shown: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
@@ -297,10 +297,8 @@ def _metric_pairs(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, d
         name: dict(differing(_measures(_map(before)), _measures(_map(after))))
         for name, (before, after) in differing(old, new)
     }
-    return {name: differing for name, differing in pairs.items() if differing}
+    return {name: found for name, found in pairs.items() if found}
 
 
 def _measures(evaluation: Mapping[str, Any]) -> dict[str, float]:
-    trained = _map(evaluation.get("trained"))
-    values = {**evaluation, **{f"trained.{name}": value for name, value in trained.items()}}
-    return {name: values[name] for name in MEASURES if isinstance(values.get(name), int | float)}
+    return {name: evaluation[name] for name in MEASURES if isinstance(evaluation.get(name), int | float)}

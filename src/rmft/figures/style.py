@@ -4,7 +4,6 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -28,7 +27,7 @@ class Drawing:
         height = rows * width / columns * RATIO + 0.45  # the rest is for the legend
         self.figure = Figure(figsize=(width, height), layout="constrained")
         self.axes: np.ndarray = self.figure.subplots(rows, columns, squeeze=False)
-        self.records: list[pd.DataFrame] = []
+        self.records: dict[str, list] = {name: [] for name in ("panel", "player", "series", "x", "y")}
 
     def line(self, ax: Axes, panel: str, player: str, x: np.ndarray, y: np.ndarray) -> None:
         """Draw a player's main curve."""
@@ -80,7 +79,7 @@ class Drawing:
             self.figure.savefig(path, metadata={"Subject": about, "CreationDate": None})
         with artifact(png) as path:
             self.figure.savefig(path, metadata={"Description": about}, dpi=self.style.dpi)
-        write_csv(csv, pd.concat(self.records, ignore_index=True))
+        write_csv(csv, self.records)
 
     def _look(self, player: str) -> dict[str, str | float]:
         width = 1.6 if player.startswith("trained") else 1.1
@@ -88,7 +87,9 @@ class Drawing:
         return {"color": color, "linestyle": LINESTYLES.get(player, "-"), "linewidth": width}
 
     def _record(self, panel: str, player: str, series: str, x: np.ndarray, y: np.ndarray) -> None:
-        self.records.append(pd.DataFrame({"panel": panel, "player": player, "series": series, "x": x, "y": y}))
+        point = {"panel": [panel] * len(x), "player": [player] * len(x), "series": [series] * len(x), "x": x, "y": y}
+        for column, values in point.items():
+            self.records[column].extend(values)
 
 
 def _settings(size: float) -> dict[str, object]:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from rmft.artifacts import read_json, sha256, write_json
 from rmft.errors import InputError
+from rmft.lineage.receipts import read_receipt
 from rmft.lineage.records import ARTIFACTS, Record, read_record, unfinished
 
 KNOWN_HASHES = Path(".snakemake/hashes.json")
@@ -103,11 +104,16 @@ def audit(asked: dict[str, str]) -> list[Problem]:
             problems.append(Problem("stale", path, f"is out of date: {REASONS.get(why, why)}", "snakemake"))
         elif record and path not in suspect:
             problems += changed_inputs(record, hash_of)
-    strangers = (path for folder in ARTIFACTS for path in Path(folder).rglob("*") if path.is_file())
-    for path in sorted(map(str, strangers)):
-        if path not in asked:
-            problems.append(Problem("orphan", path, "is no part of what snakemake builds", f"rm {path}"))
+    for path in (path for folder in ARTIFACTS for path in Path(folder).rglob("*") if path.is_file()):
+        if path.as_posix() not in asked:
+            problems.append(_orphan(path))
     return sorted(problems, key=lambda problem: (KINDS.index(problem.kind), problem.path))
+
+
+def _orphan(path: Path) -> Problem:
+    slip, reason = read_receipt(path), "is no part of what snakemake builds"
+    ours = slip is not None and slip.sha256 == sha256(path)
+    return Problem("orphan", path.as_posix(), reason, f"rmft prune {path.parent}" if ours else f"rm {path}")
 
 
 def _spoilt(path: str, record: Record | None, hash_of: Callable[[str], str]) -> Problem | None:
@@ -137,6 +143,18 @@ def changed_inputs(record: Record, hash_of: Callable[[str], str]) -> Iterator[Pr
         elif hash_of(name) != recorded:
             again = f"snakemake --forcerun {record.path}"
             yield Problem("stale", record.path, f"was made from another {name}", again)
+
+
+def retired(folder: Path, artifacts: Iterable[str]) -> list[Path]:
+    """Return the files in a folder that jobs wrote, that are as they wrote them, and that are none of `artifacts`.
+
+    Raise InputError where the folder is not one of artifacts.
+    """
+    if not f"{folder.as_posix()}/".startswith(tuple(f"{root}/" for root in ARTIFACTS)):
+        raise InputError(f"{folder}: not below {' or '.join(ARTIFACTS)}")
+    wanted = set(artifacts)
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.as_posix() not in wanted)
+    return [path for path in files if (slip := read_receipt(path)) and slip.sha256 == sha256(path)]
 
 
 def ask_snakemake() -> dict[str, str]:

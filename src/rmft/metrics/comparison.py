@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 
 def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
@@ -12,6 +11,8 @@ def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
     trained, base: final regrets, (n,) and (m,). Small: `trained` is shifted towards lower regret, that is, its
     distribution function lies above that of `base`, which scipy calls "greater".
     """
+    from scipy import stats
+
     return float(stats.ks_2samp(trained, base, alternative="greater").pvalue)
 
 
@@ -27,6 +28,8 @@ class PairedDifference:
 
 def paired_difference(trained: np.ndarray, base: np.ndarray, generator: np.random.Generator) -> PairedDifference:
     """Compare final regrets (n,) of two players on the same n instances (ours; the paper's test is unpaired)."""
+    from scipy import stats
+
     difference = trained - base
     if np.ptp(difference) < 1e-9:  # n copies of one game are a sample of one, which has no p-value
         mean = float(difference[0])

@@ -1,10 +1,11 @@
-"""results/metrics.json: what DVC compares between commits and experiments.
+"""results/metrics.json, and results/summary.json, which DVC compares between commits and experiments.
 
 paired_p and paired_difference hold for the training seeds that were run: over instances, of the mean over seeds.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from rmft.metrics.growth import growth
 from rmft.results import Played, ks_of_seeds, read_players
 from rmft.streams import stream
 
+Metrics = dict[str, dict[str, dict[str, Any]]]  # by experiment, by evaluation
 
-def all_metrics(job: MetricsJob, paths: Sequence[Path]) -> dict[str, dict[str, object]]:
+
+def all_metrics(job: MetricsJob, paths: Sequence[Path]) -> Metrics:
     """Return, by experiment and evaluation, every player's figures and the tests of trained against base."""
     collected = {}
     for (experiment, evaluation), path in zip(job.sources, paths, strict=True):
@@ -23,7 +26,21 @@ def all_metrics(job: MetricsJob, paths: Sequence[Path]) -> dict[str, dict[str, o
     return collected
 
 
-def _of_one(job: MetricsJob, experiment: str, evaluation: str, path: Path) -> dict[str, object]:
+def summarised(metrics: Metrics) -> Metrics:
+    """Return of every evaluation the trained model's final regret, its growth exponent, and the tests against base."""
+    return {
+        experiment: {name: _brief(evaluation) for name, evaluation in evaluations.items()}
+        for experiment, evaluations in metrics.items()
+    }
+
+
+def _brief(evaluation: dict[str, Any]) -> dict[str, float]:
+    trained = evaluation["trained"]
+    tests = {name: evaluation[name] for name in ("ks_p", "paired_p")}
+    return {"regret": trained["mean"], "exponent": trained["exponent"], **tests}
+
+
+def _of_one(job: MetricsJob, experiment: str, evaluation: str, path: Path) -> dict[str, Any]:
     players = read_players(path)
     base, trained = players["base"], players["trained"]
     generator = stream(job.seed, "bootstrap", "metrics", experiment, evaluation)

@@ -1,0 +1,76 @@
+"""What is not computation: starting the jobs of a full build, and both engines when nothing is to be done.
+
+Run in a checkout in which everything is built (`make reproduce`). Start-up is the interpreter and what a sub-command
+imports; it is held against the time that the jobs took together, and each no-op against its bound.
+"""
+
+import ast
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from rmft.lineage.code import SOURCE
+from rmft.lineage.records import METADATA
+
+REPEATS = 5
+SHARE = 0.15  # of all jobs' time that start-up may take
+BOUNDS_SECONDS = {"snakemake": 3.0, "dvc repro": 5.0, "dvc status": 3.0, "rmft lineage --all": 5.0}
+
+
+def fastest(run: Callable[[], object]) -> float:
+    """Return the least of several times, in seconds: what others do on the machine only adds."""
+    times = []
+    for _ in range(REPEATS):
+        begun = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+def jobs() -> dict[str, list[float]]:
+    """Return how long each job of the last build took, in seconds, by sub-command."""
+    seconds, seen = defaultdict(list), set()
+    for file in METADATA.rglob("*"):
+        if file.is_file():
+            record = json.loads(file.read_text(encoding="utf-8"))
+            if record["shellcmd"] not in seen:
+                seen.add(record["shellcmd"])
+                seconds[record["shellcmd"].split()[1]].append(record["endtime"] - record["starttime"])
+    return seconds
+
+
+def imports(command: str) -> str:
+    """Return a program that imports what a sub-command does."""
+    tree = ast.parse((SOURCE / "rmft/cli.py").read_text(encoding="utf-8"))
+    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == command)
+    found = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return "\n".join(["import rmft.cli", *found])
+
+
+def main() -> None:
+    """Print both tables; exit with 1 where a bound does not hold."""
+    held = True
+    print(f"{'sub-command':<14}{'jobs':>6}{'s a job':>10}{'start-up s':>12}")
+    total = starting = 0.0
+    for command, seconds in sorted(jobs().items()):
+        program = imports(command)
+        start = fastest(lambda program=program: subprocess.run([sys.executable, "-c", program], check=True))
+        print(f"{command:<14}{len(seconds):>6}{sum(seconds) / len(seconds):>10.2f}{start:>12.2f}")
+        total, starting = total + sum(seconds), starting + start * len(seconds)
+    held &= starting <= SHARE * total
+    print(f"start-up: {starting:.0f} s of {total:.0f} s, {starting / total:.1%} (bound {SHARE:.0%})\n")
+    for command, bound in BOUNDS_SECONDS.items():
+        took = fastest(lambda command=command: subprocess.run(command.split(), check=True, capture_output=True))
+        held &= took <= bound
+        print(f"{command:<20} with nothing to do: {took:.1f} s (bound {bound:.0f} s)")
+    sys.exit(not held)
+
+
+if __name__ == "__main__":
+    if not Path("params.yaml").exists():
+        sys.exit("run this in the root of the repository")
+    main()
