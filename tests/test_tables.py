@@ -67,7 +67,7 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
     )
     job = TableJob(
         seed=0, label="simplex-table", table=TableParams(experiments=["simplex"]), sources=[("simplex", "gaussian")],
-        floor=None, theory_rows=0, scale_note=None,
+        floor=None, resamples=400, theory_rows=0, scale_note=None,
     )  # fmt: skip
     tidy = make(job, [evaluation, paper]).tidy
     assert list(tidy.columns) == ["reward", "player", *VALUES]

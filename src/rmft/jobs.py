@@ -74,6 +74,7 @@ class TableJob(Section):
     table: Table
     sources: list[tuple[str, str]]
     floor: float | None
+    resamples: int
     theory_rows: int
     scale_note: str | None
 
@@ -132,14 +133,15 @@ def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
 def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
     """Return what a table depends on, besides its evaluations and the paper's values."""
     grid = params.theory
-    table, floor = params.tables[label], params.evaluation.floor
+    table, measures = params.tables[label], params.evaluation
     sources = _evaluations_of(params, table.experiments)
     return TableJob(
         seed=params.seed,
         label=label,
         table=table,
         sources=sources,
-        floor=floor,
+        floor=measures.floor,
+        resamples=measures.resamples,
         theory_rows=0 if sources else len(grid.d) * len(grid.T) * len(grid.radius),
         scale_note=scale_note,
     )

@@ -117,6 +117,7 @@ class Measures(Section):
 
     mean: Literal["nominal", "clipped"]
     floor: Positive | None
+    resamples: Count
     algorithms: dict[Name, Algorithm]
 
 
@@ -187,13 +188,23 @@ class NumericScale(Section):
     scenarios: Count | None = None
     training_seeds: Count | None = None
     instances: Count | None = None
-    theory_samples: Count | None = None
+    resamples: Count | None = None
+
+
+class TheoryScale(Section):
+    """What a scale changes in the check of Theorem 1; what is absent stays as it is."""
+
+    d: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] | None = None
+    T: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] | None = None
+    radius: Annotated[list[Positive], Field(min_length=1)] | None = None
+    samples: Count | None = None
 
 
 class Scale(Section):
     """What a scale changes, by kind of experiment."""
 
     numeric: NumericScale = NumericScale()
+    theory: TheoryScale = TheoryScale()
 
 
 class Style(Section):
@@ -341,8 +352,9 @@ class Params(Section):
             return experiment.model_copy(update={"rmft": rmft, "evaluations": evaluations})
 
         experiments = {name: scaled(experiment) for name, experiment in self.experiments.items()}
-        theory = self.theory.model_copy(update={"samples": numeric.theory_samples or self.theory.samples})
-        return self.model_copy(update={"experiments": experiments, "theory": theory})
+        theory = self.theory.model_copy(update=self.scales[self.scale].theory.model_dump(exclude_none=True))
+        evaluation = self.evaluation.model_copy(update={"resamples": numeric.resamples or self.evaluation.resamples})
+        return self.model_copy(update={"experiments": experiments, "theory": theory, "evaluation": evaluation})
 
     def scale_note(self, experiments: list[str]) -> str | None:
         """Return what a figure or table of these experiments (none: of the theory) must say of its size."""

@@ -37,7 +37,6 @@ INTERCHANGED = (
     "so that the two look interchanged."
 )
 SIGNIFICANT = 0.05
-RESAMPLES = 400
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ def _errors(job: TableJob, played: Played, *names: str) -> tuple[float, float, f
     if seeds == 1 and names[-1].startswith("trained"):
         return math.nan, math.nan, math.nan
     means, singles = [], []
-    for _ in range(RESAMPLES):
+    for _ in range(job.resamples):
         instances = generator.integers(n, size=n)
         curves = played.regret[:, instances].mean(axis=1)[generator.integers(seeds, size=max(seeds - 1, 1))]
         means.append(growth(curves.mean(axis=0), job.floor))
