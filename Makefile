@@ -5,12 +5,14 @@ PYTHON ?= python3
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help reproduce quick figures test bench lint lock clean
+.PHONY: help reproduce quick figures plots test chaos bench lint lock clean
 help:
 	@echo "make reproduce   every figure and table, versioned by DVC (results/)"
 	@echo "make quick       one experiment, to see it run"
 	@echo "make figures     the figures alone"
+	@echo "make plots       training curves and figures as a page (plots/)"
 	@echo "make test        all tests"
+	@echo "make chaos       builds that are killed at random moments, for longer than make test does"
 	@echo "make bench       speed of algorithms, beside other libraries, and of training"
 	@echo "make lint        format and lint, as in CI"
 
@@ -36,12 +38,19 @@ quick: $(VENV)/.ready
 figures: $(VENV)/.ready
 	snakemake figures
 
+plots: $(VENV)/.ready
+	rmft plots
+
 test: $(VENV)/.ready
 	pytest -n auto --dist loadgroup
+
+chaos: $(VENV)/.ready
+	RMFT_KILLS=40 pytest tests/test_chaos.py
 
 bench: $(VENV)/.ready
 	python benchmarks/throughput.py
 	python benchmarks/training.py
+	[ ! -d .snakemake/metadata ] || python benchmarks/overhead.py
 
 lint: $(VENV)/.ready
 	ruff format --check

@@ -1,6 +1,6 @@
 """What is killed at any moment, or finds no room to write, loses nothing and leaves nothing stale.
 
-How many kills: RMFT_KILLS (`make chaos` does more than `make test`).
+How many kills: RMFT_KILLS. `make test` does a few, `make chaos`, which CI runs too, does 40.
 """
 
 import os
@@ -16,8 +16,8 @@ import psutil
 import pytest
 from trees import copy_of, digests, done, environment, run, set_value, snakemake
 
-KILLS = int(os.environ.get("RMFT_KILLS", "30"))
-LONGEST_SECONDS = 6.0  # about what the build takes that is killed
+KILLS = int(os.environ.get("RMFT_KILLS", "6"))
+LONGEST_SECONDS = 5.0  # about what the build takes that is killed
 STATES = {  # two sets of parameters, between which rounds change
     "as built": {},
     "edited": {"experiments.numeric_mixture.rmft.selected": 2},
@@ -148,7 +148,7 @@ def bound_by_permissions(tree: Path, *command: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ((), "rmft: results/numeric_mixture/iteration-0/model.safetensors: cannot be written: Permission denied"),
+        ((), "rmft: results/numeric_mixture/iteration-0: Permission denied; jobs have to write there"),
         (("--recursive",), "Write-protected output files"),
     ],
     ids=["the folder", "all in it"],
@@ -161,8 +161,7 @@ def test_a_read_only_folder_stops_with_the_reason_and_loses_nothing(tree, what, 
     stopped = bound_by_permissions(tree, "snakemake", "--cores", "1")
     assert stopped.returncode != 0
     assert reason in stopped.stdout + stopped.stderr
-    others = {item for item in before.items() if "numeric_mixture" not in item[0]}
-    assert digests(tree).items() >= others
+    assert digests(tree) == before
     done(tree, "chmod", "--recursive", "u+w", "results/numeric_mixture")
     (tree / "params.yaml").write_bytes(params)
     snakemake(tree)

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO, TypeVar
 
@@ -31,6 +31,13 @@ def hold_folder() -> None:
     except BlockingIOError:
         raise InputError("another snakemake is at work in this folder; wait until it ends, or stop it") from None
     _held.append(file)
+
+
+def refuse_read_only(outputs: Iterable[str]) -> None:
+    """Raise InputError if a file that is to be made (again) lies in a folder that cannot be written to."""
+    for folder in dict.fromkeys(Path(path).parent for path in outputs):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise InputError(f"{folder}: Permission denied; jobs have to write there")
 
 
 def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
