@@ -189,9 +189,7 @@ def test_the_audit_names_what_was_interfered_with_and_what_it_says_to_run_mends_
         assert digests(tree) == before
 
 
-@pytest.mark.parametrize(
-    "name", ["swapped artifacts", "damaged record"]
-)
+@pytest.mark.parametrize("name", ["swapped artifacts", "damaged record"])
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
 def test_snakemake_refuses_to_build_on_what_no_job_wrote(tree, name, arguments):
     INTERFERENCE[name][0](tree)

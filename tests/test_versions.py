@@ -70,6 +70,7 @@ SPARED_BY_DVC = {"rewards.gamma.instances": {"figure tfgamma", "metrics"}}
 TURNS = [(key, (snakemake, repro) if number % 2 else (repro, snakemake)) for number, key in enumerate(EDITS)]
 
 
+@pytest.mark.xdist_group("edits")
 @pytest.mark.parametrize(("key", "engines"), TURNS)
 def test_an_edited_value_runs_the_jobs_that_depend_on_it_and_reverting_it_gives_the_same_bytes(tree, key, engines):
     value, expected = EDITS[key]
@@ -127,6 +128,7 @@ def test_checking_out_an_older_commit_and_back_leaves_nothing_to_do_in_either(tr
         assert up_to_date(tree)
 
 
+@pytest.mark.xdist_group("experiments")
 def test_an_experiment_runs_in_the_workspace_and_says_what_it_changed(tree):
     before = digests(tree)
     ran = done(tree, "dvc", "exp", "run", "--name", "two", "--set-param", "experiments.numeric_mixture.rmft.selected=2")
@@ -151,6 +153,7 @@ def test_an_experiment_runs_in_the_workspace_and_says_what_it_changed(tree):
     assert up_to_date(tree)
 
 
+@pytest.mark.xdist_group("experiments")
 def test_experiments_run_beside_the_workspace_and_from_the_queue_alike(tree):
     before, key = digests(tree), "experiments.numeric_mixture.rmft.selected"
     beside = done(tree, "dvc", "exp", "run", "--temp", "--name", "beside", "--set-param", f"{key}=2")
