@@ -10,12 +10,14 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from rocrate.rocrate import ROCrate
 from trees import USER, digests, done, edit, run, set_value, snakemake, to_do
 
 from rmft.lineage import code
 from rmft.lineage.records import METADATA, UNFINISHED, file_of
+from rmft.running import JOB_OF
 
 COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")
 
@@ -29,6 +31,7 @@ def fingerprints(tmp_path):
     def of_all() -> dict[str, str]:
         code._code.cache_clear()
         code._syntax.cache_clear()
+        code.fingerprint.cache_clear()
         return {command: code.fingerprint(command, copy) for command in COMMANDS}
 
     def changed_by(module: str, old: str, new: str) -> set[str]:
@@ -42,6 +45,7 @@ def fingerprints(tmp_path):
     yield changed_by
     code._code.cache_clear()
     code._syntax.cache_clear()
+    code.fingerprint.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +121,26 @@ def damage(tree: Path, path: str) -> None:
     record.write_text(record.read_text(encoding="utf-8")[:-9], encoding="utf-8")
 
 
+def garble(tree: Path, path: str) -> None:
+    """Leave Snakemake's record of an artifact JSON, and make a param of it nonsense."""
+    record = tree / file_of(METADATA, path)
+    raw = json.loads(record.read_text(encoding="utf-8"))
+    record.write_text(json.dumps({**raw, "params": ['\'{"code":{']}), encoding="utf-8")
+
+
+def touch_what_is_stale(tree: Path) -> None:
+    """Tell Snakemake that what is out of date is not, by its own option."""
+    set_value(tree, "experiments.numeric_mab.evaluations.gaussian.T", 50)
+    done(tree, "snakemake", "--touch")
+
+
+def write_by_another_job(tree: Path) -> None:
+    """Run an evaluation's command as a job does, with another seed than the one on record."""
+    shell = json.loads((tree / file_of(METADATA, EVALUATION)).read_text(encoding="utf-8"))["shellcmd"]
+    job_of = f"{JOB_OF}={os.getpid()}:{psutil.Process().create_time()}"
+    done(tree, "bash", "-c", f"export {job_of}; " + shell.replace('"seed":0', '"seed":99'))
+
+
 INTERFERENCE = {
     "flipped bit in an evaluation": (lambda tree: flip(tree / EVALUATION), [f"altered: {EVALUATION} "]),
     "flipped bit in a figure": (lambda tree: flip(tree / FIGURE), [f"altered: {FIGURE} "]),
@@ -130,6 +154,9 @@ INTERFERENCE = {
     ),
     "deleted record": (lambda tree: forget(tree, EVALUATION), [f"unrecorded: {EVALUATION} "]),
     "damaged record": (lambda tree: damage(tree, EVALUATION), [f"unrecorded: {EVALUATION} "]),
+    "garbled record": (lambda tree: garble(tree, EVALUATION), [f"unrecorded: {EVALUATION} "]),
+    "written by another job": (write_by_another_job, [f"unrecorded: {EVALUATION} "]),
+    "touched by snakemake": (touch_what_is_stale, [f"unrecorded: {EVALUATION} "]),
     "deleted receipt": (
         lambda tree: (tree / f".snakemake/receipts/{EVALUATION}.json").unlink(),
         [f"unrecorded: {EVALUATION} "],
@@ -189,7 +216,7 @@ def test_the_audit_names_what_was_interfered_with_and_what_it_says_to_run_mends_
         assert digests(tree) == before
 
 
-@pytest.mark.parametrize("name", ["swapped artifacts", "damaged record"])
+@pytest.mark.parametrize("name", ["swapped artifacts", "garbled record", "touched by snakemake"])
 @pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
 def test_snakemake_refuses_to_build_on_what_no_job_wrote(tree, name, arguments):
     INTERFERENCE[name][0](tree)
@@ -214,6 +241,20 @@ def test_a_file_that_a_job_never_finished_is_left_to_snakemake(tree):
     snakemake(tree)
     assert digests(tree)[EVALUATION] != before[EVALUATION]
     assert audit(tree) == []
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "", '{"results/metrics.json": 3}'])
+def test_known_hashes_that_are_damaged_are_hashed_anew(tree, content):
+    (tree / ".snakemake/hashes.json").write_text(content, encoding="utf-8")
+    assert to_do(tree) == set()
+
+
+def test_an_artifact_that_is_a_link_to_nothing_is_made_again(tree):
+    before = digests(tree)
+    (tree / EVALUATION).unlink()
+    (tree / EVALUATION).symlink_to(tree / "nothing")
+    snakemake(tree)
+    assert digests(tree) == before
 
 
 def test_a_trace_leads_to_the_root_seed_and_says_code_versions_commit_and_machine(tree):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -203,10 +204,15 @@ def test_the_graph_of_stages_is_drawn(tree):
     assert all(stage in graph for stage in ("rewards", "exp@numeric_mab", "figures", "tables", "provenance"))
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/rmft", "gs://bucket/rmft", "azure://container/rmft", "ssh://host/rmft"])
-def test_another_storage_is_one_command(tree, url):
-    done(tree, "dvc", "remote", "modify", "storage", "url", url)
-    assert url in done(tree, "dvc", "remote", "list")
+def test_another_storage_is_one_command_and_is_made_when_absent(tree, tmp_path):
+    elsewhere = tmp_path / "else" / "where"
+    done(tree, "dvc", "remote", "modify", "storage", "url", str(elsewhere))
+    done(tree, "dvc", "push", "--quiet")
+    before = digests(tree)
+    shutil.rmtree(tree / ".dvc/cache")
+    shutil.rmtree(tree / "results")
+    done(tree, "dvc", "pull", "--quiet")
+    assert digests(tree) == before
 
 
 def test_nothing_that_a_job_wrote_is_in_git(tree):

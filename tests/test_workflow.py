@@ -1,5 +1,6 @@
 """The whole workflow at smoke scale, with real Snakemake, in a copy of the repository."""
 
+import fcntl
 import os
 import shutil
 import signal
@@ -8,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 import yaml
-from trees import ROOT, digests, edit, environment, run, set_value, snakemake, to_do
+from trees import ROOT, copy_of, digests, edit, environment, run, set_value, snakemake, to_do
 
 pytestmark = pytest.mark.xdist_group("workflow")
 
@@ -107,18 +108,36 @@ def test_work_killed_in_the_middle_of_a_job_is_done_again_to_the_same_bytes(tree
     assert digests(tree) == before
 
 
-def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_at_work(tree):
-    (tree / "results/metrics.json").unlink()
+@pytest.mark.parametrize("command", [("snakemake",), ("snakemake", "--dry-run"), ("rmft", "prune")])
+def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_at_work(tree, command):
     with (tree / ".snakemake/flock").open("w", encoding="utf-8") as held:
-        import fcntl
-
         fcntl.flock(held, fcntl.LOCK_EX)
-        refused = run(tree, "snakemake")
+        refused = run(tree, *command)
     assert (refused.returncode, refused.stderr.splitlines()[-1]) == (
         2,
         "rmft: another snakemake is at work in this folder; wait until it ends, or stop it",
     )
+    assert run(tree, *command).returncode == 0
+
+
+@pytest.mark.parametrize("target", ["figures", "exp_numeric_mixture", "results/figures/regret-dynamics-noisy.csv"])
+def test_after_a_failed_job_no_target_takes_what_it_was_to_renew_for_done(tree, target):
+    figure = "results/figures/regret-dynamics-noisy.csv"
+    set_value(tree, "experiments.numeric_mixture.rmft.selected", 2)
+    folder = tree / "results/numeric_mixture/iteration-20"
+    shutil.rmtree(folder)
+    folder.touch()  # where the job has to write
+    assert run(tree, "snakemake").returncode == 1
+    folder.unlink()
+    snakemake(tree, target)
+    snakemake(tree, figure)
+    made = digests(tree)[figure]
     snakemake(tree)
+    assert digests(tree)[figure] == made
+    fresh = copy_of(tree.parent, tree.parent.parent / "fresh")
+    shutil.rmtree(fresh / "results")
+    snakemake(fresh, figure)
+    assert digests(fresh)[figure] == made
 
 
 def test_dvc_knows_every_experiment_and_plots_every_training_and_figure():

@@ -9,7 +9,6 @@ import glob
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,13 +20,12 @@ import numpy as np
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.environments import AdaptiveRewards, Rewards, RewardTable
 from rmft.errors import InputError
-from rmft.lineage.receipts import receipt, receipt_path
-from rmft.running import alive, is_job, refuse_orphan
+from rmft.lineage.receipts import WORK, receipt, receipt_path
+from rmft.running import is_job, process_exists, refuse_orphan
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
-    from rocrate.rocrate import ROCrate
 
 REWARD_ARRAYS = ("rewards", "means", "clipped_means")
 
@@ -41,9 +39,10 @@ def artifact(path: Path) -> Iterator[Path]:
     with atomic(path) as temporary:
         yield temporary
         if is_job():
+            slip = receipt(sha256(temporary)).as_json()
             refuse_orphan()
-            with atomic(receipt_path(path)) as slip:
-                slip.write_text(receipt(sha256(temporary)).as_json(), encoding="utf-8")
+            with atomic(receipt_path(path)) as file:
+                file.write_text(slip, encoding="utf-8")
 
 
 @contextmanager
@@ -69,7 +68,7 @@ def _sweep(path: Path) -> None:
     """Delete what writers of `path` that were killed have left behind."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*{glob.escape(path.suffix)}"):
         writer = left.name.removeprefix(f".{path.name}.").removesuffix(path.suffix)
-        if writer.isdecimal() and not alive(int(writer)):
+        if writer.isdecimal() and not process_exists(int(writer)):
             left.unlink(missing_ok=True)
 
 
@@ -77,6 +76,8 @@ def _sweep(path: Path) -> None:
 def _readable(path: Path, *errors: type[Exception]) -> Iterator[None]:
     """Turn any way in which reading `path` can fail, a library's own `errors` too, into a line that says what to do."""
     try:
+        if is_job():
+            WORK.read[path.as_posix()] = _digest(path)
         yield
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; `snakemake {path}` makes it") from None
@@ -86,8 +87,15 @@ def _readable(path: Path, *errors: type[Exception]) -> Iterator[None]:
 
 
 def sha256(path: Path) -> str:
-    """Return the file's SHA-256 in hexadecimal."""
-    with _readable(path), path.open("rb") as file:
+    """Return the file's SHA-256 in hexadecimal. Raise InputError where it cannot be read."""
+    try:
+        return _digest(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -232,15 +240,3 @@ def _evaluation_schema() -> "pa.Schema":
             ("best_action", pa.list_(pa.int8())),  # the comparator's, t = 1..T
         ]
     )
-
-
-def write_crate(folder: Path, crate: "ROCrate") -> None:
-    """Write an RO-Crate as a folder of its own, with all of its files. Raise InputError if there is one already."""
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; name a new folder")
-    with atomic(folder) as temporary:
-        try:
-            crate.write(temporary)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise

@@ -181,7 +181,9 @@ def prune(
     from rmft.lineage.audit import retired
     from rmft.params import load
     from rmft.paths import everything
+    from rmft.running import hold_folder
 
+    hold_folder()
     for path in retired(folder, everything(load().at_scale())):
         delete(path)
         print(f"deleted {path}, which is no part of the workflow any more")
@@ -229,8 +231,7 @@ def lineage(
 
 def _export(found: "Trace", as_format: str, output: Path | None) -> None:
     """Print a trace for another program, or write it; a crate only of what is as recorded."""
-    from rmft.artifacts import write_crate
-    from rmft.lineage.export import as_crate, as_json, as_mermaid
+    from rmft.lineage.export import as_crate, as_json, as_mermaid, write_crate
 
     if as_format == "json":
         print(json.dumps(as_json(found), indent=2))

@@ -1,10 +1,13 @@
-"""What each job depends on, as one record a job: Snakemake sees it as one canonical JSON text, the job reads it back.
+"""What each job depends on, its code included, as one record a job.
 
-A job is given nothing of params.yaml but its record, so nothing can matter to it that Snakemake does not compare.
+Snakemake sees it as one canonical JSON text, the job reads it back. A job is given nothing of params.yaml but its
+record, so nothing can matter to it that Snakemake does not compare.
 """
 
-from typing import Literal, TypeVar
+from typing import Literal, Self, TypeVar
 
+from rmft.lineage.code import fingerprint
+from rmft.lineage.receipts import WORK
 from rmft.params import (
     Algorithm,
     Evaluation,
@@ -23,7 +26,29 @@ from rmft.params import (
 Kind = TypeVar("Kind", bound=Section)
 
 
-class RewardsJob(Section):
+class Code(Section):
+    """What a job runs, see `lineage.code`: a digest, and the versions of libraries by name."""
+
+    digest: str
+    libraries: dict[str, str]
+
+
+class Job(Section):
+    """All that a job depends on, besides the files it reads."""
+
+    code: Code | None = None  # None: run by hand
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `canonical` back, and note it for the receipts of what this process writes.
+
+        Raise InputError with the dotted key.
+        """
+        WORK.settings = text
+        return super().parse(text)
+
+
+class RewardsJob(Job):
     """All that `rmft rewards` depends on."""
 
     seed: int
@@ -31,7 +56,7 @@ class RewardsJob(Section):
     rewards: RewardSet
 
 
-class TrainingJob(Section):
+class TrainingJob(Job):
     """All that `rmft training` depends on."""
 
     seed: int
@@ -39,7 +64,7 @@ class TrainingJob(Section):
     model: Model
 
 
-class EvaluationJob(Section):
+class EvaluationJob(Job):
     """All that `rmft evaluation` depends on, besides the files it reads."""
 
     seed: int
@@ -49,14 +74,14 @@ class EvaluationJob(Section):
     algorithms: dict[str, Algorithm]
 
 
-class TheoryJob(Section):
+class TheoryJob(Job):
     """All that `rmft theory` depends on."""
 
     seed: int
     theory: Theory
 
 
-class FigureJob(Section):
+class FigureJob(Job):
     """All that `rmft figures` depends on, besides the files it reads. log_rows: of each experiment's training log."""
 
     label: str
@@ -66,7 +91,7 @@ class FigureJob(Section):
     scale_note: str | None
 
 
-class TableJob(Section):
+class TableJob(Job):
     """All that `rmft tables` depends on, besides the files it reads. theory_rows: of the file of minimisers."""
 
     seed: int
@@ -79,7 +104,7 @@ class TableJob(Section):
     scale_note: str | None
 
 
-class MetricsJob(Section):
+class MetricsJob(Job):
     """All that `rmft metrics` depends on, besides the files it reads."""
 
     seed: int
@@ -92,15 +117,22 @@ def _part(kind: type[Kind], whole: Section) -> Kind:
     return kind.model_validate({name: getattr(whole, name) for name in kind.model_fields})
 
 
+def _code(command: str) -> Code:
+    digest, libraries = fingerprint(command)
+    return Code(digest=digest, libraries=libraries)
+
+
 def rewards_job(params: Params, name: str) -> RewardsJob:
     """Return what the job that draws a reward set depends on."""
-    return RewardsJob(seed=params.seed, name=name, rewards=params.rewards[name])
+    return RewardsJob(code=_code("rewards"), seed=params.seed, name=name, rewards=params.rewards[name])
 
 
 def training_job(params: Params, experiment: str) -> TrainingJob:
     """Return what an experiment's training depends on."""
     chosen = params.experiments[experiment]
-    return TrainingJob(seed=params.seed, training=_part(Training, chosen), model=params.models[chosen.model])
+    return TrainingJob(
+        code=_code("training"), seed=params.seed, training=_part(Training, chosen), model=params.models[chosen.model]
+    )
 
 
 def evaluation_job(params: Params, experiment: str, evaluation: str) -> EvaluationJob:
@@ -109,6 +141,7 @@ def evaluation_job(params: Params, experiment: str, evaluation: str) -> Evaluati
     asked = chosen.evaluations[evaluation]
     algorithms = {name: params.evaluation.algorithms[name] for name in asked.algorithms}
     return EvaluationJob(
+        code=_code("evaluation"),
         seed=params.seed,
         problem=_part(Problem, chosen),
         evaluation=asked,
@@ -119,7 +152,7 @@ def evaluation_job(params: Params, experiment: str, evaluation: str) -> Evaluati
 
 def theory_job(params: Params) -> TheoryJob:
     """Return what the check of Theorem 1 depends on."""
-    return TheoryJob(seed=params.seed, theory=params.theory)
+    return TheoryJob(code=_code("theory"), seed=params.seed, theory=params.theory)
 
 
 def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
@@ -127,7 +160,9 @@ def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
     figure, style = params.figures.drawn[label], params.figures.style
     loops = [params.experiments[name].rmft for name in figure.experiments]
     rows = [] if figure.evaluations else [loop.iterations * loop.training_seeds for loop in loops]
-    return FigureJob(label=label, figure=figure, style=style, log_rows=rows, scale_note=scale_note)
+    return FigureJob(
+        code=_code("figures"), label=label, figure=figure, style=style, log_rows=rows, scale_note=scale_note
+    )
 
 
 def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
@@ -136,6 +171,7 @@ def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
     table, measures = params.tables[label], params.evaluation
     sources = _evaluations_of(params, table.experiments)
     return TableJob(
+        code=_code("tables"),
         seed=params.seed,
         label=label,
         table=table,
@@ -150,7 +186,7 @@ def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
 def metrics_job(params: Params) -> MetricsJob:
     """Return what metrics.json depends on, besides all evaluations."""
     sources = _evaluations_of(params, list(params.experiments))
-    return MetricsJob(seed=params.seed, floor=params.evaluation.floor, sources=sources)
+    return MetricsJob(code=_code("metrics"), seed=params.seed, floor=params.evaluation.floor, sources=sources)
 
 
 def _evaluations_of(params: Params, experiments: list[str]) -> list[tuple[str, str]]:

@@ -1,11 +1,11 @@
 """`rmft plots`: the plots that dvc.yaml declares, in a page that needs no network."""
 
 import re
-import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rmft.errors import InputError
+from rmft.running import run_tool
 
 VEGA_LITE = "5.21"  # the newest of version 5, which DVC's own templates are written for
 PAGE = """<!DOCTYPE html>
@@ -37,7 +37,7 @@ def draw_plots(revisions: list[str], folder: Path) -> Path:
         template.write_text(PAGE.format(bundle=bundle), encoding="utf-8")
         what = ["diff", *revisions] if revisions else ["show"]
         command = ["dvc", "plots", *what, "--html-template", str(template), "--out", str(folder)]
-        drawn = subprocess.run(command, capture_output=True, text=True, check=False)
+        drawn = run_tool(command)
     if drawn.returncode:
         line = re.search(r"^ERROR: (.+)", drawn.stderr, re.MULTILINE)
         raise InputError(f"dvc plots: {line.group(1) if line else drawn.stderr.strip()}")

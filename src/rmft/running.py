@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -9,11 +10,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO, TypeVar
 
+import psutil
+
 from rmft.errors import InputError
 
 LOCK = Path(".snakemake/flock")
+CLOCK_SECONDS = 60.0  # by which a clock that is set may move the start of a process
 Result = TypeVar("Result")
-JOB_OF = "RMFT_JOB_OF"  # set by workflow/Snakefile for its jobs: the process that runs Snakemake
+JOB_OF = "RMFT_JOB_OF"  # set by workflow/Snakefile for its jobs: `this_run` of the process that runs Snakemake
 
 
 _held: list[TextIO] = []  # open until the process ends, by whatever end
@@ -52,6 +56,11 @@ def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
         os._exit(2)
 
 
+def this_run() -> str:
+    """Return a name for this process that no later one can have."""
+    return f"{os.getpid()}:{psutil.Process().create_time()}"
+
+
 def is_job() -> bool:
     """Return whether Snakemake started this process."""
     return JOB_OF in os.environ
@@ -59,28 +68,41 @@ def is_job() -> bool:
 
 def refuse_orphan() -> None:
     """Raise InputError in a job whose run is gone: a later run may have made newer files already."""
-    if is_job() and not alive(int(os.environ[JOB_OF])):
+    if is_job() and not running(os.environ[JOB_OF]):
         raise InputError("the snakemake that started this job is gone; nothing is written")
 
 
 def end_with_run(every_seconds: float = 0.5) -> None:
     """In a job, watch from the background whether its run is still there, and end with it."""
 
-    def watch(run: int) -> None:
-        while alive(run):
+    def watch(run: str) -> None:
+        while running(run):
             time.sleep(every_seconds)
         os._exit(1)
 
     if is_job():
-        threading.Thread(target=watch, args=[int(os.environ[JOB_OF])], daemon=True).start()
+        threading.Thread(target=watch, args=[os.environ[JOB_OF]], daemon=True).start()
 
 
-def alive(process: int) -> bool:
-    """Return whether there is a process of this number."""
+def running(run: str) -> bool:
+    """Return whether the process of that name (`this_run`) is alive and no zombie."""
+    number, started = run.split(":")
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        process = psutil.Process(int(number))
+        same = abs(process.create_time() - float(started)) < CLOCK_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
-        return True
-    return True
+
+
+def process_exists(number: int) -> bool:
+    """Return whether there is a process of this number."""
+    return psutil.pid_exists(number)
+
+
+def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program of the environment to its end. Raise InputError where there is none of its name."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise InputError(f"{command[0]}: not found; activate the environment: source .venv/bin/activate") from None

@@ -14,7 +14,6 @@ rule evaluation:
         "../envs/rmft.yaml"
     params:
         settings=lambda wildcards: jobs.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation).canonical(),
-        code=fingerprint("evaluation"),
     message:
         "Evaluate {wildcards.experiment} on {wildcards.evaluation}"
     shell:

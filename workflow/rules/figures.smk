@@ -23,7 +23,6 @@ rule figure:
         settings=lambda wildcards: figure_job(wildcards).canonical(),
         note=lambda wildcards: figure_job(wildcards).scale_note or "the paper's size",
         stem=lambda wildcards, output: output.csv.removesuffix(".csv"),
-        code=fingerprint("figures"),
     message:
         "Draw {wildcards.label}"
     shell:

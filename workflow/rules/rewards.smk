@@ -10,7 +10,6 @@ rule reward_set:
         "../envs/rmft.yaml"
     params:
         settings=lambda wildcards: jobs.rewards_job(PARAMS, wildcards.set).canonical(),
-        code=fingerprint("rewards"),
     message:
         "Draw the reward set {wildcards.set}"
     shell:

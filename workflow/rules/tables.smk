@@ -18,7 +18,6 @@ rule table:
         settings=lambda wildcards: table_job(wildcards).canonical(),
         paper=lambda wildcards: values_of_paper(wildcards),
         stem=lambda wildcards, output: output.csv.removesuffix(".csv"),
-        code=fingerprint("tables"),
     message:
         "Make {wildcards.label}"
     shell:
@@ -37,7 +36,6 @@ rule metrics:
         "../envs/rmft.yaml"
     params:
         settings=jobs.metrics_job(PARAMS).canonical(),
-        code=fingerprint("metrics"),
     message:
         "Collect the metrics of all evaluations"
     shell:

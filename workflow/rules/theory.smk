@@ -10,7 +10,6 @@ rule theory:
         "../envs/rmft.yaml"
     params:
         settings=jobs.theory_job(PARAMS).canonical(),
-        code=fingerprint("theory"),
     message:
         "Train to convergence for Theorem 1"
     shell:

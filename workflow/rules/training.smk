@@ -16,7 +16,6 @@ for experiment in EXPERIMENTS:
         params:
             settings=jobs.training_job(PARAMS, experiment).canonical(),
             folder=lambda wildcards, output: os.path.dirname(output.log),
-            code=fingerprint("training"),
         message:
             f"Train {experiment}"
         shell:

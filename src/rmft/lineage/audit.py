@@ -1,19 +1,19 @@
 """Is every artifact what its job wrote, made from what is there now, and up to date? What is not, with what to run."""
 
 import functools
-import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from rmft.artifacts import read_json, sha256, write_json
 from rmft.errors import InputError
 from rmft.lineage.receipts import read_receipt
-from rmft.lineage.records import ARTIFACTS, Record, read_record, unfinished
+from rmft.lineage.records import ARTIFACTS, Record, mark_unfinished, read_record, unfinished
+from rmft.running import run_tool
 
 KNOWN_HASHES = Path(".snakemake/hashes.json")
 KINDS = ("missing", "altered", "unrecorded", "stale", "orphan")
@@ -23,6 +23,7 @@ REASONS = {  # Snakemake's words where ours say more
     "params changed": "its parameters or its code changed",
 }
 MANY = 10
+LONG_AGO, NOW = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 SETTLED_SECONDS = 2.0  # a file touched more recently could change again within one tick of the file system's clock
 
 
@@ -46,6 +47,8 @@ def problem_of(path: str, record: Record | None, digest: str) -> Problem | None:
         return Problem("unrecorded", path, "has no whole record of what made it", again)
     if digest != record.receipt.sha256:
         return Problem("altered", path, "is not what its job wrote", again)
+    if (record.receipt.job, record.receipt.read) != (record.job, record.inputs):
+        return Problem("unrecorded", path, "was written by another job than the one on record", again)
     return None
 
 
@@ -53,16 +56,43 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
     """Raise InputError if an artifact is not what its job wrote, or if nothing tells what made it.
 
     Snakemake would take it for the job's, since it compares the times of files and the hashes of what was read.
-    What it has itself marked as unfinished is left to it.
+    What it has itself marked as unfinished is left to it. What is older than the last attempt at a file that it was
+    made from, and that is missing, is so marked: Snakemake, asked for it alone, would not look for that file.
     """
-    present = [path for path in artifacts if os.path.lexists(path) and not unfinished(path)]
-    hashes = _hashes(present)
-    problems = [found for path in present if (found := problem_of(path, read_record(path), hashes[path]))]
+    records = {path: read_record(path) for path in artifacts}
+    present = {path for path in artifacts if Path(path).exists()}
+    finished = [path for path in artifacts if path in present and not unfinished(path)]
+    hashes = _hashes(finished)
+    problems = [found for path in finished if (found := problem_of(path, records[path], hashes[path]))]
     if problems:
         others = f" (and {len(problems) - 1} more: `rmft lineage --all`)" if len(problems) > 1 else ""
         if len(problems) > MANY:
             others += f"; `rm -r {' '.join(ARTIFACTS)}; snakemake` makes all anew"
         raise InputError(f"{problems[0]}, or `dvc checkout` what you last committed{others}")
+    for path in outdated(records, present) & set(finished):
+        mark_unfinished(path)
+
+
+def outdated(records: dict[str, Record | None], present: set[str]) -> set[str]:
+    """Return the artifacts older than the last attempt at something missing that they were made from.
+
+    A failed job leaves Snakemake's record of it, and nothing of what it was to write.
+    """
+
+    @functools.cache
+    def last_attempt(path: str) -> datetime:
+        """Return when the youngest of an artifact and all it was made from was last begun."""
+        record = records.get(path)
+        if record is None:
+            return LONG_AGO if path not in records or path in present else NOW
+        begun = NOW if unfinished(path) else record.started
+        return max([begun, *map(last_attempt, record.inputs)])
+
+    return {
+        path
+        for path, record in records.items()
+        if record and any(last_attempt(name) > record.started for name in record.inputs if name not in present)
+    }
 
 
 def _hashes(paths: list[str]) -> dict[str, str]:
@@ -71,13 +101,12 @@ def _hashes(paths: list[str]) -> dict[str, str]:
     Unchanged is what has the same inode, size, and times of content and of inode: no edit keeps the last of these.
     """
     known, found, hashes = {}, {}, {}
-    if KNOWN_HASHES.exists():
-        with suppress(InputError):  # damaged: hash all anew
-            known = read_json(KNOWN_HASHES)
+    with suppress(InputError, ValueError):  # damaged: hash all anew
+        known = dict(read_json(KNOWN_HASHES)) if KNOWN_HASHES.exists() else {}
     for path in paths:
         stat = Path(path).stat()
         key = [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-        *known_key, digest = known.get(path, [None])
+        *known_key, digest = known[path] if isinstance(known.get(path), list) else [None]
         hashes[path] = digest if known_key == key else sha256(Path(path))
         if time.time() - stat.st_ctime > SETTLED_SECONDS:
             found[path] = [*key, hashes[path]]
@@ -95,7 +124,7 @@ def audit(asked: dict[str, str]) -> list[Problem]:
     """
     hash_of = functools.cache(lambda name: sha256(Path(name)))
     records = {path: read_record(path) for path in asked}
-    spoilt = {path: found for path in asked if (found := _spoilt(path, records[path], hash_of))}
+    spoilt = {path: found for path in asked if (found := spoilt_by(path, records[path], hash_of))}
     problems = list(spoilt.values())
     suspect = _made_from(set(spoilt), records)
     for path in asked.keys() - spoilt.keys():
@@ -116,7 +145,7 @@ def _orphan(path: Path) -> Problem:
     return Problem("orphan", path.as_posix(), reason, f"rmft prune {path.parent}" if ours else f"rm {path}")
 
 
-def _spoilt(path: str, record: Record | None, hash_of: Callable[[str], str]) -> Problem | None:
+def spoilt_by(path: str, record: Record | None, hash_of: Callable[[str], str]) -> Problem | None:
     """Return what is wrong with an artifact whatever it was made from."""
     if not Path(path).exists():
         return Problem("missing", path, "is not there", "snakemake")
@@ -164,10 +193,7 @@ def ask_snakemake() -> dict[str, str]:
     """
     # config: an audit says itself what the Snakefile would refuse to start with.
     command = ["snakemake", "--summary", "--nolock", "--config", "audit=true"]
-    try:
-        asked = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise InputError("snakemake: not found; activate the environment: source .venv/bin/activate") from None
+    asked = run_tool(command)
     if asked.returncode:
         line = (asked.stderr.strip().splitlines() or ["no message"])[-1]
         raise InputError(f"snakemake --summary failed: {line.removeprefix('rmft: ')}")

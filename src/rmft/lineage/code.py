@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2]  # the folder that holds the package
+NO_PART = ("rmft.lineage", "rmft.running")  # what tells and guards how artifacts are made, and makes none
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,13 @@ class Code:
     libraries: frozenset[str]
 
 
-def fingerprint(command: str, source: Path = SOURCE) -> str:
-    """Return the code of a sub-command as one canonical JSON text: a digest, and the versions of its libraries."""
+@functools.cache
+def fingerprint(command: str, source: Path = SOURCE) -> tuple[str, dict[str, str]]:
+    """Return the code of a sub-command: a digest, and the versions of its libraries by name."""
     codes = code_of(command, source)
     libraries = {name: _version(name) for name in sorted({name for code in codes.values() for name in code.libraries})}
     digest = _short_hash([{part: code.digest for part, code in codes.items()}, libraries])
-    return json.dumps({"digest": digest, "libraries": libraries}, sort_keys=True, separators=(",", ":"))
+    return digest, libraries
 
 
 def code_of(command: str, source: Path = SOURCE) -> dict[str, Code]:
@@ -49,15 +51,23 @@ def code_of(command: str, source: Path = SOURCE) -> dict[str, Code]:
 
 
 def _command(command: str, source: Path) -> ast.Module:
-    """Return a sub-command with the helpers in cli.py that it calls."""
-    functions = {node.name: node for node in _syntax("rmft.cli", source).body if isinstance(node, ast.FunctionDef)}
+    """Return a sub-command with the helpers and constants of cli.py that it uses."""
+    defined: dict[str, ast.stmt] = {}
+    for node in _syntax("rmft.cli", source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined[node.name] = node
+        elif isinstance(node, ast.Assign):
+            defined |= {
+                name.id: node for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)
+            }
     own, pending = {}, [command]
     while pending:
         name = pending.pop()
-        if name in functions and name not in own:
-            own[name] = functions[name]
-            names = (node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name))
-            pending += [name for name in names if name.startswith("_")]  # other names are variables or commands
+        if name in defined and name not in own:
+            own[name] = defined[name]
+            body = getattr(defined[name], "body", [defined[name]])
+            names = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
+            pending += (name for name in names if name.startswith("_") or name.isupper())  # others are variables
     return ast.Module([own[name] for name in sorted(own)], type_ignores=[])
 
 
@@ -131,4 +141,5 @@ def _imports(tree: ast.AST, source: Path) -> Iterator[str]:
             parts = name.split(".")
             if parts[0] == "rmft":
                 packages = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
-                yield from (package for package in packages if _file(package, source).exists())
+                known = (package for package in packages if _file(package, source).exists())
+                yield from (module for module in known if not module.startswith(NO_PART))

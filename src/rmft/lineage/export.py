@@ -2,12 +2,15 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmft.artifacts import atomic
+from rmft.errors import InputError
 from rmft.lineage.records import Record
 from rmft.lineage.trace import SHORT, Ancestor, Trace, flat, is_artifact
 
@@ -137,3 +140,15 @@ def _libraries(crate: "ROCrate", versions: Iterable[tuple[str, str]]) -> "Iterab
 def _value(crate: "ROCrate", identifier: str, name: str, value: object) -> "ContextEntity":
     text = value if isinstance(value, str | int | float) else json.dumps(value)
     return _entity(crate, identifier, {"@type": "PropertyValue", "name": name, "value": text})
+
+
+def write_crate(folder: Path, crate: "ROCrate") -> None:
+    """Write an RO-Crate as a folder of its own, with all of its files. Raise InputError if there is one already."""
+    if folder.exists():
+        raise InputError(f"{folder}: exists already; name a new folder")
+    with atomic(folder) as temporary:
+        try:
+            crate.write(temporary)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise

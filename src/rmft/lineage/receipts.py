@@ -1,16 +1,17 @@
-"""A receipt for every artifact: its hash as it was written, and the commit, Python and machine of the writing job.
+"""A receipt for every artifact, left by the job that wrote it: its hash, and what the job was given and really read.
 
-Snakemake's records say what a job read, not what it wrote. Without receipts a file that was edited by hand would pass
-for an artifact, and what is made from it for a result.
+Snakemake's records say what a job was to read, not what it wrote. Without receipts a file that was edited by hand, or
+that another job wrote, would pass for an artifact, and what is made from it for a result.
 """
 
 import functools
+import hashlib
 import json
 import os
 import platform
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 FOLDER = Path(".snakemake/receipts")
@@ -20,11 +21,14 @@ FOLDER = Path(".snakemake/receipts")
 class Receipt:
     """What is known of an artifact's writing, besides Snakemake's record.
 
-    commit: the checked-out commit, with -dirty where tracked files differed from it; None outside of git.
-    machine: what kind of machine, never which one.
+    job: `job_id` of the job's settings. read: SHA-256 of every file that it had read, by path. commit: the checked-out
+    commit, with -dirty where tracked files differed from it; None outside of git. machine: what kind of machine, never
+    which one.
     """
 
     sha256: str
+    job: str
+    read: dict[str, str]
     commit: str | None
     python: str
     machine: str
@@ -39,9 +43,26 @@ def receipt_path(artifact: Path) -> Path:
     return FOLDER / f"{artifact}.json"
 
 
+def job_id(settings: str) -> str:
+    """Return a short name for a job: a hash of its settings, code included, as the text that Snakemake compares."""
+    return hashlib.sha256(settings.encode()).hexdigest()[:16]
+
+
+@dataclass
+class Work:
+    """What this process is at: the settings that it was given, and what it has read by now."""
+
+    settings: str = ""
+    read: dict[str, str] = field(default_factory=dict)
+
+
+WORK = Work()
+
+
 def receipt(sha256: str) -> Receipt:
     """Return the receipt of what this process has just written."""
-    return Receipt(sha256, _commit(), platform.python_version(), _machine())
+    made_on = platform.python_version(), _machine()
+    return Receipt(sha256, job_id(WORK.settings), dict(WORK.read), _commit(), *made_on)
 
 
 def read_receipt(artifact: Path) -> Receipt | None:

@@ -1,6 +1,6 @@
 """What is on record of an artifact: Snakemake's record of the job that made it, and the receipt that the job left.
 
-Records are read here and never written.
+Records are read here and never written, but for the mark that makes Snakemake run a job again.
 """
 
 import ast
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rmft.lineage.receipts import Receipt, read_receipt
+from rmft.lineage.receipts import Receipt, job_id, read_receipt
 
 METADATA = Path(".snakemake/metadata")
 UNFINISHED = Path(".snakemake/incomplete")
@@ -24,7 +24,8 @@ class Record:
     """What is on record of one artifact.
 
     inputs: path → SHA-256 of everything that was read, None where Snakemake did not hash it.
-    settings: the job's record from params.yaml. code: digest and libraries of `lineage.code.fingerprint`.
+    settings: the job's part of params.yaml. code: digest and libraries of `lineage.code.fingerprint`. job: `job_id` of
+    both.
     """
 
     path: str
@@ -32,6 +33,7 @@ class Record:
     inputs: dict[str, str | None]
     settings: dict[str, Any]
     code: dict[str, Any]
+    job: str
     started: datetime
     wall_seconds: float
     receipt: Receipt
@@ -44,14 +46,21 @@ def read_record(path: str) -> Record | None:
         raw = json.loads(file_of(METADATA, path).read_text(encoding="utf-8"))
         checksums = raw["input_checksums"]
         inputs = {name: checksums.get(name, "").removeprefix("sha256:") or None for name in raw["input"]}
-        params = [param for param in map(_param, raw["params"]) if isinstance(param, dict)]
-        code = next(param for param in params if param.keys() == {"digest", "libraries"})
-        settings = next((param for param in params if param is not code), {})
+        job = next(text for text in map(ast.literal_eval, raw["params"]) if '"code":{' in text)
+        settings = json.loads(job)
+        code = settings.pop("code")
         started = datetime.fromtimestamp(raw["starttime"], UTC)
         seconds = raw["endtime"] - raw["starttime"]
-        return receipt and Record(path, raw["rule"], inputs, settings, code, started, seconds, receipt)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        return receipt and Record(path, raw["rule"], inputs, settings, code, job_id(job), started, seconds, receipt)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, StopIteration):
         return None
+
+
+def mark_unfinished(path: str) -> None:
+    """Let Snakemake make an artifact again, as if it had never finished it."""
+    mark = file_of(UNFINISHED, path)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.write_text('{"external_jobid": null}', encoding="utf-8")
 
 
 def unfinished(path: str) -> bool:
@@ -64,12 +73,3 @@ def file_of(folder: Path, path: str) -> Path:
     encoded = base64.urlsafe_b64encode(path.encode()).decode()
     parts = [encoded[start : start + NAME_BYTES] for start in range(0, len(encoded), NAME_BYTES)]
     return folder.joinpath(*(f"@{part}" for part in parts[:-1]), parts[-1])
-
-
-def _param(text: str) -> object:
-    """Return a param of a rule from its repr in Snakemake's record: JSON where it is JSON."""
-    value = ast.literal_eval(text)
-    try:
-        return json.loads(value)
-    except (TypeError, ValueError):
-        return value

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmft.artifacts import sha256
 from rmft.errors import InputError
-from rmft.lineage.audit import Problem, changed_inputs, problem_of
+from rmft.lineage.audit import Problem, changed_inputs, spoilt_by
 from rmft.lineage.records import ARTIFACTS, Record, read_record
 
 SHORT = 12  # digits of a hash that are shown
@@ -76,20 +76,21 @@ def _ancestors(start: str, hash_of: Callable[[str], str]) -> Iterator[tuple[str,
 
 def _problems(ancestors: dict[str, Ancestor], hash_of: Callable[[str], str]) -> Iterator[Problem]:
     """Yield what is wrong with an ancestor itself, then where one was made from what was another at the time."""
-    spoilt = {path for path, ancestor in ancestors.items() for _ in _of_itself(ancestor)}
+    own = {path: _of_itself(ancestor, hash_of) for path, ancestor in ancestors.items()}
+    spoilt = {path for path, problem in own.items() if problem}
     for path, ancestor in ancestors.items():
-        yield from _of_itself(ancestor)
-        if ancestor.record and path not in spoilt and spoilt.isdisjoint(ancestor.inputs):
+        if own[path]:
+            yield own[path]
+        elif ancestor.record and spoilt.isdisjoint(ancestor.inputs):
             yield from changed_inputs(ancestor.record, hash_of)
 
 
-def _of_itself(ancestor: Ancestor) -> Iterator[Problem]:
+def _of_itself(ancestor: Ancestor, hash_of: Callable[[str], str]) -> Problem | None:
+    if is_artifact(ancestor.path):
+        return spoilt_by(ancestor.path, ancestor.record, hash_of)
     if ancestor.sha256 is None:
-        yield Problem("missing", ancestor.path, "is not there", "snakemake")
-    elif is_artifact(ancestor.path):
-        found = problem_of(ancestor.path, ancestor.record, ancestor.sha256)
-        if found:
-            yield found
+        return Problem("missing", ancestor.path, "is not there", f"git checkout {ancestor.path}")
+    return None
 
 
 def as_text(found: Trace, width: int = 120) -> Iterator[str]:
@@ -107,9 +108,7 @@ def as_text(found: Trace, width: int = 120) -> Iterator[str]:
             told.add(path)
             yield f"{indent}{path}  {digest}"
             for text in _job(ancestor.record, told):
-                yield from textwrap.wrap(
-                    text, width, initial_indent=f"{indent}  | ", subsequent_indent=f"{indent}  |   "
-                )
+                yield from _wrapped(text, width, f"{indent}  | ")
             for name in ancestor.inputs:
                 yield from below(name, depth + 1)
             if not ancestor.inputs:
