@@ -7,7 +7,7 @@ import pytest
 from trees import ROOT, environment
 
 pytestmark = pytest.mark.xdist_group("docs")
-BLOCK = re.compile(r"(?:<!-- before: (?P<before>.+) -->\n)?```sh\n(?P<commands>.+?)```", re.DOTALL)
+BLOCK = re.compile(r"(?:<!-- before: (?P<before>[^\n]+) -->\n)?```sh\n(?P<commands>.+?)```", re.DOTALL)
 TEXT = (ROOT / "docs/workflow.md").read_text(encoding="utf-8")
 WHAT_TO_TYPE, WHEN_WRONG = TEXT.split("## When something is wrong")
 

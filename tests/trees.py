@@ -144,13 +144,14 @@ def _build(folder: Path) -> None:
     snakemake(folder)
     done(folder, "dvc", "repro", "--quiet")
     commit(folder, "Build")
+    commit(folder, "Look at it")
     done(folder, "dvc", "push", "--quiet")
 
 
 def commit(folder: Path, message: str) -> None:
     """Commit everything that git does not ignore."""
     done(folder, "git", "add", "--all")
-    done(folder, "git", "commit", "--quiet", "--message", message)
+    done(folder, "git", "commit", "--quiet", "--allow-empty", "--message", message)
 
 
 def copy_of(home: Path, folder: Path) -> Path:
