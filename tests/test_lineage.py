@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import yaml
 from rocrate.rocrate import ROCrate
 from trees import USER, digests, done, edit, run, set_value, snakemake, to_do
 
@@ -85,6 +86,13 @@ pytestmark = pytest.mark.xdist_group("lineage")
 EVALUATION = "results/numeric_mab/evaluation/gaussian.parquet"
 OTHER = "results/numeric_mab/evaluation/gamma.parquet"
 FIGURE = "results/figures/tfbandit.png"
+
+
+def test_a_library_that_is_not_the_locked_one_is_named(tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(f"numpy==1.0\npyyaml=={yaml.__version__}\nscipy==0.1 ; python_version < '3'\n", encoding="utf-8")
+    assert code.not_locked(["rewards"], lock) == [f"numpy {np.__version__} is installed, {lock} has 1.0"]
+    assert code.not_locked(COMMANDS) == []
 
 
 def audit(tree: Path) -> list[str]:

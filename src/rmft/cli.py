@@ -5,6 +5,7 @@ text, is what `lineage.code` takes for its code.
 """
 
 import json
+import os
 import shutil
 import sys
 import time
@@ -12,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from typer import Argument, Option
@@ -31,6 +32,7 @@ app = typer.Typer(
     help="Iterative regret-minimization fine-tuning: the stages that Snakemake runs, and tools to look at them.\n\n"
     "Start with `rmft simulate --help`, or run `snakemake` to rebuild every figure and table.",
 )
+Result = TypeVar("Result")
 STAGES, TOOLS = "Stages, as Snakemake calls them", "Tools"
 Settings = Annotated[
     str, Option(help="The job's record as JSON; the rules in workflow/rules build it from params.yaml.")
@@ -392,6 +394,18 @@ def _progress(name: str, total: int, unit: str, every_seconds: float = 5.0) -> I
 
 
 INTERRUPTED = 130
+
+
+def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
+    """Return what a check of the Snakefile returns; where it raises InputError, stop with its line and exit code 2.
+
+    Snakemake would wrap an exception, and with it the line, in a traceback.
+    """
+    try:
+        return check(*arguments)
+    except InputError as error:
+        print(f"rmft: {error}", file=sys.stderr, flush=True)
+        os._exit(2)
 
 
 def main() -> None:

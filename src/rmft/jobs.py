@@ -23,6 +23,7 @@ from rmft.params import (
     Training,
 )
 
+COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")  # that jobs run
 Kind = TypeVar("Kind", bound=Section)
 
 

@@ -3,12 +3,11 @@
 import fcntl
 import os
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TextIO
 
 import psutil
 
@@ -16,9 +15,7 @@ from rmft.errors import InputError
 
 LOCK = Path(".snakemake/flock")
 CLOCK_SECONDS = 60.0  # by which a clock that is set may move the start of a process
-Result = TypeVar("Result")
 JOB_OF = "RMFT_JOB_OF"  # set by workflow/Snakefile for its jobs: `this_run` of the process that runs Snakemake
-
 
 _held: list[TextIO] = []  # open until the process ends, by whatever end
 
@@ -28,12 +25,14 @@ def hold_folder() -> None:
 
     Raise InputError where another run holds it. (Snakemake's own lock outlives a killed run.)
     """
-    LOCK.parent.mkdir(exist_ok=True)
-    file = LOCK.open("w", encoding="utf-8")
     try:
+        LOCK.parent.mkdir(exist_ok=True)
+        file = LOCK.open("w", encoding="utf-8")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InputError("another snakemake is at work in this folder; wait until it ends, or stop it") from None
+    except OSError as error:
+        raise InputError(f"{LOCK}: cannot be locked: {error.strerror or error}") from None
     _held.append(file)
 
 
@@ -42,18 +41,6 @@ def refuse_read_only(outputs: Iterable[str]) -> None:
     for folder in dict.fromkeys(Path(path).parent for path in outputs):
         if folder.exists() and not os.access(folder, os.W_OK):
             raise InputError(f"{folder}: Permission denied; jobs have to write there")
-
-
-def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
-    """Return what a check of the Snakefile returns; where it raises InputError, stop with its line and exit code 2.
-
-    Snakemake would wrap an exception, and with it the line, in a traceback.
-    """
-    try:
-        return check(*arguments)
-    except InputError as error:
-        print(f"rmft: {error}", file=sys.stderr, flush=True)
-        os._exit(2)
 
 
 def this_run() -> str:

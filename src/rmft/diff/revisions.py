@@ -34,7 +34,7 @@ from rmft.diff.difference import (
     tree_difference,
 )
 from rmft.errors import InputError
-from rmft.lineage.code import Code, code_of
+from rmft.lineage.code import Code, code_of, locked
 from rmft.params import load
 
 WORKSPACE = "workspace"
@@ -168,7 +168,7 @@ def _side(repo: Repo, name: str, commit: str) -> _Side:
             _parameters(repo),
             _codes(folder, name),
             _hashes(folder, folder / "workflow", ignored),
-            _locked(folder / "requirements.lock"),
+            locked(folder / "requirements.lock"),
             _hashes(folder, folder / "data", ignored),
             (folder / ("results" if in_workspace else "dvc.lock")).exists(),
             _metrics(repo),
@@ -187,11 +187,6 @@ def _codes(folder: Path, name: str) -> Codes:
         return {stage: code_of(stage, source) for stage in stages}
     except (SyntaxError, ValueError) as error:
         raise InputError(f"diff: code of {name} is not Python: {_one_line(error)}") from None
-
-
-def _locked(path: Path) -> dict[str, str]:
-    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-    return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
 
 
 def _code_changes(old: _Side, new: _Side) -> list[CodeChange]:

@@ -8,8 +8,9 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -117,7 +118,31 @@ def _libraries(tree: ast.AST) -> set[str]:
 @functools.cache
 def _version(library: str) -> str:
     """Return a library's version without what says how it was built, such as +cpu."""
-    return importlib.metadata.version({"yaml": "PyYAML"}.get(library, library)).split("+")[0]
+    return importlib.metadata.version(_distribution(library)).split("+")[0]
+
+
+def _distribution(library: str) -> str:
+    return {"yaml": "pyyaml"}.get(library, library)
+
+
+def locked(lock: Path) -> dict[str, str]:
+    """Return the versions in a lock file by library; none where there is no such file."""
+    text = lock.read_text(encoding="utf-8", errors="replace") if lock.exists() else ""
+    return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
+
+
+def not_locked(commands: Iterable[str], lock: Path = Path("requirements.lock")) -> list[str]:
+    """Return, in words, the libraries of these sub-commands whose installed version is not the locked one.
+
+    Snakemake goes by what is installed, DVC by the lock; where the two differ they would disagree.
+    """
+    pins = locked(lock)
+    installed = {name: version for command in commands for name, version in fingerprint(command)[1].items()}
+    return [
+        f"{name} {installed[name]} is installed, {lock} has {version}"
+        for name in sorted(installed)
+        if (version := pins.get(_distribution(name), installed[name])) != installed[name]
+    ]
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from rmft.artifacts import atomic
 from rmft.errors import InputError
 from rmft.lineage.records import Record
 from rmft.lineage.trace import SHORT, Ancestor, Trace, flat, is_artifact
@@ -143,12 +142,17 @@ def _value(crate: "ROCrate", identifier: str, name: str, value: object) -> "Cont
 
 
 def write_crate(folder: Path, crate: "ROCrate") -> None:
-    """Write an RO-Crate as a folder of its own, with all of its files. Raise InputError if there is one already."""
+    """Write an RO-Crate as a folder of its own, with all of its files.
+
+    Raise InputError if there is one already, or where it cannot be written.
+    """
     if folder.exists():
         raise InputError(f"{folder}: exists already; name a new folder")
-    with atomic(folder) as temporary:
-        try:
-            crate.write(temporary)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=folder.parent, prefix=".crate-") as temporary:
+            whole = Path(temporary) / folder.name
+            crate.write(whole)
+            whole.rename(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
