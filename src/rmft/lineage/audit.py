@@ -28,7 +28,7 @@ SETTLED_SECONDS = 2.0  # a file touched more recently could change again within 
 
 
 @dataclass(frozen=True)
-class Problem:
+class Finding:
     """Something that is not as it should be."""
 
     kind: Literal["missing", "altered", "unrecorded", "stale", "orphan"]  # KINDS
@@ -40,15 +40,15 @@ class Problem:
         return f"{self.kind}: {self.path} {self.reason}; run `{self.remedy}`"
 
 
-def problem_of(path: str, record: Record | None, digest: str) -> Problem | None:
+def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
     """Return what is wrong with an artifact itself: nothing tells what made it, or it is not what was made."""
     again = f"rm {path}; snakemake"
     if record is None:
-        return Problem("unrecorded", path, "has no whole record of what made it", again)
+        return Finding("unrecorded", path, "has no whole record of what made it", again)
     if digest != record.receipt.sha256:
-        return Problem("altered", path, "is not what its job wrote", again)
+        return Finding("altered", path, "is not what its job wrote", again)
     if (record.receipt.job, record.receipt.read) != (record.job, record.inputs):
-        return Problem("unrecorded", path, "was written by another job than the one on record", again)
+        return Finding("unrecorded", path, "was written by another job than the one on record", again)
     return None
 
 
@@ -116,7 +116,7 @@ def _hashes(paths: list[str]) -> dict[str, str]:
     return hashes
 
 
-def audit(asked: dict[str, str]) -> list[Problem]:
+def audit(asked: dict[str, str]) -> list[Finding]:
     """Return all that is not as it should be in the whole tree; every file is hashed anew.
 
     asked: every artifact of the workflow, with why Snakemake would make it (again), or "" where it would not. What is
@@ -130,7 +130,7 @@ def audit(asked: dict[str, str]) -> list[Problem]:
     for path in asked.keys() - spoilt.keys():
         record, why = records[path], asked[path]
         if why and not (path in suspect and why in OF_INPUTS):
-            problems.append(Problem("stale", path, f"is out of date: {REASONS.get(why, why)}", "snakemake"))
+            problems.append(Finding("stale", path, f"is out of date: {REASONS.get(why, why)}", "snakemake"))
         elif record and path not in suspect:
             problems += changed_inputs(record, hash_of)
     for path in (path for folder in ARTIFACTS for path in Path(folder).rglob("*") if path.is_file()):
@@ -139,18 +139,18 @@ def audit(asked: dict[str, str]) -> list[Problem]:
     return sorted(problems, key=lambda problem: (KINDS.index(problem.kind), problem.path))
 
 
-def _orphan(path: Path) -> Problem:
+def _orphan(path: Path) -> Finding:
     slip, reason = read_receipt(path), "is no part of what snakemake builds"
     ours = slip is not None and slip.sha256 == sha256(path)
-    return Problem("orphan", path.as_posix(), reason, f"rmft prune {path.parent}" if ours else f"rm {path}")
+    return Finding("orphan", path.as_posix(), reason, f"rmft prune {path.parent}" if ours else f"rm {path}")
 
 
-def spoilt_by(path: str, record: Record | None, hash_of: Callable[[str], str]) -> Problem | None:
+def spoilt_by(path: str, record: Record | None, hash_of: Callable[[str], str]) -> Finding | None:
     """Return what is wrong with an artifact whatever it was made from."""
     if not Path(path).exists():
-        return Problem("missing", path, "is not there", "snakemake")
+        return Finding("missing", path, "is not there", "snakemake")
     if unfinished(path):
-        return Problem("stale", path, "was never finished", "snakemake")
+        return Finding("stale", path, "was never finished", "snakemake")
     return problem_of(path, record, hash_of(path))
 
 
@@ -164,14 +164,14 @@ def _made_from(spoilt: set[str], records: dict[str, Record | None]) -> set[str]:
     return found
 
 
-def changed_inputs(record: Record, hash_of: Callable[[str], str]) -> Iterator[Problem]:
+def changed_inputs(record: Record, hash_of: Callable[[str], str]) -> Iterator[Finding]:
     """Yield where an artifact was made from what was another file at the time."""
     for name, recorded in record.inputs.items():
         if not Path(name).exists():
-            yield Problem("missing", name, f"is not there, and {record.path} was made from it", "snakemake")
+            yield Finding("missing", name, f"is not there, and {record.path} was made from it", "snakemake")
         elif hash_of(name) != recorded:
             again = f"snakemake --forcerun {record.path}"
-            yield Problem("stale", record.path, f"was made from another {name}", again)
+            yield Finding("stale", record.path, f"was made from another {name}", again)
 
 
 def retired(folder: Path, artifacts: Iterable[str]) -> list[Path]:

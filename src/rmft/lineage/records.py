@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rmft.errors import InputError
 from rmft.lineage.receipts import Receipt, job_id, read_receipt
 
 METADATA = Path(".snakemake/metadata")
@@ -23,7 +24,7 @@ NAME_BYTES = 254  # of the longest file name that Snakemake gives a part of a re
 class Record:
     """What is on record of one artifact.
 
-    inputs: path → SHA-256 of everything that was read, None where Snakemake did not hash it.
+    inputs: path → SHA-256 of everything that was read.
     settings: the job's part of params.yaml. code: digest and libraries of `lineage.code.fingerprint`. job: `job_id` of
     both.
     """
@@ -42,25 +43,31 @@ class Record:
 def read_record(path: str) -> Record | None:
     """Return what is on record of an artifact, or None where record or receipt are lacking or damaged."""
     receipt = read_receipt(Path(path))
+    if receipt is None:
+        return None
     try:
         raw = json.loads(file_of(METADATA, path).read_text(encoding="utf-8"))
-        checksums = raw["input_checksums"]
-        inputs = {name: checksums.get(name, "").removeprefix("sha256:") or None for name in raw["input"]}
+        # Snakemake does not hash very large files; then what the job says that it read has to do.
+        hashes = {**receipt.read, **{name: text.split(":")[-1] for name, text in raw["input_checksums"].items()}}
+        inputs = {name: hashes.get(name) for name in raw["input"]}
         job = next(text for text in map(ast.literal_eval, raw["params"]) if '"code":{' in text)
         settings = json.loads(job)
         code = settings.pop("code")
         started = datetime.fromtimestamp(raw["starttime"], UTC)
         seconds = raw["endtime"] - raw["starttime"]
-        return receipt and Record(path, raw["rule"], inputs, settings, code, job_id(job), started, seconds, receipt)
+        return Record(path, raw["rule"], inputs, settings, code, job_id(job), started, seconds, receipt)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, StopIteration):
         return None
 
 
 def mark_unfinished(path: str) -> None:
-    """Let Snakemake make an artifact again, as if it had never finished it."""
+    """Let Snakemake make an artifact again, as if it had never finished it. Raise InputError where it cannot."""
     mark = file_of(UNFINISHED, path)
-    mark.parent.mkdir(parents=True, exist_ok=True)
-    mark.write_text('{"external_jobid": null}', encoding="utf-8")
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text('{"external_jobid": null}', encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{mark}: cannot be written: {error.strerror or error}") from None
 
 
 def unfinished(path: str) -> bool:

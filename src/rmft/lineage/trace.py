@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmft.artifacts import sha256
 from rmft.errors import InputError
-from rmft.lineage.audit import Problem, changed_inputs, spoilt_by
+from rmft.lineage.audit import Finding, changed_inputs, spoilt_by
 from rmft.lineage.records import ARTIFACTS, Record, read_record
 
 SHORT = 12  # digits of a hash that are shown
@@ -38,7 +38,7 @@ class Trace:
 
     path: str
     ancestors: dict[str, Ancestor]
-    problems: list[Problem]
+    problems: list[Finding]
 
 
 def trace(path: Path) -> Trace:
@@ -74,7 +74,7 @@ def _ancestors(start: str, hash_of: Callable[[str], str]) -> Iterator[tuple[str,
             pending += reversed(ancestor.inputs)
 
 
-def _problems(ancestors: dict[str, Ancestor], hash_of: Callable[[str], str]) -> Iterator[Problem]:
+def _problems(ancestors: dict[str, Ancestor], hash_of: Callable[[str], str]) -> Iterator[Finding]:
     """Yield what is wrong with an ancestor itself, then where one was made from what was another at the time."""
     own = {path: _of_itself(ancestor, hash_of) for path, ancestor in ancestors.items()}
     spoilt = {path for path, problem in own.items() if problem}
@@ -85,11 +85,11 @@ def _problems(ancestors: dict[str, Ancestor], hash_of: Callable[[str], str]) -> 
             yield from changed_inputs(ancestor.record, hash_of)
 
 
-def _of_itself(ancestor: Ancestor, hash_of: Callable[[str], str]) -> Problem | None:
+def _of_itself(ancestor: Ancestor, hash_of: Callable[[str], str]) -> Finding | None:
     if is_artifact(ancestor.path):
         return spoilt_by(ancestor.path, ancestor.record, hash_of)
     if ancestor.sha256 is None:
-        return Problem("missing", ancestor.path, "is not there", f"git checkout {ancestor.path}")
+        return Finding("missing", ancestor.path, "is not there", f"git checkout {ancestor.path}")
     return None
 
 
