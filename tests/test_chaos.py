@@ -17,7 +17,7 @@ import psutil
 import pytest
 from trees import copy_of, digests, done, environment, run, set_value, snakemake
 
-KILLS = int(os.environ.get("RMFT_KILLS", "6"))
+KILLS = int(os.environ.get("RMFT_KILLS", "4"))
 LONGEST_SECONDS = 5.0  # about what the build takes that is killed
 STATES = {  # two sets of parameters, between which rounds change
     "as built": {},
