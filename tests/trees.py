@@ -8,8 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
@@ -104,17 +102,6 @@ def set_value(folder: Path, key: str, value: object) -> None:
         section = section[part]
     section[last] = value
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
-
-
-@contextmanager
-def edited(path: Path, change: Callable[[str], str]) -> Iterator[None]:
-    """Change a file while the block runs."""
-    before = path.read_text(encoding="utf-8")
-    path.write_text(change(before), encoding="utf-8")
-    try:
-        yield
-    finally:
-        path.write_text(before, encoding="utf-8")
 
 
 def built_once(shared: Path) -> Path:

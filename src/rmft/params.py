@@ -18,6 +18,8 @@ from rmft.errors import InputError
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+SeveralFromTwo = Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
+SeveralPositive = Annotated[list[Positive], Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+([_-][a-z0-9]+)*$")]
 
 # The record itself belongs to `algorithms`, which does not know pydantic; a YAML map may stand for it.
@@ -175,9 +177,9 @@ class Experiment(Training):
 class Theory(Section):
     """The grid on which Theorem 1 is checked by training to convergence."""
 
-    d: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
-    T: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)]
-    radius: Annotated[list[Positive], Field(min_length=1)]
+    d: SeveralFromTwo
+    T: SeveralFromTwo
+    radius: SeveralPositive
     samples: Count
 
 
@@ -194,9 +196,9 @@ class NumericScale(Section):
 class TheoryScale(Section):
     """What a scale changes in the check of Theorem 1; what is absent stays as it is."""
 
-    d: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] | None = None
-    T: Annotated[list[Annotated[int, Field(ge=2)]], Field(min_length=1)] | None = None
-    radius: Annotated[list[Positive], Field(min_length=1)] | None = None
+    d: SeveralFromTwo | None = None
+    T: SeveralFromTwo | None = None
+    radius: SeveralPositive | None = None
     samples: Count | None = None
 
 

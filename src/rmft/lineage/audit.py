@@ -12,7 +12,7 @@ from typing import Literal
 from rmft.artifacts import read_json, sha256, write_json
 from rmft.errors import InputError
 from rmft.lineage.receipts import read_receipt
-from rmft.lineage.records import ARTIFACTS, Record, mark_unfinished, read_record, unfinished
+from rmft.lineage.records import ARTIFACTS, Record, is_artifact, mark_unfinished, read_record, unfinished
 from rmft.running import run_tool
 
 KNOWN_HASHES = Path(".snakemake/hashes.json")
@@ -140,9 +140,14 @@ def audit(asked: dict[str, str]) -> list[Finding]:
 
 
 def _orphan(path: Path) -> Finding:
-    slip, reason = read_receipt(path), "is no part of what snakemake builds"
-    ours = slip is not None and slip.sha256 == sha256(path)
-    return Finding("orphan", path.as_posix(), reason, f"rmft prune {path.parent}" if ours else f"rm {path}")
+    remedy = f"rmft prune {path.parent}" if _as_written(path) else f"rm {path}"
+    return Finding("orphan", path.as_posix(), "is no part of what snakemake builds", remedy)
+
+
+def _as_written(path: Path) -> bool:
+    """Return whether a job wrote this file, and it is as it was written."""
+    slip = read_receipt(path)
+    return slip is not None and slip.sha256 == sha256(path)
 
 
 def spoilt_by(path: str, record: Record | None, hash_of: Callable[[str], str]) -> Finding | None:
@@ -179,11 +184,11 @@ def retired(folder: Path, artifacts: Iterable[str]) -> list[Path]:
 
     Raise InputError where the folder is not one of artifacts.
     """
-    if not f"{folder.as_posix()}/".startswith(tuple(f"{root}/" for root in ARTIFACTS)):
+    if not is_artifact(f"{folder.as_posix()}/"):
         raise InputError(f"{folder}: not below {' or '.join(ARTIFACTS)}")
     wanted = set(artifacts)
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.as_posix() not in wanted)
-    return [path for path in files if (slip := read_receipt(path)) and slip.sha256 == sha256(path)]
+    return [path for path in files if _as_written(path)]
 
 
 def ask_snakemake() -> dict[str, str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2]  # the folder that holds the package
-NO_PART = ("rmft.lineage", "rmft.running")  # what tells and guards how artifacts are made, and makes none
+NO_PART = {"lineage", "running"}  # modules of ours: what tells and guards how artifacts are made, and makes none
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,6 @@ def _imports(tree: ast.AST, source: Path) -> Iterator[str]:
             names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
         for name in names:
             parts = name.split(".")
-            if parts[0] == "rmft":
+            if parts[0] == "rmft" and NO_PART.isdisjoint(parts[1:2]):
                 packages = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
-                known = (package for package in packages if _file(package, source).exists())
-                yield from (module for module in known if not module.startswith(NO_PART))
+                yield from (package for package in packages if _file(package, source).exists())

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rmft.errors import InputError
-from rmft.lineage.records import Record
-from rmft.lineage.trace import SHORT, Ancestor, Trace, flat, is_artifact
+from rmft.lineage.records import Record, is_artifact
+from rmft.lineage.trace import SHORT, Ancestor, Trace, flat
 
 if TYPE_CHECKING:
     from rocrate.model import ContextEntity, File

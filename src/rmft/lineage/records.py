@@ -40,6 +40,11 @@ class Record:
     receipt: Receipt
 
 
+def is_artifact(path: str) -> bool:
+    """Return whether a path is one that only jobs write to."""
+    return path.startswith(tuple(f"{folder}/" for folder in ARTIFACTS))
+
+
 def read_record(path: str) -> Record | None:
     """Return what is on record of an artifact, or None where record or receipt are lacking or damaged."""
     receipt = read_receipt(Path(path))

@@ -9,7 +9,7 @@ from pathlib import Path
 from rmft.artifacts import sha256
 from rmft.errors import InputError
 from rmft.lineage.audit import Finding, changed_inputs, spoilt_by
-from rmft.lineage.records import ARTIFACTS, Record, read_record
+from rmft.lineage.records import ARTIFACTS, Record, is_artifact, read_record
 
 SHORT = 12  # digits of a hash that are shown
 
@@ -55,11 +55,6 @@ def trace(path: Path) -> Trace:
     hash_of = functools.cache(lambda name: sha256(Path(name)))
     ancestors = dict(_ancestors(start, hash_of))
     return Trace(start, ancestors, list(_problems(ancestors, hash_of)))
-
-
-def is_artifact(path: str) -> bool:
-    """Return whether a path is one that only jobs write to."""
-    return path.startswith(tuple(f"{folder}/" for folder in ARTIFACTS))
 
 
 def _ancestors(start: str, hash_of: Callable[[str], str]) -> Iterator[tuple[str, Ancestor]]:
