@@ -59,10 +59,11 @@ lint: $(VENV)/.ready
 	snakemake --lint
 
 lock: $(VENV)/.ready
+	cp requirements.lock requirements.lock.new 2> /dev/null || true  # what it pins stays; delete requirements.lock first to move everything
 	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --fork-strategy fewest \
-	    --no-annotate --custom-compile-command "make lock" --quiet \
-	    | grep -v -E '^(nvidia-|triton|cuda-)' | sed -E 's/^(torch==[0-9.]+).*/\1/' | uniq > requirements.lock.new
-	mv requirements.lock.new requirements.lock
+	    --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock.new > /dev/null
+	grep -v -E '^(nvidia-|triton|cuda-)' requirements.lock.new | sed -E 's/^(torch==[0-9.]+).*/\1/' | uniq > requirements.lock
+	rm requirements.lock.new
 
 clean:
 	rm -rf $(VENV)

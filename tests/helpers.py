@@ -5,15 +5,12 @@ Symbols: n instances, T rounds, d actions.
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from rmft.algorithms import AlgorithmSettings, Player, start
-from rmft.artifacts import write_evaluation
 from rmft.environments import ENVIRONMENTS, AdaptiveRewards, RewardTable, draw_rewards, variation
-from rmft.rollouts import Trajectories, play
+from rmft.play import Trajectories, play
 from rmft.streams import stream
 
 # Said first by a child process that is to be interrupted: a shell's background jobs are born deaf to Ctrl-C.
@@ -61,20 +58,3 @@ def assert_mean(sample: np.ndarray, expected: float | np.ndarray, *, standard_er
     error = sample.std(axis=0, ddof=1) / np.sqrt(len(sample))
     distance = np.abs(sample.mean(axis=0) - expected)
     assert (distance <= standard_errors * error + 1e-9).all(), f"{distance} apart, standard error {error}"
-
-
-def played_evaluation(path: Path, players: list[str], n: int = 6, horizon: int = 8) -> Path:
-    """Write a small evaluation with the base model and these players, two training seeds of each model."""
-    rng = np.random.default_rng(0)
-    rows = [
-        {
-            "player": player, "training_seed": seed, "instance": i, "d": 3,
-            "regret": rng.random(horizon).cumsum(),
-            "action": rng.integers(3, size=horizon), "best_action": np.full(horizon, i % 3),
-        }
-        for player in dict.fromkeys(["base", *players])
-        for seed in range(2 if player in ("base", "trained") else 1)
-        for i in range(n)
-    ]  # fmt: skip
-    write_evaluation(path, pd.DataFrame(rows))
-    return path

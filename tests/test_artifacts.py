@@ -35,7 +35,7 @@ def model():
 
 def an_evaluation() -> pd.DataFrame:
     curve, actions = np.array([0.5, 1.5]), np.array([0, 2])
-    row = {"player": "ucb", "training_seed": 0, "instance": 0, "d": 3}
+    row = {"player": "ucb", "training_seed": 0, "instance": 0, "d": 3, "policy": None, "invalid": 0}
     return pd.DataFrame([{**row, "regret": curve, "action": actions, "best_action": actions}])
 
 

@@ -15,7 +15,7 @@ from rmft.algorithms import AlgorithmSettings, start
 from rmft.algorithms.bandits import Greedy, UpperConfidenceBound
 from rmft.environments import variation
 from rmft.environments.tables import one_hot
-from rmft.rollouts import play
+from rmft.play import play
 from rmft.streams import stream
 
 # --- Bandits: index policies ---

@@ -123,7 +123,7 @@ def test_a_stage_refuses_damaged_inputs_and_writes_nothing(rmft, tmp_path):
     broken = tmp_path / "model.safetensors"
     broken.write_bytes(b"half a model")
     job = evaluation_job(load().at_scale(), "numeric_mab", "gamma")
-    files = ["--base", broken, "--trained", broken, "--rewards", tmp_path / "gamma.npz"]
+    files = [broken, broken, "--rewards", tmp_path / "gamma.npz"]
     output = tmp_path / "gamma.parquet"
     code, _, error = rmft("evaluation", "--settings", job.canonical(), *files, "--output", output)
     assert code == 2
@@ -137,7 +137,7 @@ def test_an_evaluation_refuses_a_reward_set_that_holds_less_than_is_asked_for(rm
     model = LinearAttention(*(np.zeros((1, *[3] * (1 + symbol.isupper()))) for symbol in SYMBOLS))
     write_model(tmp_path / "model", model)
     write_rewards(tmp_path / "gamma.npz", draw_rewards(0, "gamma", ["gamma"], (20, 30, 3)))
-    files = ["--base", tmp_path / "model", "--trained", tmp_path / "model", "--rewards", tmp_path / "gamma.npz"]
+    files = [tmp_path / "model", tmp_path / "model", "--rewards", tmp_path / "gamma.npz"]
     code, _, error = rmft("evaluation", "--settings", job.canonical(), *files, "--output", tmp_path / "out.parquet")
     assert code == 2
     assert "reward set gamma: holds (n, T, d) = (20, 30, 3)" in error
@@ -148,7 +148,7 @@ def test_the_rewards_stage_writes_what_the_environment_draws(rmft, tmp_path):
     job = rewards_job(load(), "gamma")
     rmft("rewards", "--settings", job.canonical(), "--output", tmp_path / "gamma.npz")
     with np.load(tmp_path / "gamma.npz") as stored:
-        np.testing.assert_array_equal(stored["rewards"], draw_rewards(0, "gamma", ["gamma"], (100, 100, 3)).rewards)
+        np.testing.assert_array_equal(stored["rewards"], draw_rewards(0, "gamma", ["gamma"], (400, 100, 3)).rewards)
 
 
 def test_params_prints_what_holds_at_its_scale(rmft):

@@ -91,7 +91,7 @@ def history(tmp_path_factory) -> Path:
     done(folder, "dvc", "exp", "run", "--quiet", "--name", "noisier", "--set-param", f"{SELECTED}=3")
     done(folder, "git", "checkout", "--quiet", ".")
     set_value(folder, SELECTED, 2)
-    set_value(folder, "rewards.gamma.instances", 200)
+    set_value(folder, "rewards.gamma.instances", 500)
     edit(folder / "src/rmft/metrics/growth.py", "\ndef ", "\nEDITED = True\n\n\ndef ")
     edit(folder / "requirements.lock", "aiohttp==3", "aiohttp==4")
     edit(folder / "requirements.lock", "PyYAML==6", "PyYAML==7")
@@ -120,7 +120,7 @@ def edits(history) -> Difference:
 
 
 def test_between_two_commits_exactly_the_edits_differ(edits):
-    assert edits.parameters == {SELECTED: (1, 2), "rewards.gamma.instances": (100, 200)}
+    assert edits.parameters == {SELECTED: (1, 2), "rewards.gamma.instances": (400, 500)}
     assert edits.code == [CodeChange("rmft.metrics.growth", CHANGED, ["metrics", "tables"])]
     assert edits.inputs == {
         "data/paper/new.csv": ADDED,
@@ -167,7 +167,7 @@ def test_the_workspace_is_compared_as_it_lies_there(repository):
 
 def test_what_changes_no_syntax_is_no_change_of_code(repository):
     edit(repository / "src/rmft/streams.py", '"""', '"""Said otherwise. ')
-    edit(repository / "src/rmft/rollouts.py", "\ndef ", "\n# a comment\ndef ")
+    edit(repository / "src/rmft/play.py", "\ndef ", "\n# a comment\ndef ")
     assert compare().code == []
 
 
@@ -178,13 +178,13 @@ def test_a_sub_command_of_one_side_alone_is_named_and_so_is_the_text_of_a_change
         "    draw(FigureJob",
         "    import rmft.training.theory  # which `theory` runs already\n\n    draw(FigureJob",
     )
-    new = "@app.command(rich_help_panel=STAGES)\ndef selection() -> None:\n    import rmft.streams\n\n\n"
+    new = "@app.command(rich_help_panel=STAGES)\ndef judging() -> None:\n    import rmft.streams\n\n\n"
     edit(
         cli,
         "@app.command(rich_help_panel=STAGES)\ndef figures(",
         f"{new}@app.command(rich_help_panel=STAGES)\ndef figures(",
     )
-    assert compare().code == [CodeChange("rmft selection", ADDED), CodeChange("rmft.cli", CHANGED, ["figures"])]
+    assert compare().code == [CodeChange("rmft judging", ADDED), CodeChange("rmft.cli", CHANGED, ["figures"])]
 
 
 def test_modules_and_workflow_files_come_and_go(repository):
@@ -265,7 +265,7 @@ def test_what_cannot_be_compared_is_refused_in_one_line(repository, rmft, tmp_pa
         assert (code, out, error.count("\n")) == (2, "", 1)
         return error
 
-    edit(repository / "src/rmft/rollouts.py", "\ndef ", "\ndef def ")
+    edit(repository / "src/rmft/play.py", "\ndef ", "\ndef def ")
     assert "code of workspace is not Python" in refusal()
     done(repository, "git", "checkout", "--quiet", ".")
     (repository / "dvc.yaml").write_text("stages: [", encoding="utf-8")

@@ -1,72 +1,178 @@
 """Figures: the CSV is what is drawn, and the same data gives the same bytes."""
 
+from pathlib import Path
+from typing import get_args
+
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import played_evaluation
+from matplotlib.patches import StepPatch
 
+from rmft.artifacts import write_evaluation, write_selection
 from rmft.figures import DRAWN, draw
 from rmft.jobs import figure_job
-from rmft.params import load
+from rmft.params import Params, load
+from rmft.params.outputs import Form
 
-LABELS = list(load().figures.drawn)
+PARAMS = load().at_scale()
+LABELS = list(PARAMS.figures.drawn)
+BARS = ("histogram", "rewards")  # what series of bars begin with
+T = 8
 
 
-@pytest.fixture
-def inputs(tmp_path):
-    """Return a function that gives small evaluations or training logs for a figure, in its order."""
+def write_games(path: Path, players: list[str], bases: int = 1, n: int = 6, d: int = 3) -> Path:
+    """Write a small evaluation with two training seeds of the trained model, and one or two of the base model."""
+    rng = np.random.default_rng(0)
+    runs = {"base": bases, "trained": 2}
+    rows = [
+        {
+            "player": player, "training_seed": seed, "instance": i, "d": d, "regret": rng.random(T).cumsum(),
+            "action": rng.integers(d, size=T), "best_action": np.full(T, i % d),
+            "policy": rng.dirichlet(np.ones(d), T).ravel(), "invalid": 0,
+        }
+        for player in dict.fromkeys(["base", "trained", *players])
+        for seed in range(runs.get(player, 1))
+        for i in range(n)
+    ]  # fmt: skip
+    write_evaluation(path, pd.DataFrame(rows))
+    return path
 
-    def make(label: str) -> list:
-        params = load()
-        figure = params.figures.drawn[label]
-        if figure.evaluations:
-            return [
-                played_evaluation(tmp_path / f"{i}.parquet", ["trained", *figure.players])
-                for i, _ in enumerate(figure.sources)
-            ]
-        columns = ("A_b", "C_minus_diagonal", "step", "d", "d_minus_mean")
-        log = pd.DataFrame(
-            [(t, s, *[t + s] * 5) for t in range(1, 1001) for s in range(5)],
-            columns=["iteration", "training_seed", *columns],
-        )
-        for name in figure.experiments:
-            log.to_csv(tmp_path / f"{name}.csv", index=False)
-        return [tmp_path / f"{name}.csv" for name in figure.experiments]
 
-    return make
+def write_parameters(path: Path, loop: tuple[int, int]) -> Path:
+    """Write the training log of a numeric experiment."""
+    seeds, iterations = loop
+    columns = ("A_b", "C_minus_diagonal", "step", "d", "d_minus_mean")
+    log = [(t, s, *[t + s] * 5) for t in range(1, iterations + 1) for s in range(seeds)]
+    pd.DataFrame(log, columns=["iteration", "training_seed", *columns]).to_csv(path, index=False)
+    return path
+
+
+def write_losses(path: Path, losses: tuple[float, ...] = (3.0, 1.0, 2.0, 0.5)) -> Path:
+    """Write the log of a fine-tuning of two epochs."""
+    steps = np.arange(1, len(losses) + 1)
+    pd.DataFrame({"step": steps, "epoch": 2 * steps / len(losses), "loss": losses}).to_csv(path, index=False)
+    return path
+
+
+def write_regrets(path: Path, regret: np.ndarray, rerolled: np.ndarray) -> Path:
+    """Write a selection of the lowest of L regrets (M, L) in each scenario."""
+    scenario, trajectory = np.indices(regret.shape)
+    rank = regret.argsort(axis=1).argsort(axis=1)
+    never = np.zeros(regret.size, dtype=bool)
+    columns = {
+        "scenario": scenario.ravel(), "trajectory": trajectory.ravel(), "regret": regret.ravel(),
+        "rerolled": rerolled.ravel(), "rank": rank.ravel(), "duplicate": never, "selected": rank.ravel() == 0,
+        "invalid": never.astype(int),
+    }  # fmt: skip
+    write_selection(path, columns)
+    return path
+
+
+def write_luck(path: Path) -> Path:
+    regret, rerolled = np.random.default_rng(0).normal(10, 3, (2, 5, 4))
+    return write_regrets(path, regret, rerolled)
+
+
+def inputs_of(params: Params, label: str, folder: Path) -> list[Path]:
+    """Write small files for a figure, in its order."""
+    figure, job = params.figures.drawn[label], figure_job(params, label, None)
+    if figure.evaluations:
+        return [write_games(folder / f"{i}.parquet", figure.players) for i, _ in enumerate(figure.sources)]
+    if figure.form == "parameters":
+        return [write_parameters(folder / f"{i}.csv", loop) for i, loop in enumerate(job.loops)]
+    write, ending = (write_losses, "csv") if figure.form == "losses" else (write_luck, "parquet")
+    return [write(folder / f"{i}.{ending}") for i in range(sum(seeds * iterations for seeds, iterations in job.loops))]
+
+
+def drawn_and_written(label: str, folder: Path, params: Params = PARAMS) -> tuple[list, list, list, list]:
+    """Draw a figure; return its lines and bars, and those that its CSV has."""
+    drawing = draw(figure_job(params, label, None), inputs_of(params, label, folder))
+    drawing.save(folder / label)
+    written = pd.read_csv(folder / f"{label}.csv")
+    shown = written[~written.series.str.startswith(("band", "printed"))]
+    bars = shown.series.str.startswith(BARS)
+    curves, heights = (
+        [group.y.to_numpy() for _, group in part.groupby(["panel", "player", "series"])]
+        for part in (shown[~bars], shown[bars])
+    )
+    axes = list(drawing.axes.flat)
+    lines = [line.get_ydata() for ax in axes for line in ax.get_lines()]
+    steps = [part.get_data().values for ax in axes for part in ax.get_children() if isinstance(part, StepPatch)]
+    return lines, steps, curves, heights
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_the_csv_holds_every_line_that_is_drawn(inputs, tmp_path, label):
-    drawing = draw(figure_job(load(), label, None), inputs(label))
-    drawing.save(tmp_path / label)
-    written = pd.read_csv(tmp_path / f"{label}.csv")
-    curves = [
-        group.y.to_numpy()
-        for _, group in written[~written.series.str.startswith("band")].groupby(["panel", "player", "series"])
-    ]
-    drawn = [line.get_ydata() for ax in drawing.axes.flat for line in ax.get_lines()]
-    assert len(drawn) == len(curves)
-    for line in drawn:
-        assert any(len(line) == len(curve) and np.allclose(line, curve) for curve in curves)
+def test_the_csv_holds_every_line_and_bar_that_is_drawn(tmp_path, label):
+    lines, steps, curves, heights = drawn_and_written(label, tmp_path)
+    for drawn, written in ((lines, curves), (steps, heights)):
+        assert len(drawn) == len(written)
+        for one in drawn:
+            assert any(len(one) == len(other) and np.allclose(one, other) for other in written)
 
 
-@pytest.mark.parametrize("label", ["tfbandit", "parameter"])
-def test_the_same_data_gives_the_same_bytes(inputs, tmp_path, label):
-    files, job = inputs(label), figure_job(load(), label, None)
+@pytest.mark.parametrize("label", ["tfbandit", "parameter", "luck-in-hindsight"])
+def test_the_same_data_gives_the_same_bytes(tmp_path, label):
+    files, job = inputs_of(PARAMS, label, tmp_path), figure_job(PARAMS, label, None)
     for folder in ("one", "two"):
         draw(job, files).save(tmp_path / folder / label)
     for ending in ("pdf", "png", "csv"):
         assert (tmp_path / f"one/{label}.{ending}").read_bytes() == (tmp_path / f"two/{label}.{ending}").read_bytes()
 
 
-def test_a_figure_of_a_smaller_scale_says_so_in_itself_and_in_its_metadata(inputs, tmp_path):
-    job = figure_job(load(), "tfbandit", "scale smoke: smaller than the paper's, not its result")
-    drawing = draw(job, inputs("tfbandit"))
+def test_a_figure_of_a_smaller_scale_says_so_in_itself_and_in_its_metadata(tmp_path):
+    job = figure_job(PARAMS, "tfbandit", "scale smoke: smaller than the paper's, not its result")
+    drawing = draw(job, inputs_of(PARAMS, "tfbandit", tmp_path))
     drawing.save(tmp_path / "tfbandit")
     assert any("scale smoke" in text.get_text() for text in drawing.figure.texts)
     assert b"scale smoke" in (tmp_path / "tfbandit.png").read_bytes()
 
 
-def test_every_figure_of_the_parameters_can_be_drawn():
-    assert set(DRAWN) == set(LABELS)
+def test_every_form_of_the_parameters_can_be_drawn():
+    assert set(DRAWN) == set(get_args(Form))
+
+
+def test_one_evaluation_has_its_two_panels_side_by_side_and_several_have_theirs_below_each_other(tmp_path):
+    for label, shape in (("open-FOL-alternating", (1, 2)), ("open-FOL-indist", (2, 3))):
+        drawing = draw(figure_job(PARAMS, label, None), inputs_of(PARAMS, label, tmp_path))
+        assert drawing.axes.shape == shape
+        assert [ax.get_xlabel() for ax in drawing.axes.T.flat[:2]] == ["Round $t$", "Final regret"]
+
+
+def test_losses_stand_one_iteration_after_another_with_the_mean_of_each_epoch(tmp_path):
+    label = "phi-loss"
+    job = figure_job(PARAMS, label, None)
+    files = inputs_of(PARAMS, label, tmp_path)
+    write_losses(files[1], (8.0, 6.0, 4.0, 4.0))  # the second iteration of the first experiment
+    draw(job, files).save(tmp_path / label)
+    written = pd.read_csv(tmp_path / f"{label}.csv")
+    first = written[written.panel == job.figure.experiments[0]]
+    steps = first[first.series == "training seed 0"]
+    assert steps.x.tolist()[:8] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
+    assert steps.y.tolist()[:8] == [3.0, 1.0, 2.0, 0.5, 8.0, 6.0, 4.0, 4.0]
+    epochs = first[first.series == "curve"]
+    assert epochs.x.tolist()[:8] == [0, 0.5, 0.5, 1, 1, 1.5, 1.5, 2]
+    assert epochs.y.tolist()[:8] == [2.0, 2.0, 1.25, 1.25, 7.0, 7.0, 4.0, 4.0]
+
+
+def test_luck_in_hindsight_is_told_from_skill_for_each_experiment_and_iteration(tmp_path):
+    label = "luck-in-hindsight"
+    job = figure_job(PARAMS, label, None)
+    files = inputs_of(PARAMS, label, tmp_path)
+    regret = np.random.default_rng(1).normal(10, 3, (5, 4))
+    write_regrets(files[0], regret, regret)  # all skill
+    write_regrets(files[1], regret, np.full_like(regret, 7.0))  # all luck
+    write_regrets(files[2], np.full_like(regret, 7.0), regret)  # nothing to select
+    drawing = draw(job, files)
+    titles = [ax.get_title() for ax in drawing.axes.flat[:3]]
+    assert "100% ± 0% survives" in titles[0]
+    assert "0% ± 0% survives" in titles[1]
+    assert "all are alike" in titles[2]
+
+
+def test_selections_of_several_training_seeds_are_drawn_together(tmp_path):
+    several = PARAMS.model_copy(deep=True)
+    several.experiments["open_mab_gemma"].rmft.__dict__["training_seeds"] = 2
+    label = "luck-in-hindsight"
+    files = inputs_of(several, label, tmp_path)
+    assert len(files) == len(inputs_of(PARAMS, label, tmp_path)) + 3
+    assert len(draw(figure_job(several, label, None), files).axes) == 3

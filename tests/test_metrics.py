@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from rmft.metrics.comparison import ks_p, paired_difference
+from rmft.metrics.comparison import ks_p, paired_difference, paired_p
+from rmft.metrics.entropy import relative_entropy
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
+from rmft.metrics.extremes import expected_largest
 from rmft.metrics.growth import growth
+from rmft.metrics.luck import advantages, around_average, survival
+from rmft.metrics.power import instances_needed, power
 
 D = 3
 plays = arrays(int, st.tuples(st.integers(1, 4), st.integers(1, 12)), elements=st.integers(0, D - 1))
@@ -185,3 +189,96 @@ def test_copies_of_one_difference_are_a_sample_of_one_and_have_no_p_value():
     found = paired_difference(same, same, np.random.default_rng(0))
     assert (found.mean, found.low, found.high) == (0, 0, 0)
     assert np.isnan(found.p)
+    assert np.isnan(paired_p(same, same))
+
+
+# --- Power ---
+
+
+def test_power_is_how_often_the_paired_test_sees_the_difference():
+    n, effect = 16, 1.0
+    differences = np.random.default_rng(0).normal(-effect, 1, (20000, n))
+    seen = stats.ttest_1samp(differences, 0, axis=1, alternative="less").pvalue < 0.01
+    assert power(n, effect) == pytest.approx(seen.mean(), abs=4 * math.sqrt(0.25 / 20000))
+
+
+@given(effect=st.floats(0.02, 5), alpha=st.sampled_from([0.001, 0.01, 0.05]), wanted=st.sampled_from([0.5, 0.8, 0.9]))
+def test_no_fewer_instances_than_needed_would_do(effect, alpha, wanted):
+    n = instances_needed(effect, alpha, wanted)
+    assert power(n, effect, alpha) >= wanted
+    assert n == 2 or power(n - 1, effect, alpha) < wanted
+
+
+@pytest.mark.parametrize("effect", [0.02, 0.05, 0.1])
+def test_of_many_instances_the_formula_of_the_normal_distribution_holds(effect):
+    quantiles = stats.norm.ppf([0.99, 0.9])
+    formula = (quantiles.sum() / effect) ** 2 + quantiles[0] ** 2 / 2  # with its first correction
+    assert instances_needed(effect) == pytest.approx(formula, abs=1.5)
+
+
+@pytest.mark.parametrize("effect", [0.0, -1.0, math.nan, math.inf, 1e-6])
+def test_no_number_of_instances_shows_what_is_no_effect(effect):
+    assert instances_needed(effect) is None
+
+
+# --- The largest of some instances ---
+
+
+@given(values=arrays(float, st.integers(1, 8), elements=st.floats(-50, 50)), data=st.data())
+def test_the_expected_largest_is_the_mean_over_all_ways_to_take_some(values, data):
+    of = data.draw(st.integers(1, len(values)))
+    largest = [max(chosen) for chosen in combinations(values, of)]
+    assert expected_largest(values, of) == pytest.approx(np.mean(largest), abs=1e-9)
+
+
+def test_the_expected_largest_of_many_is_a_finite_number():
+    assert expected_largest(np.arange(100_000.0), 1000) == pytest.approx(1000 / 1001 * 100_000, abs=2)
+
+
+# --- Entropy ---
+
+
+def test_entropy_is_1_for_the_uniform_policy_and_0_for_a_sure_action_whatever_d():
+    for d in (2, 3, 10):
+        policies = np.stack([np.full(d, 1 / d), np.eye(d)[0]])
+        np.testing.assert_allclose(relative_entropy(policies), [1, 0], atol=1e-12)
+    assert relative_entropy(np.array([0.9, 0.1])) == pytest.approx(stats.entropy([0.9, 0.1], base=2))
+
+
+# --- Luck in hindsight ---
+
+
+def best_of(regret: np.ndarray, rerolled: np.ndarray) -> dict[str, np.ndarray]:
+    """Return a selection of the lowest regret (M, L) of each scenario."""
+    scenario, _ = np.indices(regret.shape)
+    best = regret == regret.min(axis=1, keepdims=True)
+    columns = {"scenario": scenario, "regret": regret, "rerolled": rerolled, "selected": best}
+    return {name: values.ravel() for name, values in columns.items()}
+
+
+def test_regret_is_looked_at_around_the_average_of_its_scenario():
+    selection = best_of(np.array([[1.0, 3.0], [10.0, 30.0]]), np.array([[2.0, 4.0], [30.0, 10.0]]))
+    assert around_average(selection, "regret").tolist() == [-1, 1, -10, 10]
+    assert advantages(selection) == (5.5, (1 - 10) / 2)
+
+
+def test_all_of_the_advantage_survives_if_it_is_skill_and_nothing_if_it_is_luck():
+    regret, other = np.random.default_rng(0).normal(20, 3, (2, 400, 8))
+    assert survival(best_of(regret, regret)) == (pytest.approx(1), pytest.approx(0, abs=1e-6))
+    share, error = survival(best_of(regret, other))
+    assert abs(share) < 4 * error < 0.2
+
+
+def test_the_share_that_survives_is_that_of_skill_in_the_variance_and_its_error_covers_it():
+    covered = []
+    for seed in range(60):
+        skill, luck, again = np.random.default_rng(seed).normal(0, 1, (3, 50, 6))
+        share, error = survival(best_of(skill + luck, skill + again))
+        covered.append(abs(share - 0.5) <= 2 * error)
+    assert np.mean(covered) > 0.85
+
+
+def test_nothing_survives_where_nothing_was_better():
+    share, error = survival(best_of(np.full((3, 4), 7.0), np.random.default_rng(0).normal(size=(3, 4))))
+    assert np.isnan(share)
+    assert np.isnan(error)

@@ -1,109 +1,460 @@
-"""The game: who sees what, and how policies become actions.
+"""Games told in words, played by a speaker that follows a script: what is told, asked again, drawn, kept and counted.
 
-Symbols: n replicates, T rounds, d actions.
+Symbols: n games, M scenarios, L trajectories each, T rounds, d actions. The speaker's tokens are characters.
 """
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import assert_mean, draw, play_algorithm, play_full, uniforms
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
+from helpers import assert_mean, draw
 
-from rmft.algorithms import AlgorithmSettings
-from rmft.environments import AdaptiveRewards
+from rmft.artifacts import join_trajectories, read_trajectories, write_trajectories
+from rmft.environments import draw_rewards
 from rmft.environments.tables import one_hot
-from rmft.rollouts import play, sample_actions
-from rmft.streams import stream
+from rmft.errors import InputError
+from rmft.jobs import RolloutsJob, held_out_job, rollouts_job, selection_job
+from rmft.language.prompts import Prompts
+from rmft.params import load
+from rmft.params.language import LanguageModel, LanguageProblem, Telling
+from rmft.rollouts import Chance, Told, play_in_words, roll_out, rules_of, tokens_needed
 
-FULL = ("ftl", "ftrl", "hedge", "uniform")
-BANDIT = ("ucb", "exp3", "rexp3", "greedy", "thompson-sampling", "uniform")
-GAMES = [(name, "fol", "bernoulli") for name in FULL] + [
-    (name, environment, process)
-    for name in BANDIT
-    for environment, process in (("mab", "bernoulli"), ("ns-mab", "gradual-variation"))
+ROOT = Path(__file__).parents[1]
+PROMPTS = Prompts.load(ROOT / "data" / "prompts" / "plain")
+BEGIN, END = 0, 1  # tokens of a message's beginning and a reply's end
+EVERY_PROTOCOL = [
+    (i, o, e) for i in ("dialogue", "summary") for o in ("action", "distribution") for e in ("fol", "mab")
 ]
+every_protocol = pytest.mark.parametrize(("interaction", "output", "environment"), EVERY_PROTOCOL)
+
+Script = Callable[[int, int, int, np.ndarray], str]  # game, round t = 0..T-1, attempt, its random numbers → what to say
 
 
-class Spy:
-    """Plays fixed policies (T, n, d) and keeps what it observes."""
+@dataclass(frozen=True)
+class Turn:
+    """A reply; cut: whether it had no end of its own."""
 
-    deterministic = False
+    text: str
+    prompt_ids: list[int]
+    cut: bool
 
-    def __init__(self, policies: np.ndarray) -> None:
-        self.coming = list(policies)
-        self.seen = []
+    @property
+    def ids(self) -> list[int]:
+        """Return the tokens of the text and the end."""
+        return [*map(ord, self.text), END]
 
-    def policy(self) -> np.ndarray:
-        """Return the next policies."""
-        return self.coming.pop(0)
-
-    def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
-        """Keep everything."""
-        self.seen.append((revealed, rewards))
-
-
-@pytest.mark.parametrize("full_feedback", [True, False])
-def test_a_player_sees_normalised_rewards_and_with_bandit_feedback_only_that_of_its_action(full_feedback):
-    n, horizon, d = 5, 4, 3
-    table = draw("uniform", n, horizon, d)
-    spy = Spy(np.random.default_rng(0).dirichlet(np.ones(d), (horizon, n)))
-    actions = play(spy, table, full_feedback=full_feedback, uniforms=uniforms(n)).actions
-    for t, (revealed, rewards) in enumerate(spy.seen):
-        for i, a in np.ndindex(n, d):
-            assert revealed[i, a] == (full_feedback or a == actions[i, t])
-            assert rewards[i, a] == (pytest.approx(table.rewards[i, t, a] / 10) if revealed[i, a] else 0)
+    @property
+    def replied(self) -> list[bool]:
+        """Return which tokens the speaker chose: the text's, and the end if there was one."""
+        return [False] * len(self.prompt_ids) + [True] * len(self.text) + [not self.cut]
 
 
-def test_an_action_is_where_the_random_number_of_its_round_falls_in_the_policy():
-    n, horizon, d = 5, 4, 3
-    policies = np.random.default_rng(0).dirichlet(np.ones(d), (horizon, n))
-    numbers = np.random.default_rng(1).random((horizon, n))
-    actions = play(
-        Spy(policies), draw("uniform", n, horizon, d), full_feedback=False, uniforms=numbers.__getitem__
-    ).actions
-    for i, t in np.ndindex(n, horizon):
-        assert actions[i, t] == np.searchsorted(policies[t, i].cumsum(), numbers[t, i], side="right")
+class Scripted:
+    """A speaker that says what a script says. conversations: of each game, as lists of (token, whether it chose it)."""
+
+    def __init__(self, n: int, script: Script, max_tokens: int = 40) -> None:
+        self.script, self.max_tokens = script, max_tokens
+        self.conversations = [[] for _ in range(n)]
+        self.attempts = [[] for _ in range(n)]  # at each message
+        self.told = [0] * n  # tokens of a conversation up to the last message's end
+
+    def restart(self) -> None:
+        """Begin every conversation anew."""
+        for conversations in self.conversations:
+            conversations.append([])
+
+    def reply(
+        self, messages: Sequence[str] | None, *, temperature: float, uniforms: np.ndarray, rows: Sequence[int]
+    ) -> list[Turn]:
+        """Say what the script says to a message, or to the last one again."""
+        if messages is not None:
+            self.prompts = [[BEGIN, *map(ord, message)] for message in messages]
+            for row in rows:
+                self.conversations[row][-1] += [(token, False) for token in self.prompts[row]]
+                self.told[row] = len(self.conversations[row][-1])
+                self.attempts[row].append(0)
+        return [self._turn(row, numbers) for row, numbers in zip(rows, uniforms, strict=True)]
+
+    def _turn(self, row: int, numbers: np.ndarray) -> Turn:
+        self.attempts[row][-1] += 1
+        text = self.script(row, len(self.attempts[row]) - 1, self.attempts[row][-1] - 1, numbers)
+        turn = Turn(text[: self.max_tokens], self.prompts[row], len(text) >= self.max_tokens)
+        behind = turn.replied[len(turn.prompt_ids) :]
+        self.conversations[row][-1] += zip(turn.ids, behind, strict=True)
+        return turn
+
+    def retract(self, rows: Sequence[int]) -> None:
+        """Forget what was said to the last message."""
+        for row in rows:
+            del self.conversations[row][-1][self.told[row] :]
+
+    def action_policies(
+        self,
+        turns: Sequence[Turn],
+        spans: Sequence[tuple[int, int]],
+        actions: Sequence[int],
+        names: Sequence[Sequence[str]],
+        rows: Sequence[int],
+    ) -> np.ndarray:
+        """Hold half for the action that was written, and share the rest."""
+        for turn, span, action, alternatives in zip(turns, spans, actions, names, strict=True):
+            assert turn.text[slice(*span)] == alternatives[action]
+        d = len(names[0])
+        return np.where(one_hot(np.asarray(actions), d), 0.5, 0.5 / (d - 1))
 
 
-def test_actions_are_drawn_from_the_policy():
-    policy = np.array([0.1, 0.0, 0.6, 0.3, 0.0])
-    actions = sample_actions(np.tile(policy, (40_000, 1)), stream(0, "action").random(40_000))
-    assert_mean(one_hot(actions, 5), policy)
+def at_random(_game: int, _t: int, _attempt: int, numbers: np.ndarray) -> str:
+    """Say an action or a policy of three, as the numbers fall, and nothing valid now and then."""
+    if numbers[0] < 0.3:
+        return "Hm."
+    return f"Action: {1 + int(3 * numbers[1])}"
 
 
-@given(
-    policy=arrays(float, 4, elements=st.sampled_from([0.0, 1.0, 2.0])).filter(np.any),
-    uniform=st.one_of(st.just(0.0), st.floats(0, 1, exclude_max=True)),
-)
-def test_an_action_of_probability_zero_is_never_drawn(policy, uniform):
-    policy = policy / policy.sum()
-    if uniform < policy.cumsum()[-1]:  # beyond it there is only rounding
-        assert policy[sample_actions(policy[None], np.array([uniform]))[0]] > 0
+def policy_at_random(_game: int, _t: int, _attempt: int, numbers: np.ndarray) -> str:
+    if numbers[0] < 0.3:
+        return "Hm."
+    shares = numbers[1:4] / numbers[1:4].sum()
+    return "Policy: [{:.3f}, {:.3f}, {:.3f}]".format(*shares)
 
 
-def test_adaptive_rewards_answer_the_policies_that_were_played():
-    n, horizon, d = 4, 6, 3
-    spy = Spy(np.random.default_rng(0).dirichlet(np.ones(d), (horizon, n)))
-    trajectories = play_full(spy, AdaptiveRewards((n, horizon, d)))
-    least = trajectories.table.rewards.argmin(axis=2)
-    np.testing.assert_array_equal(least, trajectories.policies.argmax(axis=2))
-    np.testing.assert_array_equal(np.sort(trajectories.table.rewards, axis=2), np.tile([0, 10, 10], (n, horizon, 1)))
+SCRIPTS = {"action": at_random, "distribution": policy_at_random}
 
 
-@pytest.mark.parametrize(("algorithm", "environment", "process"), GAMES)
-def test_an_algorithm_plays_distributions_and_its_actions_have_positive_probability(algorithm, environment, process):
-    table = draw(process, 20, 30, 3)
-    trajectories = play_algorithm(AlgorithmSettings(algorithm), table, environment)
-    np.testing.assert_allclose(trajectories.policies.sum(axis=2), 1)
-    assert trajectories.policies.min() >= 0
-    assert (trajectories.policies[one_hot(trajectories.actions, 3)] > 0).all()
+def job(
+    *,
+    environment: str = "mab",
+    output: str = "action",
+    interaction: str = "dialogue",
+    retries: int = 2,
+    shard: tuple[int, int] = (1, 1),
+    batch: int = 100,
+    d: int = 3,
+    **changes: object,
+) -> RolloutsJob:
+    """Return a job of M = 4 scenarios, L = 2 trajectories, T = 5 rounds."""
+    telling = Telling(
+        interaction=interaction, output=output, format="with-reasoning", prompts="", max_tokens=40, retries=retries,
+        tolerance=0.02,
+    )  # fmt: skip
+    model = LanguageModel(kind="language", weights="", dtype="float32", device="cpu", batch=batch)
+    sizes = {"T": 5, "scenarios": 4, "trajectories": 2, "process": ["gaussian"], "stream": "test"} | changes
+    problem = LanguageProblem(kind="language", environment=environment, d=d, protocol=telling)
+    return RolloutsJob(seed=0, problem=problem, model=model, temperature=1.0, shard=shard, **sizes)
 
 
-@pytest.mark.parametrize(("algorithm", "environment", "process"), GAMES)
-def test_a_game_is_the_same_whatever_other_games_are_played_beside_it(algorithm, environment, process):
-    table = draw(process, 12, 25, 3)
-    settings = AlgorithmSettings(algorithm)
-    together, alone = (play_algorithm(settings, part, environment) for part in (table, table.head(1, 25)))
-    np.testing.assert_array_equal(together.policies[:1], alone.policies)
-    np.testing.assert_array_equal(together.actions[:1], alone.actions)
+def chance(scenarios: int, trajectories: int = 1) -> Chance:
+    games = np.stack(np.divmod(np.arange(scenarios * trajectories), trajectories), axis=1)
+    return Chance(0, "test", games)
+
+
+def played(rewards: np.ndarray, script: Script, **of: object) -> tuple[Told, Scripted]:
+    """Play one trajectory on each of the rewards (n, T, d)."""
+    speaker = Scripted(len(rewards), script)
+    return play_in_words(speaker, rewards, rules_of(job(**of), PROMPTS), chance(len(rewards))), speaker
+
+
+def rolled(of: RolloutsJob, script: Script | None = None, on_round=lambda *_: None, held_out=None) -> dict[str, list]:
+    script = script or SCRIPTS[of.problem.protocol.output]
+    return roll_out(of, lambda n: Scripted(n, script), PROMPTS, held_out, on_round)
+
+
+def as_lists(columns: dict[str, list]) -> dict[str, list]:
+    return {
+        name: [np.asarray(v).tolist() if isinstance(v, np.ndarray) else v for v in c] for name, c in columns.items()
+    }
+
+
+def by_game(columns: dict[str, list]) -> dict[tuple[int, int], dict[str, list]]:
+    """Return each game's values by (scenario, trajectory)."""
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*as_lists(columns).values(), strict=True)]
+    return {(row["scenario"], row["trajectory"]): row for row in rows}
+
+
+# --- What is told ---
+
+
+@pytest.mark.parametrize("output", ["action", "distribution"])
+@pytest.mark.parametrize("interaction", ["dialogue", "summary"])
+def test_under_bandit_feedback_one_is_told_what_ones_action_paid_and_nothing_of_the_others(interaction, output):
+    of = {"environment": "mab", "output": output, "interaction": interaction}
+    table = draw("uniform", 6, 5, 3)
+    told, _ = played(table.rewards, SCRIPTS[output], **of)
+    elsewhere = np.where(one_hot(told.actions.T, 3), table.rewards, 10 - table.rewards)
+    again, _ = played(elsewhere, SCRIPTS[output], **of)
+    assert again.ids == told.ids
+    for t, i in np.ndindex(4, 6):
+        action = told.actions[t, i]
+        line = rf"Round {t + 1}: .*action {action + 1} .*paid \*\*{table.rewards[i, t, action]:.2f}\*\*"
+        assert re.search(line, told.prompts[t + 1][i])
+
+
+@pytest.mark.parametrize("output", ["action", "distribution"])
+@pytest.mark.parametrize("interaction", ["dialogue", "summary"])
+def test_under_full_feedback_every_reward_is_told_after_its_round_and_none_before(interaction, output):
+    n, horizon, d = 2, 4, 3
+    rewards = np.random.default_rng(0).permutation(1000)[: n * horizon * d].reshape(n, horizon, d) / 100
+    told, _ = played(rewards, SCRIPTS[output], environment="fol", output=output, interaction=interaction)
+    for t, i in np.ndindex(horizon, n):
+        due = range(t) if interaction == "summary" else range(max(t - 1, 0), t)
+        for at, a in np.ndindex(horizon, d):
+            assert (f"**{rewards[i, at, a]:.2f}**" in told.prompts[t][i]) == (at in due)
+
+
+@every_protocol
+def test_a_summary_begins_a_new_conversation_each_round_and_a_dialogue_never(interaction, output, environment):
+    told, speaker = played(
+        draw("uniform", 3, 5, 3).rewards, SCRIPTS[output],
+        interaction=interaction, output=output, environment=environment,
+    )  # fmt: skip
+    conversations = 5 if interaction == "summary" else 1
+    assert [len(game) for game in speaker.conversations] == [conversations] * 3
+    opening = "You make a decision in each of many rounds."
+    for t in range(5):
+        assert told.prompts[t][0].startswith(opening) == (t == 0 or interaction == "summary")
+
+
+# --- What is kept ---
+
+
+def now_and_then_too_long(game: int, t: int, attempt: int, numbers: np.ndarray) -> str:
+    said = at_random(game, t, attempt, numbers)
+    return f"{said} {'and so on ' * 9}" if numbers[2] < 0.4 else said
+
+
+@pytest.mark.parametrize("interaction", ["dialogue", "summary"])
+def test_what_is_kept_is_what_was_fed_and_said_and_which_of_it_the_model_chose(interaction):
+    told, speaker = played(draw("uniform", 20, 5, 3).rewards, now_and_then_too_long, interaction=interaction)
+    kept = [
+        [list(zip(ids, replied, strict=True)) for ids, replied in zip(*of_game, strict=True)]
+        for of_game in zip(told.ids, told.replied, strict=True)
+    ]
+    tokens = [[[token for token, _ in part] for part in game] for game in kept]
+    assert tokens == [[[token for token, _ in part] for part in game] for game in speaker.conversations]
+    assert told.attempts.max() > 1
+    assert told.fallback.any()
+    chosen = [token for game in kept for part in game for token, by_model in part if by_model]
+    # Its own words and its own end; of a reply that was cut, the end is ours. What says nothing valid is not to learn.
+    own = sum(
+        len(reply) + (len(reply) < 40)
+        for replies, fell_back in zip(told.replies, told.fallback, strict=True)
+        for reply, nothing in zip(replies, fell_back, strict=True)
+        if not nothing
+    )
+    assert len(chosen) == own
+    assert chosen.count(BEGIN) == 0
+
+
+def test_the_conversation_that_is_kept_reads_as_prompts_and_replies_in_turn():
+    told, _ = played(draw("uniform", 4, 5, 3).rewards, at_random)
+    for i in range(4):
+        rounds = [(told.prompts[t][i], told.replies[t][i]) for t in range(5)]
+        expected = [token for prompt, reply in rounds for token in [BEGIN, *map(ord, prompt + reply), END]]
+        assert told.ids[i] == [expected]
+
+
+# --- Invalid replies ---
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2, 3])
+def test_an_invalid_reply_is_asked_for_again_so_often_and_then_played_uniformly(retries):
+    n, horizon = 5, 3
+
+    def fails(game: int, _t: int, attempt: int, _numbers: np.ndarray) -> str:
+        return "Action: 2" if attempt >= game else "No idea."
+
+    told, speaker = played(draw("uniform", n, horizon, 3).rewards, fails, retries=retries)
+    for t, i in np.ndindex(horizon, n):
+        assert told.attempts[t, i] == min(i, retries) + 1 == speaker.attempts[i][t]
+        assert told.fallback[t, i] == (i > retries)
+        assert told.replies[t][i] == ("No idea." if i > retries else "Action: 2")
+        if told.fallback[t, i]:
+            assert told.policies[t, i].tolist() == [1 / 3] * 3
+            assert told.actions[t, i] == int(3 * chance(n).fallback(t)[i])
+        else:
+            assert told.actions[t, i] == 1
+
+
+def test_each_attempt_is_sampled_with_numbers_of_its_own():
+    heard = []
+
+    def listens(_game: int, _t: int, _attempt: int, numbers: np.ndarray) -> str:
+        heard.append(tuple(numbers))
+        return ""
+
+    played(draw("uniform", 3, 2, 3).rewards, listens, retries=2)
+    assert len(set(heard)) == len(heard) == 3 * 2 * 3
+
+
+@pytest.mark.parametrize("output", ["action", "distribution"])
+def test_who_says_nothing_valid_plays_every_action_equally_often(output):
+    rules = rules_of(job(output=output, retries=0), PROMPTS)
+    told = play_in_words(Scripted(600, lambda *_: "?"), np.zeros((600, 1, 3)), rules, chance(6, 100))
+    assert_mean(one_hot(told.actions[0], 3), 1 / 3)
+    assert told.fallback.all()
+
+
+def test_what_one_game_says_changes_no_other():
+    def stubborn(game: int, t: int, attempt: int, numbers: np.ndarray) -> str:
+        return "?" if game == 0 else at_random(game, t, attempt, numbers)
+
+    rewards = draw("uniform", 4, 5, 3).rewards
+    (one, _), (other, _) = played(rewards, at_random), played(rewards, stubborn)
+    assert one.ids[0] != other.ids[0]
+    assert one.ids[1:] == other.ids[1:]
+
+
+# --- Decisions ---
+
+
+@pytest.mark.parametrize("environment", ["fol", "mab"])
+def test_a_stated_policy_is_normalised_and_drawn_from_with_the_numbers_for_actions(environment):
+    n, horizon = 60, 3
+    told, _ = played(
+        draw("uniform", n, horizon, 3).rewards, policy_at_random, environment=environment, output="distribution"
+    )
+    np.testing.assert_allclose(told.policies.sum(axis=2), 1)
+    for t in range(horizon):
+        numbers = np.where(told.fallback[t], chance(n).fallback(t), chance(n).actions(t))
+        for i in range(n):
+            assert told.actions[t, i] == np.searchsorted(told.policies[t, i].cumsum()[:-1], numbers[i], side="right")
+            if not told.fallback[t, i]:
+                stated = np.array(told.replies[t][i].removeprefix("Policy: [")[:-1].split(", "), dtype=float)
+                np.testing.assert_allclose(told.policies[t, i], stated / stated.sum())
+
+
+@pytest.mark.parametrize("environment", ["fol", "mab"])
+def test_a_stated_action_is_taken_and_its_policy_is_the_models_own_only_under_full_feedback(environment):
+    told, _ = played(draw("uniform", 30, 4, 3).rewards, at_random, environment=environment)
+    held = (0.5, 0.25) if environment == "fol" else (1.0, 0.0)
+    for t, i in np.ndindex(4, 30):
+        if told.fallback[t, i]:
+            expected = [1 / 3] * 3
+        else:
+            assert told.replies[t][i] == f"Action: {told.actions[t, i] + 1}"
+            expected = [held[0] if a == told.actions[t, i] else held[1] for a in range(3)]
+        assert told.policies[t, i].tolist() == expected
+
+
+# --- Which random numbers ---
+
+
+@every_protocol
+def test_shards_together_are_the_whole(interaction, output, environment, tmp_path):
+    of = {"interaction": interaction, "output": output, "environment": environment}
+    paths = []
+    for shard in (1, 2, 3):
+        part = job(**of, shard=(shard, 3), batch=shard)
+        games = rolled(part)
+        assert len(games["scenario"]) == part.games
+        paths.append(tmp_path / f"{shard}.parquet")
+        write_trajectories(paths[-1], games)
+    join_trajectories(tmp_path / "all.parquet", paths, job(**of).games)
+    joined, whole = read_trajectories(tmp_path / "all.parquet"), as_lists(rolled(job(**of)))
+    assert joined == whole
+    assert [*zip(whole["scenario"], whole["trajectory"], strict=True)] == [*np.ndindex(4, 2)]
+
+
+@every_protocol
+@pytest.mark.parametrize("more", [{"trajectories": 5}, {"scenarios": 7}, {"batch": 3}], ids=str)
+def test_a_game_is_the_same_whatever_others_are_played(interaction, output, environment, more):
+    of = {"interaction": interaction, "output": output, "environment": environment}
+    few, many = by_game(rolled(job(**of))), by_game(rolled(job(**of, **more)))
+    assert few == {key: many[key] for key in few}
+
+
+def test_a_round_is_the_same_whatever_the_horizon():
+    short, long = by_game(rolled(job(T=3))), by_game(rolled(job(T=8)))
+    for key, game in short.items():
+        assert game["reply"] == long[key]["reply"][:3]
+        assert game["rewards"] == long[key]["rewards"][:9]
+
+
+def test_trajectories_of_a_scenario_meet_the_same_rewards_and_go_their_own_ways():
+    games = by_game(rolled(job(scenarios=3, trajectories=4)))
+    assert len({tuple(game["rewards"]) for game in games.values()}) == 3
+    assert len({tuple(game["reply"]) for game in games.values()}) == 12
+
+
+def test_every_iteration_and_training_seed_draws_rewards_of_its_own_which_selection_can_draw_again():
+    params, tables = load(ROOT / "params.yaml"), []
+    for seed, iteration in np.ndindex(2, 3):
+        of = rollouts_job(params, "open_mab_gemma", int(seed), int(iteration), 1)
+        small = of.model_copy(update={"scenarios": 3, "trajectories": 1, "T": 2, "shard": (1, 1)})
+        tables.append(np.array(rolled(small)["rewards"]).reshape(3, 2, 3))
+        later = selection_job(params, "open_mab_gemma", int(seed), int(iteration))
+        drawn = draw_rewards(later.seed, later.stream, later.process, (3, 2, 3), reroll=0)
+        np.testing.assert_array_equal(tables[-1], drawn.rewards)
+    assert len({table.tobytes() for table in tables}) == len(tables)
+
+
+def test_base_and_trained_model_meet_the_same_held_out_rewards_with_the_same_numbers():
+    evaluation = held_out_job(load(ROOT / "params.yaml"), "open_mab_gemma", "gaussian-25")
+    of = evaluation.model_copy(update={"scenarios": 4, "T": 3})
+    table, numbers = draw("gamma", 6, 9, 3), []
+
+    def trained(_game: int, _t: int, _attempt: int, drawn: np.ndarray) -> str:
+        numbers[-1].append(tuple(drawn))
+        return "Action: 1"
+
+    met = []
+    for _ in range(2):
+        numbers.append([])
+        games = rolled(of, trained, held_out=table)
+        met.append(np.array(games["rewards"]).reshape(4, 3, 3))
+        np.testing.assert_array_equal(np.array(games["means"]).reshape(4, 3, 3), table.means[:4, :3])
+    np.testing.assert_array_equal(met, [table.rewards[:4, :3]] * 2)
+    assert numbers[0] == numbers[1]
+
+
+def test_a_reward_set_that_is_too_small_is_refused():
+    with pytest.raises(InputError, match="too little"):
+        rolled(job(process=None, scenarios=4, T=5), held_out=draw("gamma", 4, 4, 3))
+
+
+def test_a_shard_that_would_be_empty_is_refused():
+    with pytest.raises(InputError, match="shards"):
+        rolled(job(scenarios=2, shard=(3, 3)))
+
+
+# --- Progress ---
+
+
+def regret_by_loops(of, game, t):
+    """Return a game's regret after t rounds by the words of the paper: what selects, see `LanguageProblem`."""
+    rewards, means, policy = (np.array(game[name]).reshape(-1, 3) for name in ("rewards", "means", "policy"))
+    if of.problem.environment == "mab":
+        best = sum(max(means[s]) for s in range(t))
+        pays = means if of.problem.protocol.output == "distribution" else rewards
+    else:
+        best, pays = max(sum(rewards[s, a] for s in range(t)) for a in range(3)), rewards
+    if of.problem.protocol.output == "distribution":
+        return best - sum(policy[s, a] * pays[s, a] for s in range(t) for a in range(3))
+    return best - sum(pays[s, game["action"][s]] for s in range(t))
+
+
+@every_protocol
+def test_progress_counts_every_round_and_token_and_the_regret_so_far(interaction, output, environment):
+    of, said = job(interaction=interaction, output=output, environment=environment, batch=5), []
+    games = rolled(of, on_round=lambda *figures: said.append(figures))
+    assert [count for count, _, _ in said] == [5] * of.T + [3] * of.T
+    assert sum(tokens for _, tokens, _ in said) == sum(len(part) for game in games["ids"] for part in game)
+    rows = list(by_game(games).values())
+    for start, t in ((0, 1), (0, 4), (0, 5), (5, 2), (5, 5)):
+        expected = np.mean([regret_by_loops(of, game, t) for game in rows[start : start + 5]])
+        assert said[(of.T if start else 0) + t - 1][2] == pytest.approx(expected)
+
+
+@every_protocol
+def test_no_conversation_grows_longer_than_was_foreseen(interaction, output, environment):
+    of = job(interaction=interaction, output=output, environment=environment, T=25, d=10, retries=0)
+    turns = SimpleNamespace(first=lambda message: f"^{message}", next=lambda message: f"^{message}")  # ^: BEGIN
+    foreseen = tokens_needed(of, PROMPTS, SimpleNamespace(limit=None, turns=turns))
+    says = "Action: 10" if output == "action" else f"Policy: [{'0, ' * 9}1]"
+    speaker = Scripted(2, lambda *_: f"{'x' * (40 - len(says) - 1)}\n{says}")
+    told = play_in_words(speaker, np.full((2, 25, 10), 10.0), rules_of(of, PROMPTS), chance(2))
+    assert not told.fallback.any()
+    assert foreseen - 20 <= max(len(part) for game in told.ids for part in game) <= foreseen

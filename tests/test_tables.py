@@ -1,5 +1,7 @@
 """Tables and metrics: the right numbers beside the right names, and honest verdicts."""
 
+import math
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +11,9 @@ import pytest
 from rmft.artifacts import write_evaluation
 from rmft.jobs import MetricsJob, TableJob, table_job
 from rmft.metrics.growth import Growth
-from rmft.metrics.summary import all_metrics
-from rmft.params import Table as TableParams
+from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load
+from rmft.params.outputs import Table as TableParams
 from rmft.tables import make
 from rmft.tables.growth import Row
 from rmft.tables.layout import (
@@ -21,24 +23,39 @@ from rmft.tables.layout import (
     NOT_REPRODUCED,
     REPRODUCED,
     VALUES,
+    direction_verdict,
     errors_apart,
+    value_verdict,
 )
 
 ROUNDS = np.arange(1, 31)
 
 
-def write_linear(path: Path, slopes: dict[str, float], seeds: int = 2, n: int = 12) -> Path:
-    """Write an evaluation in which each player's regret grows by its slope, a little differently in each instance."""
+def write_linear(
+    path: Path, slopes: dict[str, float], n: int = 12, runs: dict[str, int] | None = None, invalid: int = 0
+) -> Path:
+    """Write an evaluation in which each player's regret grows by its slope, a little differently in each instance.
+
+    runs: how many training seeds a player has, where it is not one; a later one grows a little faster. invalid: replies
+    of a trained model in each game.
+    """
+    runs = {"base": 2, "trained": 2} if runs is None else runs
     rows = [
         {
             "player": player, "training_seed": seed, "instance": i, "d": 3,
-            "regret": slope * (1 + 0.01 * (i - (n - 1) / 2)) * ROUNDS, "action": None, "best_action": None,
+            "regret": slope * (1 + 0.01 * (i - (n - 1) / 2)) * (1 + 0.001 * seed) * ROUNDS,
+            "invalid": invalid if player == "trained" else 0,
         }
         for player, slope in slopes.items()
-        for seed in range(seeds if player in ("base", "trained") else 1)
+        for seed in range(runs.get(player, 1))
         for i in range(n)
     ]  # fmt: skip
-    write_evaluation(path, pd.DataFrame(rows))
+    return write_games(path, rows)
+
+
+def write_games(path: Path, rows: list[dict]) -> Path:
+    """Write an evaluation without actions and policies."""
+    write_evaluation(path, pd.DataFrame(rows).assign(action=None, best_action=None, policy=None))
     return path
 
 
@@ -51,28 +68,30 @@ def test_metrics_put_every_figure_under_its_experiment_evaluation_and_player(tmp
         name: [of["base"]["slope"], of["trained"]["slope"], of["algorithms"]["ucb"]["slope"]]
         for name, of in metrics.items()
     }
-    assert found == {"gaussian": pytest.approx([3, 2, 1]), "gamma": pytest.approx([5, 4, 6])}
-    assert metrics["gaussian"]["trained"]["mean"] == pytest.approx(2 * 30)
+    assert found == {"gaussian": pytest.approx([3.0015, 2.001, 1]), "gamma": pytest.approx([5.0025, 4.002, 6])}
+    assert metrics["gaussian"]["trained"]["mean"] == pytest.approx(2.001 * 30)
     assert metrics["gaussian"]["trained"]["exponent"] == pytest.approx(1)
     assert metrics["gaussian"]["ks_p"] < 0.001
     assert metrics["gaussian"]["n"] == 12
 
 
 def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
-    evaluation = write_linear(tmp_path / "gaussian.parquet", {"base": 3.0, "trained": 0.665, "ftl": 1.0})
+    evaluation = write_linear(
+        tmp_path / "gaussian.parquet", {"base": 3.0, "trained": 0.665, "ftl": 1.0}, runs={"trained": 2}
+    )
     paper = tmp_path / "paper.csv"
     paper.write_text(
         "reward,player,statistic,value,interchanged_with\ngaussian,trained,beta_hat,0.665,\ngaussian,trained,p_reg,<0.001,\n",
         encoding="utf-8",
     )
     job = TableJob(
-        seed=0, label="simplex-table", table=TableParams(experiments=["simplex"]), sources=[("simplex", "gaussian")],
-        floor=None, resamples=400, theory_rows=0, scale_note=None,
+        seed=0, label="simplex-table", table=TableParams(form="growth", experiments=["simplex"]), models=["linear"],
+        sources=[("simplex", "gaussian")], floor=None, resamples=400, theory_rows=0, scale_note=None,
     )  # fmt: skip
     tidy = make(job, [evaluation, paper]).tidy
     assert list(tidy.columns) == ["reward", "player", *VALUES]
     slope = tidy[(tidy.player == "trained") & (tidy.statistic == "slope")].iloc[0]
-    assert (slope.ours, slope.paper, slope.verdict) == (pytest.approx(0.665), 0.665, REPRODUCED)
+    assert (slope.ours, slope.paper, slope.verdict) == (pytest.approx(0.665, rel=1e-3), 0.665, REPRODUCED)
     assert set(tidy.player) == {"trained", "ftl"}
 
 
@@ -99,12 +118,19 @@ def test_a_verdict_says_what_became_of_the_papers_value(slope, error, exponent, 
 
 def test_the_error_of_a_mean_final_regret_counts_training_seeds_and_instances(tmp_path):
     rows = [
-        {"player": player, "training_seed": seed, "instance": i, "d": 3, "regret": np.array([1.0, 10.0 * seed])}
+        {
+            "player": player,
+            "training_seed": seed,
+            "instance": i,
+            "d": 3,
+            "regret": np.array([1.0, 10.0 * seed]),
+            "invalid": 0,
+        }
         for player in ("base", "trained")
         for seed in range(2)
         for i in range(4)
     ]
-    write_evaluation(tmp_path / "a.parquet", pd.DataFrame(rows).assign(action=None, best_action=None))
+    write_games(tmp_path / "a.parquet", rows)
     job = MetricsJob(seed=0, floor=None, sources=[("fol", "adaptive")])
     metrics = all_metrics(job, [tmp_path / "a.parquet"])["fol"]["adaptive"]
     assert metrics["trained"]["se"] == pytest.approx(5)  # seeds 0 and 10; the instances are alike
@@ -114,6 +140,163 @@ def test_a_difference_without_spread_is_infinitely_many_standard_errors():
     assert errors_apart(0.5, 1e-17, 0.4) == np.inf
     assert errors_apart(0.3324, 0.0, 0.332) == 0
     assert errors_apart(0.5, 0.05, 0.4) == pytest.approx(2)
+
+
+# --- Language models: one base model, one or several training seeds ---
+
+
+def test_every_training_seed_is_held_against_the_one_base_model(tmp_path):
+    path = write_linear(tmp_path / "a.parquet", {"base": 3.0, "trained": 2.0}, runs={"trained": 3}, invalid=2)
+    job = MetricsJob(seed=0, floor=None, sources=[("mab", "gamma")])
+    metrics = all_metrics(job, [path])
+    found = metrics["mab"]["gamma"]
+    assert [of["mean"] for of in found["by_training_seed"]] == pytest.approx([60.0, 60.06, 60.12])
+    assert all(of["ks_p"] < 0.001 and of["paired_p"] < 1e-6 for of in found["by_training_seed"])
+    assert found["ks_p"] == np.median([of["ks_p"] for of in found["by_training_seed"]])
+    assert found["invalid_replies"] == {"base": 0, "trained": 3 * 12 * 2}
+    assert summarised(metrics)["mab"]["gamma"]["invalid_replies"] == 72
+
+
+def test_metrics_say_how_many_instances_the_observed_difference_needs(tmp_path):
+    job = MetricsJob(seed=0, floor=None, sources=[("mab", "lower"), ("mab", "higher")])
+    fall = np.random.default_rng(0).normal(1.0, 2.0, 40)
+    rows = [
+        {"player": player, "training_seed": 0, "instance": i, "d": 3, "regret": [20 - of[i]], "invalid": 0}
+        for player, of in (("base", np.zeros(40)), ("trained", fall))
+        for i in range(40)
+    ]
+    lower = write_games(tmp_path / "lower.parquet", rows)
+    names = {"base": "trained", "trained": "base"}
+    higher = write_games(tmp_path / "higher.parquet", [row | {"player": names[row["player"]]} for row in rows])
+    found = {name: of["power"] for name, of in all_metrics(job, [lower, higher])["mab"].items()}
+    assert found["lower"]["difference_sd"] == pytest.approx(fall.std(ddof=1))
+    near = 13.02 * (fall.std(ddof=1) / fall.mean()) ** 2  # (z_0.99 + z_0.9)² sd² / mean², for many instances
+    assert found["lower"]["instances_needed"] == pytest.approx(near + 2.7, abs=1.5)
+    assert found["higher"]["instances_needed"] is None
+
+
+# --- Tables of regret ---
+
+PAPER = {("ftrl", ""): (1.0, 30.0, 1.0), ("base", "gemma"): (5.0, 100.0, 0.9), ("trained", "gemma"): (4.0, 90.0, 1.0)}
+SLOPES = {"base": 3.0, "trained": 2.0, "ftrl-50": 1.0, "uniform": 4.0}
+
+
+def regret_rows(folder: Path, model: str, runs: int = 1, horizon: int = 30, n: int = 12) -> pd.DataFrame:
+    """Return the tidy table of regret that grows by SLOPES, beside a paper that has eight instances."""
+    evaluation = write_linear(folder / "gaussian.parquet", SLOPES, runs={"trained": runs}, n=n)
+    lines = [
+        f"gaussian,{player},{of},{horizon},8,{statistic},{value}"
+        for (player, of), values in PAPER.items()
+        for statistic, value in zip(("max", "mean", "exponent"), values, strict=True)
+    ]
+    paper = folder / "paper.csv"
+    paper.write_text("\n".join(["reward,player,model,T,instances,statistic,value", *lines, ""]), encoding="utf-8")
+    job = TableJob(
+        seed=0, label="own", table=TableParams(form="regret", experiments=["fol"], beside={"ftrl-50": "ftrl"}),
+        models=[model], sources=[("fol", "gaussian")], floor=None, resamples=100, theory_rows=0, scale_note=None,
+    )  # fmt: skip
+    table = make(job, [evaluation, paper])
+    table.save(folder / "own")
+    assert list(table.tidy.columns) == ["reward", "player", "instances", *VALUES]
+    return table.tidy.set_index(["player", "instances", "statistic"]).sort_index()
+
+
+def test_regret_is_shown_on_as_many_instances_as_the_papers_and_on_all(tmp_path):
+    tidy = regret_rows(tmp_path, "embedded")
+    instances = 1 + 0.01 * (np.arange(12) - 5.5)  # times 30 rounds: final regrets of the player of slope 1
+    largest = np.mean([instances[list(chosen)].max() for chosen in combinations(range(12), 8)])
+    ours = tidy.loc["ftrl-50"].ours
+    assert ours[8, "max"] == ours[8, "max_of_all"] == pytest.approx(30 * instances[:8].max())
+    assert ours[12, "max"] == pytest.approx(30 * largest)
+    assert ours[12, "max_of_all"] == pytest.approx(30 * instances.max())
+    assert ours[8, "mean"] == pytest.approx(30 * instances[:8].mean())
+    assert ours[12, "mean"] == pytest.approx(30)
+    assert [ours[n, "exponent"] for n in (8, 12)] == pytest.approx([1, 1])
+    assert ours[12, "slope"] == pytest.approx(1)
+
+
+def test_another_model_than_the_papers_is_compared_in_direction_alone_and_algorithms_in_value(tmp_path):
+    verdicts = regret_rows(tmp_path, "embedded").verdict
+    assert verdicts["ftrl-50", 12, "mean"] == REPRODUCED
+    assert verdicts["ftrl-50", 12, "max"] == NOT_REPRODUCED
+    assert set(verdicts["base"]) == {""}
+    assert verdicts["trained", 12, "mean"] == verdicts["trained", 12, "max"] == DIRECTION_ONLY
+    assert verdicts["trained", 12, "exponent"] == ""  # the paper's does not fall
+    assert set(verdicts["uniform"]) == {""}
+
+
+def test_the_papers_model_is_compared_in_value_if_several_training_seeds_tell_runs_apart(tmp_path):
+    once, thrice = (regret_rows(tmp_path, "gemma", runs).verdict for runs in (1, 3))
+    for verdicts in (once, thrice):
+        assert verdicts["base", 12, "mean"] == NOT_REPRODUCED  # 90, and 100 in the paper
+    assert once["trained", 12, "exponent"] == ""
+    assert thrice["trained", 12, "exponent"] == REPRODUCED
+    assert thrice["trained", 12, "mean"] == DIRECTION_ONLY  # 60, and 90 in the paper: not its value, but a fall
+
+
+@pytest.mark.parametrize("other", [{"horizon": 31}, {"n": 7}])
+def test_other_games_than_the_papers_have_no_verdict(tmp_path, other):
+    assert set(regret_rows(tmp_path, "gemma", **other).verdict) == {""}
+    assert "No verdicts" in (tmp_path / "own.md").read_text(encoding="utf-8")
+
+
+def test_regret_has_the_papers_shape_with_its_lines_above_ours(tmp_path):
+    regret_rows(tmp_path, "embedded")
+    lines = (tmp_path / "own.md").read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    assert cells[0] == ["player", "", "gaussian max(LR)", "gaussian avg(LR)", "gaussian exponent"]
+    assert [row[:2] for row in cells[2:6]] == [
+        ["ftrl-50", "paper"], ["ftrl-50", "ours, n = 8"], ["ftrl-50", "ours, n = 12"], ["ftrl-50", "verdict"],
+    ]  # fmt: skip
+    assert ["trained", "paper, gemma", "4.00", "90.00", "1.00"] in cells
+    assert ["base", "ours, embedded, n = 12"] in [row[:2] for row in cells]
+
+
+@pytest.mark.parametrize(
+    ("ours", "error", "paper", "verdict"),
+    [
+        (28.9, 1.0, 27.99, REPRODUCED),
+        (28.9, 6.0, 27.99, REPRODUCED),
+        (28.9, 7.0, 27.99, INCONCLUSIVE),  # two errors and the difference are more than half of the paper's value
+        (32.0, 1.0, 27.99, NOT_REPRODUCED),
+        (27.994, 0.0, 27.99, REPRODUCED),
+        (28.9, math.nan, 27.99, INCONCLUSIVE),
+    ],
+)
+def test_a_value_is_the_papers_if_it_is_near_and_surely_so(ours, error, paper, verdict):
+    assert value_verdict(ours, error, paper, decimals=2) == verdict
+
+
+@pytest.mark.parametrize(
+    ("ours", "error", "paper", "verdict"),
+    [
+        (-3.0, 1.0, -0.01, DIRECTION_ONLY),
+        (-1.9, 1.0, -9.0, INCONCLUSIVE),
+        (3.0, 1.0, -9.0, NOT_REPRODUCED),
+        (-3.0, 1.0, 4.0, ""),
+        (3.0, 1.0, 4.0, ""),
+        (-3.0, math.nan, -9.0, INCONCLUSIVE),
+        (-1e-15, 0.0, -9.0, INCONCLUSIVE),  # the rounding of a sum
+    ],
+)
+def test_a_fall_of_the_papers_is_one_of_ours_if_that_is_sure(ours, error, paper, verdict):
+    assert direction_verdict(ours, error, paper) == verdict
+
+
+@pytest.mark.parametrize("label", ["open-FOL-indist", "open-FOL-indist-appendix-A2"])
+def test_every_value_of_the_paper_on_regret_has_a_player_of_ours(label):
+    params = load()
+    job = table_job(params, label, None)
+    paper = pd.read_csv(Path(__file__).parents[1] / f"data/paper/{label}.csv")
+    (experiment,) = job.table.experiments
+    asked = params.experiments[experiment].evaluations
+    assert len(paper) == 3 * 3 * 3
+    assert [evaluation for _, evaluation in job.sources] == list(dict.fromkeys(paper.reward))
+    assert set(paper.model.dropna()) == set(job.models) == {params.experiments[experiment].model}
+    assert set(job.table.beside.values()) == {"ftrl"}
+    for _, evaluation in job.sources:
+        assert (asked[evaluation].T, asked[evaluation].instances) == (50, 50)
+        assert set(job.table.beside) <= set(asked[evaluation].algorithms)
 
 
 @pytest.mark.parametrize("label", ["simplex-table", "l2ball-table"])

@@ -46,6 +46,8 @@ def test_every_figure_and_table_of_the_parameters_is_built(tree):
                     "simplex-tf-all",
                     "ball-tf-all",
                     "tfgamma",
+                    "open-MAB-gaussian-T50-gemma",
+                    "luck-in-hindsight",
                 )
             },
         ),

@@ -15,6 +15,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 HERE = Path(sys.executable).parent
 USER = "somebody-in-particular"
+KEPT = ("open_mab_gemma", "gaussian-50")  # a language experiment and its evaluation
 MESSAGES = {  # what a rule says when a job of it starts: how the job is called in the tests
     r"Draw the reward set (\S+)": "rewards {}",
     r"Train to convergence for Theorem 1": "theory",
@@ -23,6 +24,11 @@ MESSAGES = {  # what a rule says when a job of it starts: how the job is called 
     r"Draw (\S+)": "figure {}",
     r"Make (\S+)": "table {}",
     r"Collect the metrics of all evaluations": "metrics",
+    r"Roll out (\S+), seed (\d+), iteration (\d+), shard (\d+) of \d+": "rollouts {}/{}/{}/{}",
+    r"Gather (\S+), seed (\d+), iteration (\d+)": "gather {}/{}/{}",
+    r"Select (\S+), seed (\d+), iteration (\d+)": "selection {}/{}/{}",
+    r"Fine-tune (\S+), seed (\d+), to iteration (\d+)": "sft {}/{}/{}",
+    r"Play (\S+) on (\S+), (\S+)": "held-out {}/{}/{}",
 }
 
 
@@ -126,6 +132,7 @@ def _build(folder: Path) -> None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     edit(folder / "params.yaml", "scale: demo", "scale: smoke")
+    _keep_one_language_experiment(folder)
     done(folder, "git", "init", "--quiet")
     commit(folder, "Start")
     snakemake(folder)
@@ -133,6 +140,30 @@ def _build(folder: Path) -> None:
     commit(folder, "Build")
     commit(folder, "Look at it")
     done(folder, "dvc", "push", "--quiet")
+
+
+def _keep_one_language_experiment(folder: Path) -> None:
+    """Drop language experiments, all but one evaluation of one: their jobs are alike, and each loads transformers."""
+    path = folder / "params.yaml"
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    kept, evaluation = KEPT
+    experiments, drawn = values["experiments"], values["figures"]["drawn"]
+    dropped = [name for name, of in experiments.items() if of["kind"] == "language" and name != kept]
+    for name in dropped:
+        del experiments[name]
+    experiments[kept]["evaluations"] = {evaluation: experiments[kept]["evaluations"][evaluation]}
+    for outputs in (drawn, values["tables"]):
+        for label, of in list(outputs.items()):
+            of["experiments"] = [name for name in of["experiments"] if name not in dropped] or of["experiments"]
+            elsewhere = kept in of["experiments"] and not {evaluation}.issuperset(of.get("evaluations", []))
+            if elsewhere or set(of["experiments"]) & set(dropped):
+                dropped.append(label)
+                del outputs[label]
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    stages = folder / "dvc.yaml"
+    lines = stages.read_text(encoding="utf-8").splitlines(keepends=True)
+    gone = re.compile(rf"results/(figures/)?({'|'.join(map(re.escape, dropped))})(\.csv|\.png)?(: |$)")
+    stages.write_text("".join(line for line in lines if not gone.search(line.rstrip())), encoding="utf-8")
 
 
 def commit(folder: Path, message: str) -> None:

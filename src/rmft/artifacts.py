@@ -9,6 +9,8 @@ import glob
 import hashlib
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +28,8 @@ from rmft.running import is_job, process_exists, refuse_orphan
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 REWARD_ARRAYS = ("rewards", "means", "clipped_means")
 
@@ -226,6 +230,146 @@ def _array(column: "pa.Array") -> np.ndarray | None:
     return column.to_numpy(zero_copy_only=False)
 
 
+def write_trajectories(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write games told in words, one trajectory a row; columns are those of `_trajectory_schema`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with artifact(path) as temporary:
+        pq.write_table(pa.table(columns, schema=_trajectory_schema()), temporary, compression="zstd")
+
+
+def read_trajectories(path: Path) -> dict[str, list[Any]]:
+    """Read games told in words: columns as lists over trajectories."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _readable(path, pa.ArrowException):
+        return pq.read_table(path, schema=_trajectory_schema()).to_pydict()
+
+
+def join_trajectories(path: Path, shards: Sequence[Path], games: int) -> None:
+    """Write the games of shards, in their order, as one file. Raise InputError where they are not `games` in all."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = []
+    for shard in shards:
+        with _readable(shard, pa.ArrowException):
+            tables.append(pq.read_table(shard, schema=_trajectory_schema()))
+    joined = pa.concat_tables(tables)
+    if len(joined) != games:
+        raise InputError(f"{path}: its shards hold {len(joined)} games, not {games}; delete them and run again")
+    with artifact(path) as temporary:
+        pq.write_table(joined, temporary, compression="zstd")
+
+
+def write_selection(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write the regrets of all trajectories and which were selected; columns are those of `_selection_schema`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with artifact(path) as temporary:
+        pq.write_table(pa.table(columns, schema=_selection_schema()), temporary, compression="zstd")
+
+
+def read_selection(path: Path) -> dict[str, np.ndarray]:
+    """Read a selection: arrays (N,) over trajectories."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _readable(path, pa.ArrowException):
+        table = pq.read_table(path, schema=_selection_schema()).combine_chunks()
+        return {name: _array(column.combine_chunks()) for name, column in zip(table.column_names, table, strict=True)}
+
+
+def write_jsonl(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Write one JSON value a line."""
+    write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def read_jsonl(path: Path) -> list[Any]:
+    """Read one JSON value a line."""
+    with _readable(path):
+        text = path.read_text(encoding="utf-8")
+        if not text.endswith("\n"):
+            raise ValueError("its last line has no end")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]", metadata: dict[str, str]) -> None:
+    """Write a language model's weights, or an adapter with its configuration, as one file."""
+    from safetensors.torch import save
+
+    with artifact(path) as temporary:
+        temporary.write_bytes(save(dict(tensors), metadata=metadata))
+
+
+def read_tensors(path: Path) -> "tuple[dict[str, torch.Tensor], dict[str, str]]":
+    """Read a language model's weights, or an adapter, and the metadata, which holds an adapter's configuration."""
+    from safetensors import SafetensorError, safe_open
+
+    with _readable(path, SafetensorError), safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+
+
+def note_reading(paths: Iterable[Path]) -> None:
+    """Note, for the receipts of a job, files that are read by others' code."""
+    for path in paths:
+        with _readable(path):
+            pass
+
+
+def write_pretrained(folder: Path, *parts: "PreTrainedModel | PreTrainedTokenizerBase") -> None:
+    """Write a model and its tokenizer as transformers reads them, file by file."""
+    with tempfile.TemporaryDirectory() as name:
+        for part in parts:
+            part.save_pretrained(name)
+        for file in sorted(Path(name).iterdir()):
+            with artifact(folder / file.name) as temporary:
+                shutil.copyfile(file, temporary)
+
+
+def _trajectory_schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("scenario", pa.int32()),
+            ("trajectory", pa.int32()),
+            ("d", pa.int16()),  # the number of actions
+            ("rewards", pa.list_(pa.float64())),  # of every action in every round, T · d
+            ("means", pa.list_(pa.float64())),  # T · d, before clipping
+            ("clipped_means", pa.list_(pa.float64())),  # T · d
+            ("prompt", pa.list_(pa.string())),  # t = 1..T, and so on below
+            ("reply", pa.list_(pa.string())),
+            ("policy", pa.list_(pa.float64())),  # T · d
+            ("action", pa.list_(pa.int8())),  # 0-based
+            ("attempts", pa.list_(pa.int8())),  # replies asked for
+            ("fallback", pa.list_(pa.bool_())),  # whether none was valid, so that the policy is uniform
+            ("ids", pa.list_(pa.list_(pa.int32()))),  # tokens of each conversation: one in a dialogue, T in a summary
+            ("replied", pa.list_(pa.list_(pa.bool_()))),  # which of them the model chose
+        ]
+    )
+
+
+def _selection_schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("scenario", pa.int32()),
+            ("trajectory", pa.int32()),
+            ("regret", pa.float64()),  # what selects, at round T
+            ("rerolled", pa.float64()),  # the same actions' regret on re-drawn rewards, averaged
+            ("rank", pa.int32()),  # within the scenario, 0 for the lowest regret
+            ("duplicate", pa.bool_()),  # says, word for word, what a better-ranked trajectory of the scenario says
+            ("selected", pa.bool_()),
+            ("invalid", pa.int32()),  # replies without a valid decision
+        ]
+    )
+
+
 def _evaluation_schema() -> "pa.Schema":
     import pyarrow as pa
 
@@ -238,5 +382,7 @@ def _evaluation_schema() -> "pa.Schema":
             ("regret", pa.list_(pa.float64())),  # Regret(t) for t = 1..T
             ("action", pa.list_(pa.int8())),  # 0-based, t = 1..T; null on the ball
             ("best_action", pa.list_(pa.int8())),  # the comparator's, t = 1..T
+            ("policy", pa.list_(pa.float64())),  # T · d where policies were stated in words, else null
+            ("invalid", pa.int32()),  # replies without a valid decision; 0 for who does not reply
         ]
     )

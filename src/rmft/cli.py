@@ -66,6 +66,45 @@ def rewards(settings: Settings, output: Output) -> None:
 
 
 @app.command(rich_help_panel=STAGES)
+def models(
+    settings: Settings,
+    folder: Annotated[Path, Option(help="The folder for the model, its tokenizer and fidelity.csv.")],
+) -> None:
+    """Pre-train the embedded language model, and let it out if what it says is true and agrees with itself."""
+    from rmft.agents.local import Conversations, LanguageModel
+    from rmft.artifacts import note_reading, write_csv, write_pretrained
+    from rmft.jobs import ModelsJob
+    from rmft.language.prompts import Prompts
+    from rmft.models.fidelity import CONTEXT, MAX_TOKENS, examine_all, failures
+    from rmft.models.pretraining import pretrain, tokenizer_of
+    from rmft.paths import prompt_files
+    from rmft.training.numeric import one_thread
+
+    job = ModelsJob.parse(settings)
+    note_reading(map(Path, prompt_files(job.pretraining.prompts)))
+    prompts, say = Prompts.load(Path(job.pretraining.prompts)), _now_and_then()
+    one_thread()
+    tokenizer = tokenizer_of(job.seed, prompts)
+    model = pretrain(
+        job.seed,
+        job.pretraining,
+        prompts,
+        tokenizer,
+        lambda step, of, loss: say(f"models {folder}: step {step}/{of}, loss {loss:.3f}"),
+    )
+    player = LanguageModel.of(model, tokenizer)
+    rows = list(
+        examine_all(
+            lambda n: Conversations(player, n, CONTEXT, MAX_TOKENS), prompts, job.seed, job.pretraining.gate_games
+        )
+    )
+    if wrong := failures(rows):
+        raise InputError(f"models {folder}: the model does not pass its gate: {'; '.join(wrong)}")
+    write_pretrained(folder, model, tokenizer)
+    write_csv(folder / "fidelity.csv", {column: [row[column] for row in rows] for column in rows[0]})
+
+
+@app.command(rich_help_panel=STAGES)
 def training(
     settings: Settings,
     folder: Annotated[Path, Option(help="Where iteration-<i>/model.safetensors and training-log.csv go.")],
@@ -91,21 +130,122 @@ def training(
 
 
 @app.command(rich_help_panel=STAGES)
+def rollouts(
+    settings: Settings,
+    output: Output,
+    weights: Annotated[Path | None, Option(help="Fine-tuned weights or adapter; none for the base model.")] = None,
+    rewards: Annotated[Path | None, Option(help="A reward set to play on; none to draw rewards for training.")] = None,
+) -> None:
+    """Let a language model play a shard of games that it is told of in words (parquet)."""
+    from rmft.agents.local import Conversations, load
+    from rmft.artifacts import note_reading, read_rewards, write_trajectories
+    from rmft.jobs import RolloutsJob
+    from rmft.language.prompts import Prompts
+    from rmft.paths import model_files, prompt_files
+    from rmft.rollouts import roll_out, tokens_needed
+
+    job = RolloutsJob.parse(settings)
+    note_reading(map(Path, model_files(job.model.weights) + prompt_files(job.problem.protocol.prompts)))
+    prompts = Prompts.load(Path(job.problem.protocol.prompts))
+    model = load(job.model, weights)
+    needed = tokens_needed(job, prompts, model)
+    held_out = read_rewards(rewards) if rewards else None
+    with _speed(f"rollouts {output}", job.games * job.T) as advance:
+        games = roll_out(
+            job,
+            lambda n: Conversations(model, n, needed, job.problem.protocol.max_tokens),
+            prompts,
+            held_out,
+            advance,
+        )
+    write_trajectories(output, games)
+
+
+@app.command(rich_help_panel=STAGES)
+def gather(settings: Settings, inputs: Inputs, output: Output) -> None:
+    """Join the shards of an iteration's rollouts (parquet)."""
+    from rmft.artifacts import join_trajectories
+    from rmft.jobs import GatherJob
+
+    join_trajectories(output, inputs, GatherJob.parse(settings).games)
+
+
+@app.command(rich_help_panel=STAGES)
+def selection(
+    settings: Settings,
+    rollouts: Annotated[Path, Option(help="The trajectories to select from.")],
+    output: Output,
+    demonstrations: Annotated[Path, Option(help="The file for the selected ones as chats with tokens and labels.")],
+) -> None:
+    """Rank trajectories by regret and keep the best of each scenario (parquet, jsonl)."""
+    from rmft.artifacts import read_trajectories, write_jsonl, write_selection
+    from rmft.jobs import SelectionJob
+    from rmft.metrics.luck import advantages
+    from rmft.selection import demonstrations as demonstrated
+    from rmft.selection import select
+
+    job, played = SelectionJob.parse(settings), read_trajectories(rollouts)
+    found = select(job, played)
+    write_jsonl(demonstrations, demonstrated(played, found["selected"]))
+    write_selection(output, found)
+    in_hindsight, redrawn = advantages(found)
+    print(
+        f"selection {output.parent}: {found['selected'].sum()} of {len(found['regret'])} trajectories; better than"
+        f" their scenario's average by {in_hindsight:.2f}, on rewards drawn again by {redrawn:.2f}"
+    )
+
+
+@app.command(rich_help_panel=STAGES)
+def sft(
+    settings: Settings,
+    demonstrations: Annotated[Path, Option(help="The conversations to learn from.")],
+    output: Output,
+    log: Annotated[Path, Option(help="The file for the loss of every step (csv).")],
+    weights: Annotated[Path | None, Option(help="Weights or adapter to continue from; none: the base model.")] = None,
+) -> None:
+    """Fine-tune a language model on demonstrations (safetensors)."""
+    from rmft.artifacts import note_reading, read_jsonl, write_csv, write_tensors
+    from rmft.jobs import SFTJob
+    from rmft.paths import model_files
+    from rmft.training.sft import fine_tune
+
+    job = SFTJob.parse(settings)
+    note_reading(map(Path, model_files(job.model.weights)))
+    say = _now_and_then()
+    tuned = fine_tune(
+        read_jsonl(demonstrations),
+        job.model,
+        weights,
+        job.sft,
+        job.seed,
+        (job.stream,),
+        lambda step, of, loss: say(f"sft {output}: {step}/{of} steps, loss {loss:.4f}"),
+    )
+    write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
+    write_tensors(output, tuned.tensors, tuned.metadata)
+
+
+@app.command(rich_help_panel=STAGES)
 def evaluation(
     settings: Settings,
-    base: Annotated[Path, Option(help="The base model.")],
-    trained: Annotated[Path, Option(help="The trained model.")],
+    base: Annotated[Path, Argument(help="The base model, or the games that it has played in words.")],
+    trained: Annotated[list[Path], Argument(help="The trained model, or the games of each training seed's.")],
     rewards: Annotated[Path, Option(help="The reward set.")],
     output: Output,
 ) -> None:
-    """Play base model, trained model and reference algorithms on common instances (parquet)."""
-    from rmft.artifacts import read_model, read_rewards, write_evaluation
-    from rmft.evaluation import evaluate
+    """Compare base model, trained model and reference algorithms on common instances (parquet)."""
+    from rmft.artifacts import read_model, read_rewards, read_trajectories, write_evaluation
+    from rmft.evaluation import evaluate, evaluate_in_words
     from rmft.jobs import EvaluationJob
 
     job = EvaluationJob.parse(settings)
-    models = {"base": read_model(base), "trained": read_model(trained)}
-    write_evaluation(output, evaluate(job, models, read_rewards(rewards)))
+    if job.problem.kind == "numeric":
+        found = evaluate(job, {"base": read_model(base), "trained": read_model(trained[0])}, read_rewards(rewards))
+    else:
+        games = [("base", 0, read_trajectories(base))]
+        games += [("trained", seed, read_trajectories(path)) for seed, path in enumerate(trained)]
+        found = evaluate_in_words(job, games, read_rewards(rewards))
+    write_evaluation(output, found)
 
 
 @app.command(rich_help_panel=STAGES)
@@ -248,6 +388,49 @@ def _export(found: "Trace", as_format: str, output: Path | None) -> None:
 
 
 @app.command(rich_help_panel=TOOLS)
+def show(
+    path: Annotated[Path, Argument(help="Games told in words: of an iteration's rollouts or of an evaluation.")],
+    worst: Annotated[int | None, Option(min=1, help="So many games of highest regret. Default: 1.")] = None,
+    best: Annotated[int | None, Option(min=1, help="So many games of lowest regret.")] = None,
+    scenario: Annotated[int | None, Option(help="Only games of this scenario.")] = None,
+    trajectory: Annotated[int | None, Option(help="Only this trajectory of each scenario.")] = None,
+    rounds: Annotated[
+        str | None, Option(metavar="A-B", help="These rounds, in full. Default: the first and the last ones.")
+    ] = None,
+    environment: Annotated[str | None, Option(help="fol, mab or ns-mab, for a file of no experiment.")] = None,
+    regret: Annotated[
+        str | None,
+        Option(help="realized, expected or pseudo: what ranks. Default: the experiment's own; else realized."),
+    ] = None,
+) -> None:
+    """Print games as they were told and answered, round by round.
+
+    Example: `rmft show results/open_mab_gemma/seed-0/iteration-0/rollouts.parquet --worst 3`
+    """
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from rmft.artifacts import read_trajectories
+    from rmft.environments import ENVIRONMENTS
+    from rmft.params import load
+    from rmft.show import Asked, Scoring, dialogues, rounds_named, scoring_of
+
+    if worst is not None and best is not None:
+        raise InputError("--worst and --best: say one of them")
+    if environment is not None:
+        _one_of("environment", environment, tuple(ENVIRONMENTS))
+    scoring = Scoring(environment, "realized") if environment else scoring_of(path, load())
+    if regret is not None:
+        _one_of("regret", regret, ("realized", "expected", "pseudo"))
+        scoring = replace(scoring, notion=regret)
+    if worst is best is scenario is trajectory is None:
+        worst = 1
+    asked = Asked(worst, best, scenario, trajectory, rounds_named(rounds) if rounds is not None else None)
+    Console(highlight=False).print(*dialogues(read_trajectories(path), scoring, asked))
+
+
+@app.command(rich_help_panel=TOOLS)
 def diff(
     a: Annotated[
         str, Argument(metavar="A", help="A commit, a DVC experiment, workspace, or an experiment of params.yaml.")
@@ -376,21 +559,45 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def _progress(name: str, total: int, unit: str, every_seconds: float = 5.0) -> Iterator[Callable[[], None]]:
+def _progress(name: str, total: int, unit: str) -> Iterator[Callable[[], None]]:
     """Print a line every few seconds, since jobs that run side by side share a terminal; yield what advances it."""
-    begun = shown = time.monotonic()
-    done = 0
+    begun, say, done = time.monotonic(), _now_and_then(), 0
 
     def advance() -> None:
-        nonlocal done, shown
+        nonlocal done
         done += 1
-        now = time.monotonic()
-        if now - shown >= every_seconds:
-            shown = now
-            left = (now - begun) / done * (total - done)
-            print(f"{name}: {done}/{total} {unit}, {left:.0f} s left", file=sys.stderr, flush=True)
+        left = (time.monotonic() - begun) / done * (total - done)
+        say(f"{name}: {done}/{total} {unit}, {left:.0f} s left")
 
     yield advance
+
+
+@contextmanager
+def _speed(name: str, total: int) -> Iterator[Callable[[int, int, float], None]]:
+    """Print how games told in words get on, as `_progress` does; yield what is told of every round that is over."""
+    begun, say, rounds, tokens = time.monotonic(), _now_and_then(), 0, 0
+
+    def advance(games: int, more_tokens: int, regret: float) -> None:
+        nonlocal rounds, tokens
+        rounds, tokens = rounds + games, tokens + more_tokens
+        passed = time.monotonic() - begun
+        left = passed / rounds * (total - rounds)
+        speed = f"{tokens / passed:,.0f} tokens/s"
+        say(f"{name}: {rounds}/{total} rounds, {speed}, mean regret so far {regret:.2f}, {left:.0f} s left")
+
+    yield advance
+
+
+def _now_and_then(every_seconds: float = 5.0) -> Callable[[str], None]:
+    shown = time.monotonic()
+
+    def say(line: str) -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= every_seconds:
+            shown = time.monotonic()
+            print(line, file=sys.stderr, flush=True)
+
+    return say
 
 
 INTERRUPTED = 130

@@ -4,26 +4,34 @@ Snakemake sees it as one canonical JSON text, the job reads it back. A job is gi
 record, so nothing can matter to it that Snakemake does not compare.
 """
 
-from typing import Literal, Self, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import Field
 
 from rmft.lineage.code import fingerprint
 from rmft.lineage.receipts import WORK
-from rmft.params import (
-    Algorithm,
-    Evaluation,
-    Figure,
-    Model,
-    Params,
-    Problem,
-    RewardSet,
-    Section,
-    Style,
-    Table,
-    Theory,
-    Training,
-)
+from rmft.params import Params
+from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
+from rmft.params.language import LanguageModelSettings, LanguageProblem, LanguageSFT, Pretraining
+from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
+from rmft.params.outputs import OF_TRAINING, Figure, Style, Table
+from rmft.params.section import Section
 
-COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")  # that jobs run
+COMMANDS = (  # that jobs run
+    "rewards",
+    "models",
+    "training",
+    "rollouts",
+    "gather",
+    "selection",
+    "sft",
+    "evaluation",
+    "theory",
+    "figures",
+    "tables",
+    "metrics",
+)
 Kind = TypeVar("Kind", bound=Section)
 
 
@@ -57,19 +65,78 @@ class RewardsJob(Job):
     rewards: RewardSet
 
 
+class ModelsJob(Job):
+    """All that `rmft models` depends on, besides the templates of prompts."""
+
+    seed: int
+    pretraining: Pretraining
+
+
 class TrainingJob(Job):
     """All that `rmft training` depends on."""
 
     seed: int
     training: Training
-    model: Model
+    model: LinearAttentionModel
+
+
+class RolloutsJob(Job):
+    """All that `rmft rollouts` depends on, besides the files it reads: one shard of the games of one model.
+
+    stream: the words that name the random streams of these games. process: of the rewards, drawn afresh for training;
+    None for evaluation, which is given a reward set. shard: which one, from 1, of how many.
+    """
+
+    seed: int
+    stream: str
+    problem: LanguageProblem
+    model: LanguageModelSettings
+    process: list[str] | None
+    T: int
+    scenarios: int
+    trajectories: int
+    temperature: float
+    shard: tuple[int, int]
+
+    @property
+    def games(self) -> int:
+        """Return how many games the shard has."""
+        shard, shards = self.shard
+        return ((self.scenarios + shards - shard) // shards) * self.trajectories
+
+
+class GatherJob(Job):
+    """All that `rmft gather` depends on, besides the shards it reads."""
+
+    games: int
+
+
+class SelectionJob(Job):
+    """All that `rmft selection` depends on, besides the rollouts. stream, process: as they were drawn with."""
+
+    seed: int
+    stream: str
+    problem: LanguageProblem
+    process: list[str]
+    selected: int
+    mean: Literal["nominal", "clipped"]
+    rerolls: int
+
+
+class SFTJob(Job):
+    """All that `rmft sft` depends on, besides the files it reads. stream: names the random streams of this run."""
+
+    seed: int
+    stream: str
+    model: LanguageModelSettings
+    sft: LanguageSFT
 
 
 class EvaluationJob(Job):
     """All that `rmft evaluation` depends on, besides the files it reads."""
 
     seed: int
-    problem: Problem
+    problem: Annotated[NumericProblem | LanguageProblem, Field(discriminator="kind")]
     evaluation: Evaluation
     mean: Literal["nominal", "clipped"]
     algorithms: dict[str, Algorithm]
@@ -83,21 +150,28 @@ class TheoryJob(Job):
 
 
 class FigureJob(Job):
-    """All that `rmft figures` depends on, besides the files it reads. log_rows: of each experiment's training log."""
+    """All that `rmft figures` depends on, besides the files it reads.
+
+    loops: training seeds and iterations of each experiment, where it draws training.
+    """
 
     label: str
     figure: Figure
     style: Style
-    log_rows: list[int]
+    loops: list[tuple[int, int]]
     scale_note: str | None
 
 
 class TableJob(Job):
-    """All that `rmft tables` depends on, besides the files it reads. theory_rows: of the file of minimisers."""
+    """All that `rmft tables` depends on, besides the files it reads.
+
+    models: that of each experiment. theory_rows: of the file of minimisers.
+    """
 
     seed: int
     label: str
     table: Table
+    models: list[str]
     sources: list[tuple[str, str]]
     floor: float | None
     resamples: int
@@ -128,6 +202,11 @@ def rewards_job(params: Params, name: str) -> RewardsJob:
     return RewardsJob(code=_code("rewards"), seed=params.seed, name=name, rewards=params.rewards[name])
 
 
+def models_job(params: Params) -> ModelsJob:
+    """Return what making the embedded model depends on."""
+    return ModelsJob(code=_code("models"), seed=params.seed, pretraining=params.pretraining)
+
+
 def training_job(params: Params, experiment: str) -> TrainingJob:
     """Return what an experiment's training depends on."""
     chosen = params.experiments[experiment]
@@ -136,15 +215,93 @@ def training_job(params: Params, experiment: str) -> TrainingJob:
     )
 
 
-def evaluation_job(params: Params, experiment: str, evaluation: str) -> EvaluationJob:
-    """Return what one evaluation of an experiment depends on, besides its models and rewards."""
+def rollouts_job(params: Params, experiment: str, training_seed: int, iteration: int, shard: int) -> RolloutsJob:
+    """Return what a shard (from 1) of an iteration's rollouts depends on, besides the fine-tuned weights."""
     chosen = params.experiments[experiment]
+    return RolloutsJob(
+        code=_code("rollouts"),
+        seed=params.seed,
+        stream=_stream(experiment, training_seed, iteration),
+        problem=_part(LanguageProblem, chosen),
+        model=params.models[chosen.model],
+        process=chosen.process,
+        T=chosen.T,
+        scenarios=chosen.rmft.scenarios,
+        trajectories=chosen.rmft.trajectories,
+        temperature=chosen.rmft.temperature,
+        shard=(shard, params.rollouts.shards),
+    )
+
+
+def held_out_job(params: Params, experiment: str, evaluation: str) -> RolloutsJob:
+    """Return what the games of a model in an evaluation depend on, besides its weights and the reward set.
+
+    All models play with the same random numbers.
+    """
+    chosen = params.experiments[experiment]
+    asked = chosen.evaluations[evaluation]
+    return RolloutsJob(
+        code=_code("rollouts"),
+        seed=params.seed,
+        stream=f"{experiment}/evaluation/{evaluation}",
+        problem=_part(LanguageProblem, chosen),
+        model=params.models[chosen.model],
+        process=None,
+        T=asked.T,
+        scenarios=asked.instances,
+        trajectories=1,
+        temperature=chosen.rmft.temperature,
+        shard=(1, 1),
+    )
+
+
+def gather_job(params: Params, experiment: str) -> GatherJob:
+    """Return what joining the shards of an iteration depends on."""
+    loop = params.experiments[experiment].rmft
+    return GatherJob(code=_code("gather"), games=loop.scenarios * loop.trajectories)
+
+
+def selection_job(params: Params, experiment: str, training_seed: int, iteration: int) -> SelectionJob:
+    """Return what the selection of an iteration depends on, besides its rollouts."""
+    chosen = params.experiments[experiment]
+    return SelectionJob(
+        code=_code("selection"),
+        seed=params.seed,
+        stream=_stream(experiment, training_seed, iteration),
+        problem=_part(LanguageProblem, chosen),
+        process=chosen.process,
+        selected=chosen.rmft.selected,
+        mean=params.evaluation.mean,
+        rerolls=params.selection.rerolls,
+    )
+
+
+def sft_job(params: Params, experiment: str, training_seed: int, iteration: int) -> SFTJob:
+    """Return what the fine-tuning that ends in model(iteration) depends on, besides demonstrations and weights."""
+    chosen = params.experiments[experiment]
+    return SFTJob(
+        code=_code("sft"),
+        seed=params.seed,
+        stream=_stream(experiment, training_seed, iteration),
+        model=params.models[chosen.model],
+        sft=chosen.sft,
+    )
+
+
+def _stream(experiment: str, training_seed: int, iteration: int) -> str:
+    return f"{experiment}/seed-{training_seed}/iteration-{iteration}"
+
+
+def evaluation_job(params: Params, experiment: str, evaluation: str) -> EvaluationJob:
+    """Return what one evaluation of an experiment depends on, besides models or rollouts, and rewards."""
+    chosen = params.experiments[experiment]
+    problem = NumericProblem if chosen.kind == "numeric" else LanguageProblem
     asked = chosen.evaluations[evaluation]
     algorithms = {name: params.evaluation.algorithms[name] for name in asked.algorithms}
     return EvaluationJob(
         code=_code("evaluation"),
         seed=params.seed,
-        problem=_part(Problem, chosen),
+        problem=_part(problem, chosen),
         evaluation=asked,
         mean=params.evaluation.mean,
         algorithms=algorithms,
@@ -159,23 +316,22 @@ def theory_job(params: Params) -> TheoryJob:
 def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
     """Return what a figure depends on, besides its evaluations or training logs."""
     figure, style = params.figures.drawn[label], params.figures.style
-    loops = [params.experiments[name].rmft for name in figure.experiments]
-    rows = [] if figure.evaluations else [loop.iterations * loop.training_seeds for loop in loops]
-    return FigureJob(
-        code=_code("figures"), label=label, figure=figure, style=style, log_rows=rows, scale_note=scale_note
-    )
+    drawn = [params.experiments[name].rmft for name in figure.experiments] if figure.form in OF_TRAINING else []
+    loops = [(loop.training_seeds, loop.iterations) for loop in drawn]
+    return FigureJob(code=_code("figures"), label=label, figure=figure, style=style, loops=loops, scale_note=scale_note)
 
 
 def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
     """Return what a table depends on, besides its evaluations and the paper's values."""
     grid = params.theory
     table, measures = params.tables[label], params.evaluation
-    sources = _evaluations_of(params, table.experiments)
+    sources = _evaluations_of(params, table.experiments, table.evaluations)
     return TableJob(
         code=_code("tables"),
         seed=params.seed,
         label=label,
         table=table,
+        models=[params.experiments[name].model for name in table.experiments],
         sources=sources,
         floor=measures.floor,
         resamples=measures.resamples,
@@ -190,5 +346,6 @@ def metrics_job(params: Params) -> MetricsJob:
     return MetricsJob(code=_code("metrics"), seed=params.seed, floor=params.evaluation.floor, sources=sources)
 
 
-def _evaluations_of(params: Params, experiments: list[str]) -> list[tuple[str, str]]:
-    return [(name, evaluation) for name in experiments for evaluation in params.experiments[name].evaluations]
+def _evaluations_of(params: Params, experiments: list[str], shown: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return (experiment, evaluation) of the evaluations that are shown; if none are named, of all."""
+    return [(name, asked) for name in experiments for asked in shown or params.experiments[name].evaluations]

@@ -1,9 +1,25 @@
 """Where every artifact of the workflow is, from the parameters alone."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from rmft.params import Params
+from rmft.params.outputs import Figure, Table
 
 THEORY = "results/theory/minimisers.csv"
 METRICS = ("results/metrics.json", "results/summary.json")
+EMBEDDED = [  # what `snakemake models` makes; no part of everything else, which starts from data/models/embedded
+    f"results/models/embedded/{name}"
+    for name in (
+        "model.safetensors",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "fidelity.csv",
+    )
+]
 FIGURE_ENDINGS = ("pdf", "png", "csv")
 TABLE_ENDINGS = ("csv", "md", "tex")
 
@@ -14,14 +30,78 @@ def reward_sets(params: Params) -> list[str]:
 
 
 def models_of(params: Params, experiment: str) -> list[str]:
-    """Return the kept models of an experiment, the base model first, the trained one last."""
+    """Return the kept models of a numeric experiment, the base model first, the trained one last."""
     iterations = params.experiments[experiment].saved_iterations
     return [f"results/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
 
 
 def training_log_of(experiment: str) -> str:
-    """Return the training log of an experiment."""
+    """Return the training log of a numeric experiment."""
     return f"results/{experiment}/training-log.csv"
+
+
+def model_files(weights: str) -> list[str]:
+    """Return the files of a language model that is in a folder; one of the hub is named by its revision instead."""
+    kinds = (".json", ".jinja", ".model", ".safetensors")
+    return sorted(file.as_posix() for file in Path(weights).glob("*") if file.suffix in kinds)
+
+
+def prompt_files(folder: str) -> list[str]:
+    """Return the templates in a folder."""
+    return sorted(file.as_posix() for file in Path(folder).glob("*.j2"))
+
+
+def iteration_of(experiment: str, training_seed: int, iteration: int) -> str:
+    """Return the folder of one iteration of a language experiment: its model, its rollouts, what they select."""
+    return f"results/{experiment}/seed-{training_seed}/iteration-{iteration}"
+
+
+def weights_of(params: Params, experiment: str, training_seed: int, iteration: int) -> list[str]:
+    """Return the file with model(iteration) of a language experiment: none for the base model."""
+    folder, name = iteration_of(experiment, training_seed, iteration), params.experiments[experiment].weights
+    return [f"{folder}/{name}"] if iteration else []
+
+
+def language_training_of(params: Params, experiment: str) -> list[str]:
+    """Return everything that the iterations of a language experiment write."""
+    loop, found = params.experiments[experiment].rmft, []
+    for seed in range(loop.training_seeds):
+        for i in range(loop.iterations):
+            folder = iteration_of(experiment, seed, i)
+            found += shards_of(params, folder)
+            found += [f"{folder}/{name}" for name in ("rollouts.parquet", "selection.parquet", "demonstrations.jsonl")]
+            found += weights_of(params, experiment, seed, i + 1)
+            found.append(f"{iteration_of(experiment, seed, i + 1)}/training-log.csv")
+    return found
+
+
+def shards_of(params: Params, folder: str) -> list[str]:
+    """Return the shards of the rollouts in an iteration's folder, named as Snakemake's scattergather does."""
+    shards = params.rollouts.shards
+    return [f"{folder}/shards/{shard}-of-{shards}.parquet" for shard in range(1, shards + 1)]
+
+
+def training_logs_of(params: Params, experiment: str) -> list[str]:
+    """Return the logs of all fine-tuning of a language experiment: by training seed, then iteration from 1."""
+    return _of_iterations(params, experiment, 1, "training-log.csv")
+
+
+def selections_of(params: Params, experiment: str) -> list[str]:
+    """Return all selections of a language experiment: by training seed, then iteration from 0."""
+    return _of_iterations(params, experiment, 0, "selection.parquet")
+
+
+def _of_iterations(params: Params, experiment: str, first: int, name: str) -> list[str]:
+    loop = params.experiments[experiment].rmft
+    iterations = range(first, first + loop.iterations)
+    return [f"{iteration_of(experiment, s, i)}/{name}" for s in range(loop.training_seeds) for i in iterations]
+
+
+def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
+    """Return the games of the base model, then of every training seed's last model, in an evaluation."""
+    seeds = range(params.experiments[experiment].rmft.training_seeds)
+    players = ["base", *(f"trained-{seed}" for seed in seeds)]
+    return [f"results/{experiment}/evaluation/{evaluation}/{player}.parquet" for player in players]
 
 
 def evaluations_of(params: Params, experiment: str) -> list[str]:
@@ -36,7 +116,13 @@ def evaluation_of(experiment: str, evaluation: str) -> str:
 
 def artifacts_of(params: Params, experiment: str) -> list[str]:
     """Return everything that an experiment's training and evaluations write."""
-    return [*models_of(params, experiment), training_log_of(experiment), *evaluations_of(params, experiment)]
+    evaluations = evaluations_of(params, experiment)
+    if params.experiments[experiment].kind == "numeric":
+        return [*models_of(params, experiment), training_log_of(experiment), *evaluations]
+    played = [
+        path for name in params.experiments[experiment].evaluations for path in held_out_of(params, experiment, name)
+    ]
+    return [*language_training_of(params, experiment), *played, *evaluations]
 
 
 def figures(params: Params) -> list[str]:
@@ -47,6 +133,39 @@ def figures(params: Params) -> list[str]:
 def tables(params: Params) -> list[str]:
     """Return all files of all tables."""
     return [f"results/tables/{label}.{ending}" for label in params.tables for ending in TABLE_ENDINGS]
+
+
+def weights_of_player(params: Params, experiment: str, player: str) -> list[str]:
+    """Return the file with the weights of `base` (none) or `trained-<training seed>`."""
+    if player == "base":
+        return []
+    last = params.experiments[experiment].rmft.iterations
+    return weights_of(params, experiment, int(player.removeprefix("trained-")), last)
+
+
+def inputs_of_figure(params: Params, label: str) -> list[str]:
+    """Return what a figure is drawn from: evaluations, or what the training of its experiments has left."""
+    figure = params.figures.drawn[label]
+    if figure.evaluations:
+        return [evaluation_of(*source) for source in figure.sources]
+    if figure.form == "parameters":
+        return [training_log_of(name) for name in figure.experiments]
+    left = training_logs_of if figure.form == "losses" else selections_of
+    return [path for name in figure.experiments for path in left(params, name)]
+
+
+def section(params: Params, experiments: list[str]) -> list[str]:
+    """Return everything that some experiments make, with the figures and tables of them alone, and their rewards."""
+
+    def drawn(kind: Mapping[str, Figure | Table], endings: tuple[str, ...], folder: str) -> list[str]:
+        labels = [label for label, of in kind.items() if of.experiments and set(of.experiments) <= set(experiments)]
+        return [f"results/{folder}/{label}.{ending}" for label in labels for ending in endings]
+
+    made = [path for name in experiments for path in artifacts_of(params, name)]
+    figures_and_tables = drawn(params.figures.drawn, FIGURE_ENDINGS, "figures") + drawn(
+        params.tables, TABLE_ENDINGS, "tables"
+    )
+    return [*reward_sets(params), *made, *figures_and_tables]
 
 
 def everything(params: Params) -> list[str]:

@@ -1,6 +1,7 @@
 """Evaluations as arrays by player: the form in which every figure, table and metric reads them."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from rmft.artifacts import read_evaluation
 from rmft.metrics.comparison import ks_p
-from rmft.params import variant_name
+from rmft.params.outputs import variant_name
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,15 @@ class Played:
 
     regret: (S, n, T), Regret(t) by training seed (S = 1 for reference algorithms), instance, round.
     actions, best_actions: (S, n, T), 0-based, or None on the ball. d: the number of actions.
+    policies: (S, n, T, d) where games were told in words, else None. invalid: (S, n), replies without a valid decision.
     """
 
     d: int
     regret: np.ndarray
     actions: np.ndarray | None
     best_actions: np.ndarray | None
+    policies: np.ndarray | None
+    invalid: np.ndarray
 
     @property
     def curve(self) -> np.ndarray:
@@ -46,14 +50,21 @@ def read_players(path: Path) -> dict[str, Played]:
     return {player: _played(columns, columns["player"] == player) for player in dict.fromkeys(columns["player"])}
 
 
-def ks_of_seeds(trained: Played, base: Played) -> float:
-    """Return the median over training seeds of the KS p-value of a seed's trained model against its base model.
+def ks_by_seed(trained: Played, base: Played) -> list[float]:
+    """Return the KS p-value of every training seed's trained model against its base model.
 
     NaN where all instances are alike, as under adaptive rewards: n copies of one game are a sample of one.
     """
-    if np.ptp(trained.final, axis=1).max() < 1e-9:
-        return float("nan")
-    return float(np.median([ks_p(after, before) for after, before in zip(trained.final, base.final, strict=True)]))
+    pairs = pairs_of_seeds(trained, base)
+    return [math.nan if np.ptp(after) < 1e-9 else ks_p(after, before) for after, before in pairs]
+
+
+def pairs_of_seeds(trained: Played, base: Played) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the final regrets (n,) of each training seed's trained model, and of the base model that it started from.
+
+    Language models all start from the same one, which has played once.
+    """
+    return zip(trained.final, np.broadcast_to(base.final, trained.final.shape), strict=True)
 
 
 def read_variants(sources: Sequence[tuple[str, str]], paths: Sequence[Path]) -> dict[str, dict[str, Played]]:
@@ -84,4 +95,7 @@ def _played(columns: dict[str, np.ndarray | None], of_player: np.ndarray) -> Pla
         return values.reshape(seeds, len(values) // seeds, -1)
 
     d = int(columns["d"][of_player][0])
-    return Played(d, stacked("regret"), stacked("action"), stacked("best_action"))
+    regret, policies = stacked("regret"), stacked("policy")
+    if policies is not None:
+        policies = policies.reshape(*regret.shape, d)
+    return Played(d, regret, stacked("action"), stacked("best_action"), policies, stacked("invalid")[..., 0])

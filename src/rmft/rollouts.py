@@ -1,78 +1,345 @@
-"""The game itself: one player on one reward table, all n replicates at once.
+"""Rollouts: a language model plays games that it is told of in words, Algorithm `ssft-language-model`, "sample L".
 
-Symbols: n replicates, T rounds, d actions.
+`play_in_words` is the game; `roll_out` is a job, which plays a shard of all games.
+
+Symbols: n games at a time, M scenarios, L trajectories each, T rounds, d actions.
 """
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from typing import Protocol as TypingProtocol
 
 import numpy as np
 
-from rmft.algorithms.players import Player
-from rmft.environments import Rewards, RewardTable
-from rmft.environments.clipping import HIGH, LOW
-from rmft.environments.tables import one_hot, zeros
-from rmft.streams import stream
+from rmft.environments import ENVIRONMENTS, RewardTable, draw_rewards
+from rmft.environments.regret import regret
+from rmft.environments.tables import one_hot
+from rmft.errors import InputError
+from rmft.jobs import RolloutsJob
+from rmft.language.parsing import Reply, parse
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import Protocol, Round
+from rmft.play import sample_actions
+from rmft.streams import Purpose, stream
 
-Uniforms = Callable[[int], np.ndarray]  # round t = 0..T-1 → (n,) numbers in [0, 1)
+if TYPE_CHECKING:
+    from rmft.agents.local import LanguageModel
+
+
+class Turn(TypingProtocol):
+    """A reply of a language model. prompt_ids: tokens that were fed before it. replied: which of all it chose."""
+
+    text: str
+    ids: list[int]
+    prompt_ids: list[int]
+
+    @property
+    def replied(self) -> list[bool]:
+        """Return which of prompt_ids + ids the model chose."""
+
+
+class Speaker(TypingProtocol):
+    """A language model in n conversations: `agents.local.Conversations`."""
+
+    max_tokens: int
+
+    def restart(self) -> None:
+        """Begin every conversation anew."""
+
+    def reply(
+        self, messages: Sequence[str] | None, *, temperature: float, uniforms: np.ndarray, rows: Sequence[int] | None
+    ) -> Sequence[Turn]:
+        """Send messages and return the replies; with messages None, have retracted replies given anew."""
+
+    def retract(self, rows: Sequence[int]) -> None:
+        """Forget the last reply of some conversations."""
+
+    def action_policies(
+        self,
+        turns: Sequence[Turn],
+        spans: Sequence[tuple[int, int]],
+        actions: Sequence[int],
+        names: Sequence[Sequence[str]],
+        rows: Sequence[int] | None,
+    ) -> np.ndarray:
+        """Return the policies (n, d) that the model had in mind where it wrote its actions."""
 
 
 @dataclass(frozen=True)
-class Trajectories:
-    """What was played and what it met.
+class Rules:
+    """How a game is told and replies are taken. prompts, protocol: see `language`. The rest as in params.yaml."""
 
-    policies: (n, T, d). actions: (n, T), 0-based, or None where a policy is no distribution (the ball).
-    table: the rewards met, with their means.
+    prompts: Prompts
+    protocol: Protocol
+    temperature: float
+    retries: int
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Chance:
+    """The random numbers of n games, by round t = 0..T-1: each game has its own, whoever plays beside it.
+
+    words: the name of these games' streams. games: (n, 2), scenario and trajectory of each.
     """
 
+    seed: int
+    words: str
+    games: np.ndarray
+
+    def sampling(self, t: int, attempt: int, tokens: int) -> np.ndarray:
+        """Return numbers (n, tokens) in [0, 1), by which replies are sampled."""
+        return self._numbers("sampling", t, attempt, size=(tokens,))
+
+    def actions(self, t: int) -> np.ndarray:
+        """Return numbers (n,) in [0, 1), by which policies become actions."""
+        return self._numbers("action", t)
+
+    def fallback(self, t: int) -> np.ndarray:
+        """Return numbers (n,) in [0, 1), by which those who say nothing valid play."""
+        return self._numbers("fallback", t)
+
+    def _numbers(self, purpose: Purpose, *keys: int, size: tuple[int, ...] = ()) -> np.ndarray:
+        """Return numbers (n, *size): a stream a scenario, read trajectory by trajectory."""
+        most = self.games[:, 1].max() + 1
+        drawn = {
+            scenario: stream(self.seed, purpose, self.words, *keys, scenario).random((most, *size))
+            for scenario in np.unique(self.games[:, 0])
+        }
+        return np.array([drawn[scenario][trajectory] for scenario, trajectory in self.games])
+
+
+@dataclass
+class Told:
+    """What was said and done in n games so far.
+
+    prompts, replies: (T,) lists of n texts. policies: (T, n, d). actions: (T, n). attempts: (T, n), replies asked for.
+    fallback: (T, n), whether none of them was valid. ids, replied: n lists of conversations, each a list of tokens, and
+    whether the model chose it.
+    """
+
+    prompts: list[list[str]]
+    replies: list[list[str]]
     policies: np.ndarray
-    actions: np.ndarray | None
-    table: RewardTable
+    actions: np.ndarray
+    attempts: np.ndarray
+    fallback: np.ndarray
+    ids: list[list[list[int]]]
+    replied: list[list[list[bool]]]
+
+    @property
+    def tokens(self) -> int:
+        """Return how many tokens were said and told."""
+        return sum(len(conversation) for game in self.ids for conversation in game)
 
 
-def action_uniforms(root: int, n: int, *words: str | int) -> Uniforms:
-    """Return the numbers that turn policies into actions, named by words: the same for everyone who plays."""
-    return lambda t: stream(root, "action", *words, t).random(n)
+def play_in_words(
+    speaker: Speaker,
+    rewards: np.ndarray,
+    rules: Rules,
+    chance: Chance,
+    on_round: Callable[[int, Told], object] = lambda *_: None,
+) -> Told:
+    """Play n games with rewards (n, T, d): tell, let reply, read the decision, pay, tell, ...
 
-
-def sample_actions(policies: np.ndarray, uniforms: np.ndarray | float) -> np.ndarray:
-    """Return actions (n,) from policies (n, d) by inverting their distribution functions at uniforms (n,)."""
-    below = np.zeros(len(policies))
-    actions = np.zeros(len(policies), dtype=np.int64)
-    for action in range(policies.shape[1] - 1):  # the last action takes what rounding leaves over
-        below += policies[:, action]
-        actions += below <= uniforms
-    return actions
-
-
-def play(
-    player: Player,
-    rewards: Rewards,
-    *,
-    full_feedback: bool,
-    uniforms: Uniforms | None,
-    on_round: Callable[[], object] | None = None,
-) -> Trajectories:
-    """Play T rounds and return the trajectories.
-
-    uniforms: the random numbers that turn policies into actions; None on the ball, where there are none.
-    The player sees rewards normalised to [0, 1] (App. `appendix_baseline`); `Trajectories.table` has them as they are.
-    on_round: called after every round, for a progress bar.
+    on_round: called after every round with the number of rounds that are over.
     """
     n, horizon, d = rewards.shape
-    known = isinstance(rewards, RewardTable)
-    policies, met = zeros(n, horizon, d), None if known else zeros(n, horizon, d)
-    actions = None if uniforms is None else zeros(n, horizon, dtype=np.int64)
-    everything = np.ones((n, d), dtype=bool)
+    told = Told(
+        prompts=[],
+        replies=[],
+        policies=np.zeros((horizon, n, d)),
+        actions=np.zeros((horizon, n), dtype=np.int64),
+        attempts=np.zeros((horizon, n), dtype=np.int64),
+        fallback=np.zeros((horizon, n), dtype=bool),
+        ids=[[] for _ in range(n)],
+        replied=[[] for _ in range(n)],
+    )
+    past: list[list[Round]] = [[] for _ in range(n)]
+    full = rules.protocol.feedback == "full"
+    speaker.restart()
     for t in range(horizon):
-        policies[:, t] = policy = player.policy()
-        reward = rewards.at(t, policy)
-        if not known:
-            met[:, t] = reward
-        if actions is not None:
-            actions[:, t] = action = sample_actions(policy, 0.0 if player.deterministic else uniforms(t))
-        revealed = everything if full_feedback else one_hot(action, d)
-        player.observe(revealed, revealed * ((reward - LOW) / (HIGH - LOW)))
-        if on_round:
-            on_round()
-    return Trajectories(policies, actions, rewards if known else RewardTable(met, met, met))
+        anew = t == 0 or rules.protocol.interaction == "summary"
+        if anew and t:
+            speaker.restart()
+        told.prompts.append([rules.prompts.message(rules.protocol, rounds) for rounds in past])
+        turns, read = _ask(speaker, told.prompts[t], rules, chance, t, told.attempts[t])
+        told.replies.append([turn.text for turn in turns])
+        told.policies[t], told.actions[t] = _decisions(speaker, turns, read, rules, chance, t)
+        told.fallback[t] = [reply is None for reply in read]
+        revealed = full | one_hot(told.actions[t], d)
+        seen = np.where(revealed, rewards[:, t], np.nan)  # so that no template can tell what is hidden
+        for game, turn in enumerate(turns):
+            if anew:
+                told.ids[game].append([])
+                told.replied[game].append([])
+            told.ids[game][-1] += [*turn.prompt_ids, *turn.ids]
+            # What says nothing valid is kept, but is not to be learnt from.
+            told.replied[game][-1] += turn.replied if read[game] else [False] * len(turn.replied)
+            policy = tuple(told.policies[t, game]) if rules.protocol.output == "distribution" else None
+            past[game].append(Round(t + 1, int(told.actions[t, game]), policy, tuple(seen[game])))
+        on_round(t + 1, told)
+    return told
+
+
+def _ask(
+    speaker: Speaker, messages: list[str], rules: Rules, chance: Chance, t: int, attempts: np.ndarray
+) -> tuple[list[Turn], list[Reply | None]]:
+    """Return the replies (n,) and what they mean, after asking again those who said nothing valid; count attempts."""
+    n = len(messages)
+    turns: list[Turn | None] = [None] * n
+    read: list[Reply | None] = [None] * n
+    rows = np.arange(n)
+    for attempt in range(1 + rules.retries):
+        if attempt:
+            speaker.retract(rows)
+        uniforms = chance.sampling(t, attempt, speaker.max_tokens)[rows]
+        asked = None if attempt else messages
+        replies = speaker.reply(asked, temperature=rules.temperature, uniforms=uniforms, rows=rows)
+        attempts[rows] += 1
+        for row, turn in zip(rows, replies, strict=True):
+            turns[row], read[row] = turn, parse(turn.text, rules.protocol, rules.tolerance)
+        rows = np.flatnonzero([reply is None for reply in read])
+        if not len(rows):
+            break
+    return turns, read
+
+
+def _decisions(
+    speaker: Speaker, turns: list[Turn], read: list[Reply | None], rules: Rules, chance: Chance, t: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return policies (n, d) and actions (n,) of replies.
+
+    Stated policies are drawn from. A stated action is taken; under full feedback the policy behind it is what the
+    model held likely in its place (Sec. `ssec:setting-sec5`), under bandit feedback it is the action alone. Where
+    nothing valid was said the policy is uniform.
+    """
+    d = rules.protocol.d
+    valid = np.array([reply is not None for reply in read])
+    policies = np.full((len(read), d), 1 / d)
+    actions = sample_actions(policies, chance.fallback(t))
+    rows = np.flatnonzero(valid)
+    if not len(rows):
+        return policies, actions
+    said = [read[row] for row in rows]
+    if rules.protocol.output == "distribution":
+        policies[rows] = [reply.policy for reply in said]
+        actions[rows] = sample_actions(policies[rows], chance.actions(t)[rows])
+    else:
+        actions[rows] = chosen = np.array([reply.action for reply in said])
+        if rules.protocol.feedback == "bandit":
+            policies[rows] = one_hot(chosen, d)
+        else:
+            spans = [reply.span for reply in said]
+            names = [
+                _written(rules.protocol, turns[row].text[slice(*reply.span)])
+                for row, reply in zip(rows, said, strict=True)
+            ]
+            policies[rows] = speaker.action_policies([turns[row] for row in rows], spans, chosen, names, rows=rows)
+    return policies, actions
+
+
+def _written(protocol: Protocol, as_here: str) -> list[str]:
+    """Return how every action would be written where one is written `as_here`: by number or by name."""
+    if protocol.scenario is None or as_here.strip().isdecimal():
+        return [str(action + 1) for action in range(protocol.d)]
+    return list(protocol.scenario.names)
+
+
+def roll_out(
+    job: RolloutsJob,
+    open_speaker: Callable[[int], Speaker],
+    prompts: Prompts,
+    held_out: RewardTable | None,
+    on_round: Callable[[int, int, float], object],
+) -> dict[str, list[Any]]:
+    """Play a job's shard, `model.batch` games at a time; return the columns of its trajectories.
+
+    open_speaker: gives a speaker for so many conversations. held_out: the reward set that is played, where the job
+    draws none. on_round: called with the number of games in a round that is over, the tokens since the last one, and
+    the mean regret so far of the games that are played.
+    """
+    table, games = _games_of(job, held_out)
+    rules = rules_of(job, prompts)
+    columns: dict[str, list[Any]] = defaultdict(list)
+    for start in range(0, len(games), job.model.batch):
+        part = games[start : start + job.model.batch]
+        met = table.rows(part[:, 0])
+        speaker, seen = open_speaker(len(part)), 0
+
+        def report(t: int, told: Told, met: RewardTable = met) -> None:
+            nonlocal seen
+            so_far = regret_so_far(job, met, told, t)
+            on_round(len(met.rewards), told.tokens - seen, so_far)
+            seen = told.tokens
+
+        told = play_in_words(speaker, met.rewards, rules, Chance(job.seed, job.stream, part), report)
+        for name, values in _columns(part, met, told).items():
+            columns[name] += values
+    return columns
+
+
+def rules_of(job: RolloutsJob, prompts: Prompts) -> Rules:
+    """Return how a job's games are told."""
+    telling, problem = job.problem.protocol, job.problem
+    protocol = Protocol(telling.interaction, telling.output, problem.feedback, telling.format, problem.d)
+    return Rules(prompts, protocol, job.temperature, telling.retries, telling.tolerance)
+
+
+def tokens_needed(job: RolloutsJob, prompts: Prompts, model: "LanguageModel") -> int:
+    """Return how many tokens a conversation can come to. Raise InputError if the model cannot read so many."""
+    from rmft.agents.local import context_needed
+
+    rules, d = rules_of(job, prompts), job.problem.d
+    policy = (1 / d,) * d if rules.protocol.output == "distribution" else None
+    past = [Round(t, d - 1, policy, (10.0,) * d) for t in range(1, job.T)]
+    opening = len(model.turns.first(rules.prompts.message(rules.protocol, [])))
+    if rules.protocol.interaction == "summary":
+        opening, rounds, feedback = len(model.turns.first(rules.prompts.message(rules.protocol, past))), 1, 0
+    else:
+        rounds, feedback = job.T, len(model.turns.next(rules.prompts.message(rules.protocol, past))) if past else 0
+    return context_needed(model.limit, opening, rounds, feedback, job.problem.protocol.max_tokens)
+
+
+def _games_of(job: RolloutsJob, held_out: RewardTable | None) -> tuple[RewardTable, np.ndarray]:
+    """Return the rewards (M, T, d) of all scenarios, and scenario and trajectory (n, 2) of the shard's games."""
+    shape = (job.scenarios, job.T, job.problem.d)
+    table = draw_rewards(job.seed, job.stream, job.process, shape) if held_out is None else held_out.head(*shape[:2])
+    if table.shape != shape:
+        raise InputError(f"reward set: holds (n, T, d) = {held_out.shape}, too little for {shape}")
+    shard, shards = job.shard
+    if shard > job.scenarios:
+        raise InputError(f"rollouts.shards: {shards} is more than there are scenarios to share out, {job.scenarios}")
+    scenarios = np.array_split(np.arange(job.scenarios), shards)[shard - 1]
+    games = np.stack(np.meshgrid(scenarios, np.arange(job.trajectories), indexing="ij"), axis=-1).reshape(-1, 2)
+    return table, games
+
+
+def regret_so_far(job: RolloutsJob, met: RewardTable, told: Told, t: int) -> float:
+    """Return the mean regret after t rounds, as training counts it."""
+    played = met.head(len(met.rewards), t)
+    policies, actions = told.policies[:t].transpose(1, 0, 2), told.actions[:t].T
+    comparator = ENVIRONMENTS[job.problem.environment].comparator
+    return float(regret(job.problem.training_regret, comparator, played, policies, actions)[:, -1].mean())
+
+
+def _columns(games: np.ndarray, met: RewardTable, told: Told) -> dict[str, list[Any]]:
+    n = len(games)
+    return {
+        "scenario": games[:, 0].tolist(),
+        "trajectory": games[:, 1].tolist(),
+        "d": [met.shape[2]] * n,
+        "rewards": list(met.rewards.reshape(n, -1)),
+        "means": list(met.means.reshape(n, -1)),
+        "clipped_means": list(met.clipped_means.reshape(n, -1)),
+        "prompt": list(map(list, zip(*told.prompts, strict=True))),
+        "reply": list(map(list, zip(*told.replies, strict=True))),
+        "policy": list(told.policies.transpose(1, 0, 2).reshape(n, -1)),
+        "action": list(told.actions.T),
+        "attempts": list(told.attempts.T),
+        "fallback": list(told.fallback.T),
+        "ids": told.ids,
+        "replied": told.replied,
+    }

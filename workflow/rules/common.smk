@@ -6,12 +6,42 @@ def asked(wildcards):
     return EXPERIMENTS[wildcards.experiment].evaluations[wildcards.evaluation]
 
 
+def one_of(names):
+    """Return the expression that matches any of these names, and nothing where there are none."""
+    return "|".join(names) or "(?!)"
+
+
+def iteration(wildcards):
+    """Return the training seed and the iteration that the wildcards name."""
+    return int(wildcards.seed), int(wildcards.iteration)
+
+
+def before(wildcards):
+    """Return the training seed, and the iteration before the one that the wildcards name."""
+    return int(wildcards.seed), int(wildcards.iteration) - 1
+
+
+def model_files(experiment):
+    """Return the files of an experiment's base model."""
+    return paths.model_files(PARAMS.models[EXPERIMENTS[experiment].model].weights)
+
+
+def prompt_files(experiment):
+    """Return the templates of an experiment's prompts."""
+    return paths.prompt_files(EXPERIMENTS[experiment].protocol.prompts)
+
+
+def players_of(wildcards):
+    """Return what an evaluation compares: numeric models, or games that language models have played."""
+    if EXPERIMENTS[wildcards.experiment].kind == "language":
+        return paths.held_out_of(PARAMS, wildcards.experiment, wildcards.evaluation)
+    models = paths.models_of(PARAMS, wildcards.experiment)
+    return [models[0], models[-1]]
+
+
 def figure_inputs(wildcards):
-    """Return the evaluations that a figure draws or, where it names none, the training logs of its experiments."""
-    figure = PARAMS.figures.drawn[wildcards.label]
-    if not figure.evaluations:
-        return [paths.training_log_of(name) for name in figure.experiments]
-    return [paths.evaluation_of(*source) for source in figure.sources]
+    """Return the evaluations that a figure draws, or what training has left where it draws that."""
+    return paths.inputs_of_figure(PARAMS, wildcards.label)
 
 
 def figure_job(wildcards):

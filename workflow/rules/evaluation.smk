@@ -3,8 +3,8 @@
 
 rule evaluation:
     input:
-        base=lambda wildcards: paths.models_of(PARAMS, wildcards.experiment)[0],
-        trained=lambda wildcards: paths.models_of(PARAMS, wildcards.experiment)[-1],
+        base=lambda wildcards: players_of(wildcards)[0],
+        trained=lambda wildcards: players_of(wildcards)[1:],
         rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
     output:
         "results/{experiment}/evaluation/{evaluation}.parquet",
@@ -17,5 +17,5 @@ rule evaluation:
     message:
         "Evaluate {wildcards.experiment} on {wildcards.evaluation}"
     shell:
-        "rmft evaluation --settings {params.settings:q} --base {input.base} --trained {input.trained}"
-        " --rewards {input.rewards} --output {output} 2>&1 | tee {log}"
+        "rmft evaluation --settings {params.settings:q} --rewards {input.rewards} --output {output}"
+        " {input.base} {input.trained} 2>&1 | tee {log}"

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from rmft.environments.processes import TABULAR
+from rmft.environments.processes import NOISE, TABULAR
 from rmft.environments.tables import AdaptiveRewards, Rewards, RewardTable, variation
 from rmft.errors import InputError
 from rmft.streams import blocks, stream
@@ -76,17 +76,17 @@ def check_processes(environment: str, processes: Sequence[str]) -> None:
 
 
 def block_of_rewards(
-    root: int, name: str, processes: Sequence[str], shape: tuple[int, int, int], block: int
+    root: int, name: str, processes: Sequence[str], shape: tuple[int, int, int], block: int, reroll: int = 0
 ) -> Rewards:
     """Draw one block of the reward set `name`: shape (n, T, d) with n ≤ BLOCK.
 
     Of several processes each serves equally many instances: every run of k instances is a random permutation
-    of the k processes.
+    of the k processes. reroll: 0 for the set itself; for others the same instances with their rewards drawn again.
     """
     if tuple(processes) == (ADAPTIVE,):
         return AdaptiveRewards(shape)
     n, horizon, d = shape
-    open_stream = partial(stream, root, "environment", name, block)
+    open_stream = partial(_open, root, name, block, reroll)
     components = [TABULAR[process](partial(open_stream, process), n, horizon, d) for process in processes]
     if len(components) == 1:
         return components[0]
@@ -96,8 +96,16 @@ def block_of_rewards(
     return RewardTable.concatenate(chosen).rows(np.argsort(order, kind="stable").argsort())
 
 
-def draw_rewards(root: int, name: str, processes: Sequence[str], shape: tuple[int, int, int]) -> Rewards:
-    """Draw the whole reward set `name` of shape (n, T, d).
+def _open(root: int, name: str, block: int, reroll: int, *words: str | int) -> np.random.Generator:
+    """Open a stream of a reward set. A reroll changes what is drawn in a round, not an instance's parameters."""
+    again = (reroll,) if reroll and NOISE.intersection(map(str, words)) else ()
+    return stream(root, "environment", name, block, *words, *again)
+
+
+def draw_rewards(
+    root: int, name: str, processes: Sequence[str], shape: tuple[int, int, int], reroll: int = 0
+) -> Rewards:
+    """Draw the whole reward set `name` of shape (n, T, d), or, with a reroll, its instances with new rewards.
 
     Instance i is the same whatever n, and round t the same whatever T.
     """
@@ -105,5 +113,5 @@ def draw_rewards(root: int, name: str, processes: Sequence[str], shape: tuple[in
     if tuple(processes) == (ADAPTIVE,):
         return AdaptiveRewards(shape)
     return RewardTable.concatenate(
-        block_of_rewards(root, name, processes, (size, horizon, d), block) for block, size in blocks(n)
+        block_of_rewards(root, name, processes, (size, horizon, d), block, reroll) for block, size in blocks(n)
     )

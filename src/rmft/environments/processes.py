@@ -13,6 +13,7 @@ from rmft.environments.clipping import HIGH, LOW, MIXTURE_VARIANCES, gamma_mean,
 from rmft.environments.tables import RewardTable
 
 Streams = Callable[..., np.random.Generator]
+NOISE = frozenset(["draw", "noise", "component"])  # streams of a round's draws; the others make an instance what it is
 
 
 def _each_round(horizon: int, draw: Callable[[int], np.ndarray]) -> np.ndarray:

@@ -3,25 +3,28 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rmft.errors import InputError
-from rmft.figures.bandits import exploration_panels
+from rmft.figures.bandits import exploration_panels, failure_panels, min_frac_panels
+from rmft.figures.fine_tuning import losses, luck_in_hindsight
 from rmft.figures.parameters import parameter_evolution
+from rmft.figures.policies import stated_probabilities
 from rmft.figures.regret import regret_and_distribution, regret_of_all_processes
 from rmft.figures.style import Drawing
 from rmft.jobs import FigureJob
+from rmft.params.outputs import Form
 
-DRAWN: dict[str, Callable[[FigureJob, Sequence[Path]], Drawing]] = {
-    "parameter": parameter_evolution,
-    "regret-dynamics-noisy": regret_and_distribution,
-    "tfbandit": exploration_panels,
-    "simplex-tf-all": regret_of_all_processes,
-    "ball-tf-all": regret_of_all_processes,
-    "tfgamma": exploration_panels,
+DRAWN: dict[Form, Callable[[FigureJob, Sequence[Path]], Drawing]] = {
+    "parameters": parameter_evolution,
+    "regret": regret_of_all_processes,
+    "regret-and-distribution": regret_and_distribution,
+    "exploration": exploration_panels,
+    "sufficient-failure": failure_panels,
+    "min-frac": min_frac_panels,
+    "policies": stated_probabilities,
+    "losses": losses,
+    "selection": luck_in_hindsight,
 }
 
 
 def draw(job: FigureJob, paths: Sequence[Path]) -> Drawing:
-    """Draw a figure from the files at `paths`, in the order of the job's experiments and evaluations."""
-    if job.label not in DRAWN:
-        raise InputError(f"figures.drawn.{job.label}: unknown figure; one of {', '.join(DRAWN)}")
-    return DRAWN[job.label](job, paths)
+    """Draw a figure in its form from the files at `paths`, which are in the order of `paths.inputs_of_figure`."""
+    return DRAWN[job.figure.form](job, paths)

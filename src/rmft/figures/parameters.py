@@ -30,15 +30,17 @@ def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """
     drawing = Drawing(job.style, job.scale_note, 1, 2)
     titles = {"ball": r"$\ell_2$ ball (Env I)", "simplex": "Simplex (Env II)"}
-    for ax, path, rows, (space, bias) in zip(drawing.axes.flat, paths, job.log_rows, BIAS.items(), strict=True):
+    panels = zip(drawing.axes.flat, paths, job.loops, BIAS.items(), strict=True)
+    for ax, path, (seeds, iterations), (space, bias) in panels:
         shown = (*CURVES, bias)
-        log = read_csv(path, ["training_seed", "iteration", *(column for column, _, _ in shown)], rows)
+        columns = ["training_seed", "iteration", *(column for column, _, _ in shown)]
+        log = read_csv(path, columns, seeds * iterations)
         for column, label, colour in shown:
             curves = log.pivot_table(index="training_seed", columns="iteration", values=column).abs()
-            iterations, values = curves.columns.to_numpy(), curves.to_numpy()
+            x, values = curves.columns.to_numpy(), curves.to_numpy()
             drawing.colours[label] = colour
-            drawing.band(ax, space, label, iterations, values.min(axis=0), values.max(axis=0))
-            drawing.line(ax, space, label, iterations, np.median(values, axis=0))
+            drawing.band(ax, space, label, x, values.min(axis=0), values.max(axis=0))
+            drawing.line(ax, space, label, x, np.median(values, axis=0))
         ax.set(xlabel="Iteration", ylabel="Distance", yscale="log", ylim=(1e-3, None), title=titles[space])
     drawing.axes[0, 1].set_ylabel("")
     drawing.legend()

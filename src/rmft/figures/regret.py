@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from rmft.figures.style import Drawing
 from rmft.jobs import FigureJob
-from rmft.results import Played, ks_of_seeds, read_variants
+from rmft.results import Played, ks_by_seed, read_variants
 
 
 def title(name: str) -> str:
@@ -45,13 +45,13 @@ def draw_distribution(
 
 
 def _ks_text(drawing: Drawing, name: str, everyone: dict[str, Played]) -> str:
-    p = ks_of_seeds(everyone[name], everyone[name.replace("trained", "base", 1)])
+    p = np.median(ks_by_seed(everyone[name], everyone[name.replace("trained", "base", 1)]))
     return f"{drawing.label(name)}: " + ("no KS test, instances are alike" if np.isnan(p) else f"KS $p$ = {p:.2g}")
 
 
 def regret_of_all_processes(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """Draw Fig. `simplex_tf_all` or `ball_tf_all`: one panel a reward process."""
-    columns = 4
+    columns = min(4, len(job.figure.evaluations))
     rows = -(-len(job.figure.evaluations) // columns)
     drawing = Drawing(job.style, job.scale_note, rows, columns)
     panels = drawing.axes.flatten()
@@ -67,12 +67,17 @@ def regret_of_all_processes(job: FigureJob, paths: Sequence[Path]) -> Drawing:
 
 
 def regret_and_distribution(job: FigureJob, paths: Sequence[Path]) -> Drawing:
-    """Draw Fig. `regret-dynamics-noisy`: regret over time above, its final distribution below."""
-    drawing = Drawing(job.style, job.scale_note, 2, len(job.figure.evaluations))
-    for column, (evaluation, shown, everyone) in enumerate(read_shown(job, paths)):
-        above, below = drawing.axes[:, column]
-        draw_regret(drawing, above, f"{evaluation}: regret", shown, band=True)
-        draw_distribution(drawing, below, f"{evaluation}: final regret", shown, everyone)
-        above.set_title(title(evaluation))
+    """Draw regret over time above its final distribution; of a single evaluation, beside it.
+
+    Fig. `regret-dynamics-noisy`, `open-FOL-*` and `phi-*`.
+    """
+    evaluations = len(job.figure.evaluations)
+    shape = (2, evaluations) if evaluations > 1 else (1, 2)
+    drawing = Drawing(job.style, job.scale_note, *shape)
+    pairs = drawing.axes.reshape(2, evaluations).T
+    for (over_time, final), (evaluation, shown, everyone) in zip(pairs, read_shown(job, paths), strict=True):
+        draw_regret(drawing, over_time, f"{evaluation}: regret", shown, band=True)
+        draw_distribution(drawing, final, f"{evaluation}: final regret", shown, everyone)
+        over_time.set_title(title(evaluation))
     drawing.legend()
     return drawing

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rmft.figures.style import Drawing
-from rmft.params import Style
+from rmft.params.outputs import Style
 from rmft.simulate import Game, Summary
 
 STYLE = Style(width_inches=6.5, font_points=8, dpi=150, colours={}, labels={})

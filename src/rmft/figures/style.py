@@ -1,5 +1,6 @@
 """How every figure looks, and the record of exactly what it draws."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -8,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rmft.artifacts import artifact, write_csv
-from rmft.params import Style
+from rmft.params.outputs import Style
 
 RATIO = 0.72  # height of a panel over its width
 FULL_SIZE = "the paper's size"
@@ -24,7 +25,7 @@ class Drawing:
         self.scale_note = scale_note
         mpl.rcParams.update(_settings(style.font_points))
         width = self.style.width_inches
-        height = rows * width / columns * RATIO + 0.45  # the rest is for the legend
+        height = rows * width / columns * RATIO + 0.45 + (0.15 if scale_note else 0)  # for the legend and the note
         self.figure = Figure(figsize=(width, height), layout="constrained")
         self.axes: np.ndarray = self.figure.subplots(rows, columns, squeeze=False)
         self.records: dict[str, list] = {name: [] for name in ("panel", "player", "series", "x", "y")}
@@ -38,9 +39,14 @@ class Drawing:
         """Draw the mean of curves (S, T) over training seeds and, if there are several, each of them thin below it."""
         rounds = np.arange(1, curves.shape[1] + 1)
         for seed, curve in enumerate(curves if len(curves) > 1 else []):
-            ax.plot(rounds, curve, color=self._look(player)["color"], linewidth=0.5, alpha=0.5, zorder=1.9)
-            self._record(panel, player, f"training seed {seed}", rounds, curve)
+            self.thin(ax, panel, player, seed, rounds, curve)
         self.line(ax, panel, player, rounds, curves.mean(axis=0))
+
+    def thin(self, ax: Axes, panel: str, player: str, seed: int, x: np.ndarray, y: np.ndarray) -> None:
+        """Draw the curve of one training seed below the main ones."""
+        look = {"color": self._look(player)["color"], "linewidth": 0.5, "alpha": 0.5}
+        ax.plot(x, y, **look, zorder=1.9, label=self.label(player))
+        self._record(panel, player, f"training seed {seed}", x, y)
 
     def band(self, ax: Axes, panel: str, player: str, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
         """Shade between two curves."""
@@ -55,6 +61,32 @@ class Drawing:
         ax.step(x, y, where="post", **self._look(player), label=self.label(player))
         self._record(panel, player, "distribution", x, y)
 
+    def histogram(
+        self,
+        ax: Axes,
+        panel: str,
+        player: str,
+        series: str,
+        sample: np.ndarray,
+        edges: np.ndarray,
+        *,
+        down: bool = False,
+    ) -> None:
+        """Draw the share of a sample (n,) in every bin; down: hanging from the axis, the shares negative."""
+        shares = np.histogram(sample, edges)[0] / len(sample) * (-1 if down else 1)
+        look = {"facecolor": self._look(player)["color"], "alpha": 0.65, "linewidth": 0}
+        ax.stairs(shares, edges, fill=True, **look, label=self.label(player))
+        self._record(panel, player, series, (edges[:-1] + edges[1:]) / 2, shares)
+
+    def mark(self, ax: Axes, panel: str, player: str, series: str, x: float, low: float, high: float) -> None:
+        """Draw a vertical line at x from low to high."""
+        ax.plot([x, x], [low, high], color=self._look(player)["color"], linewidth=1.1)
+        self._record(panel, player, series, [x, x], [low, high])
+
+    def printed(self, panel: str, player: str, what: str, value: float) -> None:
+        """Record a number that a text in the figure gives."""
+        self._record(panel, player, f"printed: {what}", [None], [value])
+
     def label(self, player: str) -> str:
         """Return the name of a player in legends."""
         return self.style.labels.get(player, player)
@@ -64,15 +96,15 @@ class Drawing:
         entries = {}
         for ax in self.axes.flat:
             for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-                entries.setdefault(label, handle)
+                entries[label] = handle  # the last, since what is thin is drawn first
         self.figure.legend(
             entries.values(), entries.keys(), loc="outside lower center", ncols=len(entries) if len(entries) <= 6 else 4
         )
 
     def save(self, stem: Path) -> None:
         """Write stem.pdf, stem.png and stem.csv; a figure of a smaller scale says so in itself and in its metadata."""
-        if self.scale_note:
-            self.figure.text(0.995, 0.995, self.scale_note, ha="right", va="top", fontsize="xx-small", color="#B00020")
+        if self.scale_note:  # a title, so that the layout leaves room for it
+            self.figure.suptitle(self.scale_note, x=0.995, ha="right", fontsize="xx-small", color="#B00020")
         about = f"rmft, {stem.name}, {self.scale_note or FULL_SIZE}"
         pdf, png, csv = (stem.with_name(f"{stem.name}.{ending}") for ending in ("pdf", "png", "csv"))
         with artifact(pdf) as path:  # no date: the same data gives the same bytes
@@ -86,7 +118,7 @@ class Drawing:
         color = self.colours.get(player, "#000000")
         return {"color": color, "linestyle": LINESTYLES.get(player, "-"), "linewidth": width}
 
-    def _record(self, panel: str, player: str, series: str, x: np.ndarray, y: np.ndarray) -> None:
+    def _record(self, panel: str, player: str, series: str, x: Sequence[float | None], y: Sequence[float]) -> None:
         point = {"panel": [panel] * len(x), "player": [player] * len(x), "series": [series] * len(x), "x": x, "y": y}
         for column, values in point.items():
             self.records[column].extend(values)

@@ -35,5 +35,14 @@ def paired_difference(trained: np.ndarray, base: np.ndarray, generator: np.rando
         mean = float(difference[0])
         return PairedDifference(mean, mean, mean, float("nan"))
     interval = stats.bootstrap((difference,), np.mean, method="percentile", rng=generator).confidence_interval
-    p = stats.ttest_rel(trained, base, alternative="less").pvalue
-    return PairedDifference(float(difference.mean()), float(interval.low), float(interval.high), float(p))
+    p = paired_p(trained, base)
+    return PairedDifference(float(difference.mean()), float(interval.low), float(interval.high), p)
+
+
+def paired_p(trained: np.ndarray, base: np.ndarray) -> float:
+    """Return the one-sided p-value of the paired t-test on final regrets (n,); NaN where all differences are alike."""
+    from scipy import stats
+
+    if np.ptp(trained - base) < 1e-9:
+        return float("nan")
+    return float(stats.ttest_rel(trained, base, alternative="less").pvalue)

@@ -1,6 +1,8 @@
 """results/metrics.json, and results/summary.json, which DVC compares between commits and experiments.
 
-paired_p and paired_difference hold for the training seeds that were run: over instances, of the mean over seeds.
+ks_p is the median over training seeds.
+paired_p, paired_difference and power hold for the training seeds that were run: over instances, of the mean over seeds.
+by_training_seed has the same tests of each seed alone.
 """
 
 from collections.abc import Sequence
@@ -10,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from rmft.jobs import MetricsJob
-from rmft.metrics.comparison import paired_difference
+from rmft.metrics.comparison import paired_difference, paired_p
 from rmft.metrics.growth import growth
-from rmft.results import Played, ks_of_seeds, read_players
+from rmft.metrics.power import ALPHA, POWER, instances_needed
+from rmft.results import Played, ks_by_seed, pairs_of_seeds, read_players
 from rmft.streams import stream
 
 Metrics = dict[str, dict[str, dict[str, Any]]]  # by experiment, by evaluation
@@ -27,7 +30,7 @@ def all_metrics(job: MetricsJob, paths: Sequence[Path]) -> Metrics:
 
 
 def summarised(metrics: Metrics) -> Metrics:
-    """Return of every evaluation the trained model's final regret, its growth exponent, and the tests against base."""
+    """Return of every evaluation the trained model's final regret, growth and invalid replies, and the tests."""
     return {
         experiment: {name: _brief(evaluation) for name, evaluation in evaluations.items()}
         for experiment, evaluations in metrics.items()
@@ -37,25 +40,45 @@ def summarised(metrics: Metrics) -> Metrics:
 def _brief(evaluation: dict[str, Any]) -> dict[str, float]:
     trained = evaluation["trained"]
     tests = {name: evaluation[name] for name in ("ks_p", "paired_p")}
-    return {"regret": trained["mean"], "exponent": trained["exponent"], **tests}
+    return {
+        "regret": trained["mean"],
+        "exponent": trained["exponent"],
+        **tests,
+        "invalid_replies": evaluation["invalid_replies"]["trained"],
+        "instances_needed": evaluation["power"]["instances_needed"],
+    }
 
 
 def _of_one(job: MetricsJob, experiment: str, evaluation: str, path: Path) -> dict[str, Any]:
     players = read_players(path)
     base, trained = players["base"], players["trained"]
-    generator = stream(job.seed, "bootstrap", "metrics", experiment, evaluation)
-    paired = paired_difference(trained.by_instance[:, -1], base.by_instance[:, -1], generator)
+    words = ("metrics", experiment, evaluation)
+    after, before = trained.by_instance[:, -1], base.by_instance[:, -1]
+    paired = paired_difference(after, before, stream(job.seed, "bootstrap", *words))
+    by_seed = ks_by_seed(trained, base)
     summaries = {name: _summary(played, job.floor) for name, played in players.items()}
     return {
         "base": summaries.pop("base"),
         "trained": summaries.pop("trained"),
         "algorithms": summaries,
-        "ks_p": ks_of_seeds(trained, base),
+        "ks_p": float(np.median(by_seed)),
         "paired_p": paired.p,
         "paired_difference": [paired.low, paired.mean, paired.high],
-        "n": len(base.by_instance),
-        "invalid_replies": 0,  # a numeric agent always gives a policy
+        "by_training_seed": [
+            {"mean": float(of_seed.mean()), "ks_p": p, "paired_p": paired_p(of_seed, of_base)}
+            for (of_seed, of_base), p in zip(pairs_of_seeds(trained, base), by_seed, strict=True)
+        ],
+        "power": _power(before - after),
+        "n": len(before),
+        "invalid_replies": {"base": int(base.invalid.sum()), "trained": int(trained.invalid.sum())},
     }
+
+
+def _power(fall: np.ndarray) -> dict[str, float | int | None]:
+    """Return how many instances a paired test needs to see a fall in regret (n,) as large as the one observed."""
+    mean, sd = float(fall.mean()), float(fall.std(ddof=1))
+    needed = instances_needed(mean / sd) if sd > 1e-9 else None
+    return {"difference_sd": sd, "instances_needed": needed, "alpha": ALPHA, "power": POWER}
 
 
 def _summary(played: Played, floor: float | None) -> dict[str, float]:

@@ -26,6 +26,7 @@ from rmft.tables.layout import (
     VALUES,
     Table,
     errors_apart,
+    value_verdict,
 )
 
 TITLES = {
@@ -67,23 +68,23 @@ class Row:
         """Return how far the slope is from the paper's in standard errors of that difference."""
         return errors_apart(self.fit.slope, self.difference_error, self.paper_slope)
 
-    def _agrees_with(self, value: float) -> bool:
-        return abs(errors_apart(self.fit.slope, self.difference_error, value)) <= AGREEMENT
+    @property
+    def _looks_interchanged(self) -> bool:
+        other = self.interchanged_slope
+        return other is not None and abs(errors_apart(self.fit.slope, self.difference_error, other)) <= AGREEMENT
 
     @property
     def slope_verdict(self) -> str:
         """Say what became of the paper's β̂; its claim, and so its direction, is growth slower than linear."""
         if self.paper_slope is None:
             return ""
-        if math.isnan(self.difference_error):
-            return INCONCLUSIVE
         margin = CONFIDENT * self.exponent_error
-        if self._agrees_with(self.paper_slope):
-            widest = abs(self.fit.slope - self.paper_slope) + CONFIDENT * self.difference_error
-            if widest <= TOLERANCE * abs(self.paper_slope) or self.apart == 0:
-                return REPRODUCED
+        verdict = value_verdict(self.fit.slope, self.difference_error, self.paper_slope)
+        if verdict == INCONCLUSIVE:
             return NOT_REPRODUCED if self.fit.exponent - margin > 1 else INCONCLUSIVE
-        if self.interchanged_slope is not None and self._agrees_with(self.interchanged_slope):
+        if verdict == REPRODUCED:
+            return REPRODUCED
+        if self._looks_interchanged:
             return INCONSISTENT
         return DIRECTION_ONLY if self.fit.exponent + margin < 1 else NOT_REPRODUCED
 
@@ -114,7 +115,7 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
         *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in job.table.beside.items()),
         *([job.scale_note] if job.scale_note else []),
     ]
-    return Table(TITLES[job.label], pd.concat(map(_tidy, rows), ignore_index=True), _shaped(rows), notes)
+    return Table(TITLES.get(job.label, job.label), pd.concat(map(_tidy, rows), ignore_index=True), _shaped(rows), notes)
 
 
 def _rows(job: TableJob, paths: Sequence[Path], paper: Path) -> Iterator[Row]:

@@ -18,6 +18,7 @@ REPRODUCED, DIRECTION_ONLY, NOT_REPRODUCED, INCONSISTENT, INCONCLUSIVE = (
 )
 AGREEMENT = 3.0  # standard errors that two values may be apart and still agree
 CONFIDENT = 2.0  # standard errors to be sure of a bound
+ROUNDING = 1e-9  # of sums over instances that are all alike
 TOLERANCE = 0.5  # share of the paper's value within which a difference must surely lie: without it, noise agrees
 
 
@@ -49,5 +50,31 @@ def errors_apart(ours: float, error: float, paper: float, decimals: int = 3) -> 
     difference = ours - paper
     if abs(difference) <= 0.5 * 10**-decimals:
         return 0.0
-    spread = error > 1e-9 * abs(ours)  # less is the rounding of a sum over instances that are all alike
+    spread = error > ROUNDING * abs(ours)
     return difference / error if spread else math.copysign(math.inf, difference)
+
+
+def value_verdict(ours: float, error: float, paper: float, decimals: int = 3) -> str:
+    """Say whether a value of ours is the paper's: reproduced, inconclusive or not reproduced.
+
+    error: the standard error of their difference; where it is not known (NaN), inconclusive.
+    """
+    if math.isnan(error):
+        return INCONCLUSIVE
+    apart = errors_apart(ours, error, paper, decimals)
+    if abs(apart) > AGREEMENT:
+        return NOT_REPRODUCED
+    widest = abs(ours - paper) + CONFIDENT * error
+    return REPRODUCED if widest <= TOLERANCE * abs(paper) or apart == 0 else INCONCLUSIVE
+
+
+def direction_verdict(ours: float, error: float, paper: float) -> str:
+    """Say whether a fall that the paper has (below 0) is one of ours: direction only, not reproduced or inconclusive.
+
+    Empty where the paper has none, so that nothing is claimed.
+    """
+    if paper >= 0:
+        return ""
+    if math.isnan(error) or abs(ours) <= max(CONFIDENT * error, ROUNDING):
+        return INCONCLUSIVE
+    return DIRECTION_ONLY if ours < 0 else NOT_REPRODUCED

@@ -17,7 +17,7 @@ from torch import Tensor
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.environments import draw_rewards
 from rmft.environments.clipping import HIGH, LOW
-from rmft.params import Model, Training
+from rmft.params.numeric import LinearAttentionModel, Training
 from rmft.streams import BLOCK, stream
 
 
@@ -61,7 +61,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def initial_model(root: int, settings: Model, d: int, training_seeds: int) -> LinearAttention:
+def initial_model(root: int, settings: LinearAttentionModel, d: int, training_seeds: int) -> LinearAttention:
     """Return the base models, uniform on ± initialisation/√d; a seed's model does not depend on the others."""
     bound = settings.initialisation / np.sqrt(d)
 
@@ -186,7 +186,9 @@ def distance(policies: Tensor, demonstrated: Tensor, kind: str) -> Tensor:
     return over_actions(torch.add, policies * (log_policies - demonstrated.clamp(min=tiny).log()))
 
 
-def rmft(root: int, training: Training, settings: Model) -> Iterator[tuple[int, LinearAttention, Progress | None]]:
+def rmft(
+    root: int, training: Training, settings: LinearAttentionModel
+) -> Iterator[tuple[int, LinearAttention, Progress | None]]:
     """Run Algorithm `ssft-numerical-model`; yield (iteration, its model, what the step that made it showed).
 
     Iteration 0 is the base model and has no step. A model is updated in place: copy what is to be kept.

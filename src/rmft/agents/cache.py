@@ -1,0 +1,165 @@
+"""Memory of past tokens with slots allotted beforehand, and attention that reads it in place.
+
+Symbols: B conversations, n of them in a forward pass ("lanes"), q new tokens each, C slots, m ≤ C of them in use,
+H heads, K heads of keys and values, D their size.
+
+The token at position p of a conversation is in slot p % C. A layer with a sliding window of w tokens has w + slack
+slots and forgets what nobody sees; a layer that sees everything has a slot for each token. A conversation's length
+says which position each slot holds, so nothing needs to be erased when it shrinks or starts anew: up to `slack` tokens
+can be taken back, or written in one pass, before a slot is overwritten that is still in sight.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface, AttentionMaskInterface, Cache, PretrainedConfig
+from transformers.masking_utils import eager_mask
+
+from rmft.errors import InputError
+
+ATTENTION = "rmft-slots"
+WINDOWED, FULL = "sliding_attention", "full_attention"
+
+
+def layer_windows(config: PretrainedConfig) -> list[int | None]:
+    """Return how many tokens each layer sees, its own included; None is all of them."""
+    config = config.get_text_config(decoder=True)
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None) or [WINDOWED if window else FULL] * config.num_hidden_layers
+    if strange := set(kinds) - {WINDOWED, FULL}:
+        raise InputError(f"{config.model_type}: layers of type {strange.pop()} cannot be cached; attention layers can")
+    return [window if kind == WINDOWED else None for kind in kinds]
+
+
+@dataclass
+class Slots:
+    """What the layers of one window share. slots: C. index: (n·K·q,) rows to write. mask: (n, 1, q, m), added."""
+
+    window: int | None
+    slots: int
+    index: torch.Tensor | None = None
+    mask: torch.Tensor | None = None
+
+
+class SlotCache(Cache):
+    """Keys and values (B, K, C + 1, D) of each layer; the last slot takes what is not to be kept.
+
+    Call `prepare` before each forward pass.
+    """
+
+    def __init__(self, config: PretrainedConfig, count: int, capacity: int, slack: int) -> None:
+        super().__init__(layers=[])
+        windows = layer_windows(config)
+        slots = {w: Slots(w, capacity if w is None else min(capacity, w + slack)) for w in windows}
+        self.limit = capacity if any(w is None or capacity < w + slack for w in windows) else None
+        self.kinds = list(slots.values())
+        self.slots = [slots[w] for w in windows]
+        self.heads = config.get_text_config(decoder=True).num_key_value_heads
+        self.count = count
+        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.lanes: torch.Tensor | None = None
+
+    def prepare(
+        self, lanes: torch.Tensor | None, positions: torch.Tensor, kept: torch.Tensor, dtype: torch.dtype
+    ) -> None:
+        """Say where the next tokens go and what they see.
+
+        lanes: (n,) conversations, None for all B. positions: (n, q). kept: (n, q), false where there is no token.
+        """
+        self.lanes = lanes
+        rows = torch.arange(self.count, device=positions.device) if lanes is None else lanes
+        last = positions[:, -1:]
+        used = int(last.max()) + 1
+        for kind in self.kinds:
+            slot = torch.where(kept, positions % kind.slots, kind.slots)
+            kind.index = self._index(kind, rows, slot).flatten()
+            held = last - (last - torch.arange(min(used, kind.slots), device=last.device)) % kind.slots  # (n, m)
+            held, seeing = held[:, None], positions[..., None]
+            seen = (held >= 0) & (held <= seeing)
+            if kind.window is not None:
+                seen &= held > seeing - kind.window
+            kind.mask = torch.zeros(seen.shape, dtype=dtype, device=last.device)
+            kind.mask = kind.mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+
+    def _index(self, kind: Slots, rows: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
+        """Return the rows of a layer's memory, seen as (B·K·(C + 1), D), of slots (n, q): (n, K, q)."""
+        heads = torch.arange(self.heads, device=slot.device)
+        return (rows[:, None, None] * self.heads + heads[:, None]) * (kind.slots + 1) + slot[:, None]
+
+    def masks(self) -> torch.Tensor | dict[str, torch.Tensor]:
+        """Return what to pass as `attention_mask`."""
+        if len(self.kinds) == 1:
+            return self.kinds[0].mask
+        return {FULL if kind.window is None else WINDOWED: kind.mask for kind in self.kinds}
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer: int, *_args: object, **_kwargs: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write keys and values (n, K, q, D) of new tokens and return those of all slots in use, (n, K, m, D)."""
+        kind = self.slots[layer]
+        if layer == len(self.pairs):
+            shape = (self.count, self.heads, kind.slots + 1)
+            self.pairs.append(tuple(new.new_zeros((*shape, new.shape[-1])) for new in (keys, values)))
+        held = []
+        for memory, new in zip(self.pairs[layer], (keys, values), strict=True):
+            memory.view(-1, memory.shape[-1]).index_copy_(0, kind.index, new.reshape(-1, new.shape[-1]))
+            used = memory[:, :, : kind.mask.shape[-1]]
+            held.append(used if self.lanes is None else used.index_select(0, self.lanes))
+        return held[0], held[1]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Return 0: conversations have lengths of their own, and positions are always given."""
+        return 0
+
+    def save(self, rows: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor]:
+        """Return a copy of keys and values at positions (n, q) of conversations (n,), for `restore`."""
+        return [memory[index].clone() for memory, index in self._places(rows, positions)]
+
+    def restore(self, rows: torch.Tensor, positions: torch.Tensor, saved: Sequence[torch.Tensor]) -> None:
+        """Put back what was saved."""
+        for (memory, index), old in zip(self._places(rows, positions), saved, strict=True):
+            memory[index] = old
+
+    def _places(self, rows: torch.Tensor, positions: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Return every memory as rows of D numbers, with the rows of the given positions."""
+        return [
+            (memory.view(-1, memory.shape[-1]), self._index(kind, rows, positions % kind.slots).flatten())
+            for kind, pair in zip(self.slots, self.pairs, strict=True)
+            for memory in pair
+        ]
+
+
+def attend(
+    _module: torch.nn.Module,
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    attention_mask: torch.Tensor,
+    scaling: float,
+    softcap: float | None = None,
+    **_kwargs: object,
+) -> tuple[torch.Tensor, None]:
+    """Return softmax(q Kᵀ) V, (n, q, H, D), for queries (n, H, q, D) on keys and values (n, K, m, D).
+
+    Heads that share keys are one matrix product, so that keys are read where they are. Torch's fused attention has no
+    soft-capping, and for single tokens on a CPU it takes twice as long as plain products.
+    """
+    n, heads, q, _ = query.shape
+    K = keys.shape[1]
+    query = query.reshape(n, K, heads // K * q, -1)
+    mask = attention_mask.repeat(1, 1, heads // K, 1)  # (n, 1, H / K · q, m)
+    if softcap is None and (q > 1 or query.is_cuda):
+        mixed = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)
+    else:
+        scores = torch.matmul(query * scaling, keys.transpose(2, 3))
+        if softcap is not None:
+            scores = torch.tanh(scores / softcap) * softcap
+        scores += mask
+        mixed = torch.matmul(scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype), values)
+    return mixed.view(n, heads, q, -1).transpose(1, 2), None
+
+
+AttentionInterface.register(ATTENTION, attend)
+AttentionMaskInterface.register(ATTENTION, eager_mask)  # for whoever calls the model without our masks

@@ -1,0 +1,1 @@
+"""The embedded language model: its corpus, its tokenizer, its pre-training, and the gate it must pass."""

@@ -1,0 +1,9 @@
+"""params.yaml as frozen, checked records: the only reader of that file, and the only place where `scale` acts.
+
+Unknown keys, wrong types and impossible values are refused with the dotted key.
+"""
+
+from rmft.params.reading import load
+from rmft.params.whole import Params
+
+__all__ = ["Params", "load"]

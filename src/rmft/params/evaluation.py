@@ -1,0 +1,46 @@
+"""Held-out reward sets, and what is evaluated on them."""
+
+from typing import Literal, Self
+
+from pydantic import ConfigDict, model_validator, with_config
+
+from rmft.algorithms import AlgorithmSettings
+from rmft.environments import check_processes
+from rmft.params.section import AtLeastTwo, Count, Name, Positive, Section, Several, prefixed
+
+# The record itself belongs to `algorithms`, which does not know pydantic; a YAML map may stand for it.
+Algorithm = with_config(ConfigDict(extra="forbid", strict=False))(AlgorithmSettings)
+
+
+class RewardSet(Section):
+    """A stored set of reward tables, held out for evaluation; several processes make an even mixture."""
+
+    process: Several
+    d: AtLeastTwo
+    T: Count
+    instances: Count
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        # Whether an environment allows it is checked where an experiment uses the set.
+        environment = "ns-mab" if self.process == ["gradual-variation"] else "fol"
+        prefixed("process", check_processes, environment, self.process)
+        return self
+
+
+class Evaluation(Section):
+    """Base model, trained model and reference algorithms on the first instances and rounds of one reward set."""
+
+    rewards: str
+    T: Count
+    instances: Count
+    algorithms: list[str]
+
+
+class Measures(Section):
+    """What all evaluations share: how regret is measured, and the reference algorithms by name."""
+
+    mean: Literal["nominal", "clipped"]
+    floor: Positive | None
+    resamples: Count
+    algorithms: dict[Name, Algorithm]

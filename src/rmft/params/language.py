@@ -1,0 +1,185 @@
+"""Experiments in which a language model plays: Sections 5 and 6, Algorithm `ssft-language-model`."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from rmft.environments import ENVIRONMENTS, check_processes
+from rmft.language.protocol import Format, Interaction, Output
+from rmft.params.evaluation import Evaluation
+from rmft.params.rmft import RMFT
+from rmft.params.section import AtLeastTwo, Betas, Count, Name, NotNegative, Positive, Section, Several, prefixed
+
+
+class LanguageModelSettings(Section):
+    """A causal language model with its tokenizer, as transformers loads it.
+
+    weights: a folder, or the id of a hub repository, then at the commit `revision`. context: tokens that it can see,
+    where that is less than its configuration says. batch: games played at a time.
+    """
+
+    kind: Literal["language"]
+    weights: str
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    dtype: Literal["float32", "bfloat16", "float16"]
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps)(:\d+)?$")]
+    batch: Count
+    context: Count | None = None
+
+
+class Pretraining(Section):
+    """How the embedded model is made: steps of `rows` rows of `tokens` tokens, then its gate.
+
+    settle: the share of steps, at the end, that see the styles of the base model; before them, skilled ones prevail.
+    sharpen: what the final logits are multiplied by.
+    gate_games: played for every protocol before the model is let out.
+    """
+
+    prompts: str
+    steps: Count
+    rows: Count
+    tokens: Annotated[int, Field(ge=256)]
+    learning_rate: Positive
+    warmup_steps: Count
+    settle: Annotated[float, Field(ge=0, le=1)]
+    sharpen: Positive
+    gate_games: Count
+
+
+class Telling(Section):
+    """How games are told and answered: App. `prompt-open-weight`.
+
+    prompts: the folder of templates. max_tokens: of one reply. retries: how often a reply without a valid decision is
+    asked for again; after that the decision is uniform. tolerance: how far a policy's sum may be from 1.
+    """
+
+    interaction: Interaction
+    output: Output
+    format: Format
+    prompts: str
+    max_tokens: Count
+    retries: Annotated[int, Field(ge=0)]
+    tolerance: NotNegative
+
+
+class LanguageRMFT(RMFT):
+    """Algorithm `ssft-language-model`: trajectories differ by sampling at this temperature."""
+
+    temperature: Positive
+
+
+class LoRA(Section):
+    """Low-rank adapters. target: names of modules, or all linear layers but the last."""
+
+    rank: Count
+    alpha: Count
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    target: Literal["all-linear"] | Several
+
+
+class LanguageSFT(Section):
+    """The step that maximises the likelihood of demonstrations, by AdamW.
+
+    batch_size: conversations a step, read in `accumulation` passes, more of which need less memory, as does
+    gradient_checkpointing. schedule: of the learning rate after the warm-up. max_grad_norm: 0 for no clipping.
+    """
+
+    method: Literal["full", "lora"]
+    lora: LoRA
+    learning_rate: Positive
+    batch_size: Count
+    accumulation: Count
+    epochs: Count
+    schedule: Literal["constant", "linear", "cosine"]
+    warmup_steps: Annotated[int, Field(ge=0)]
+    weight_decay: NotNegative
+    betas: Betas
+    epsilon: Positive
+    max_grad_norm: NotNegative
+    gradient_checkpointing: bool
+
+    @model_validator(mode="after")
+    def _divisible(self) -> Self:
+        if self.batch_size % self.accumulation:
+            raise ValueError(f"accumulation: {self.accumulation} must divide batch_size: {self.batch_size}")
+        return self
+
+
+class LanguageProblem(Section):
+    """What is played and how it is told."""
+
+    kind: Literal["language"]
+    environment: Literal["fol", "mab", "ns-mab"]
+    d: AtLeastTwo
+    protocol: Telling
+
+    @property
+    def feedback(self) -> Literal["full", "bandit"]:
+        """Return what an agent sees of a round."""
+        return "full" if ENVIRONMENTS[self.environment].full_feedback else "bandit"
+
+    @property
+    def training_regret(self) -> Literal["realized", "expected"]:
+        """Return the regret that selects: over the policies where they are stated (App. `regret-instantitaion`)."""
+        return "realized" if self.protocol.output == "action" else "expected"
+
+
+class LanguageExperiment(LanguageProblem):
+    """Iterations of rollouts, selection and fine-tuning from a model, and what is evaluated after them."""
+
+    model: Name
+    T: Count
+    process: Several
+    rmft: LanguageRMFT
+    sft: LanguageSFT
+    evaluations: dict[Name, Evaluation]
+
+    @model_validator(mode="after")
+    def _playable(self) -> Self:
+        prefixed("process", check_processes, self.environment, self.process)
+        if self.process == ["adaptive"]:
+            raise ValueError("process: adaptive rewards answer each trajectory's policy and cannot be trained on")
+        return self
+
+    @property
+    def weights(self) -> str:
+        """Return the name of the file that fine-tuning writes."""
+        return "model.safetensors" if self.sft.method == "full" else "adapter.safetensors"
+
+
+class LanguageScale(Section):
+    """What a scale changes in language experiments; what is absent stays the paper's.
+
+    model: plays in place of every model. rounds: at most so many, in training and in evaluation.
+    instances: of each evaluation, more or fewer than the paper's; powered: of some, by their names, instead: as many as
+    it takes to see a difference.
+    """
+
+    model: Name | None = None
+    iterations: Count | None = None
+    scenarios: Count | None = None
+    trajectories: Count | None = None
+    training_seeds: Count | None = None
+    rounds: Count | None = None
+    instances: Count | None = None
+    powered: dict[Name, Count] = {}
+    sft: dict[str, str | int | float] = {}
+
+    def scaled(self, experiment: LanguageExperiment) -> LanguageExperiment:
+        """Return an experiment at this scale."""
+        loop = {"iterations", "scenarios", "trajectories", "training_seeds"}
+        horizon = self.rounds or max(experiment.T, *(asked.T for asked in experiment.evaluations.values()))
+
+        def shortened(key: str, asked: Evaluation) -> Evaluation:
+            instances = self.powered.get(key, self.instances) or asked.instances
+            return asked.model_copy(update={"T": min(asked.T, horizon), "instances": instances})
+
+        return experiment.model_copy(
+            update={
+                "model": self.model or experiment.model,
+                "T": min(experiment.T, horizon),
+                "rmft": experiment.rmft.model_copy(update=self.model_dump(include=loop, exclude_none=True)),
+                "sft": LanguageSFT.model_validate({**experiment.sft.model_dump(), **self.sft}),
+                "evaluations": {key: shortened(key, asked) for key, asked in experiment.evaluations.items()},
+            }
+        )

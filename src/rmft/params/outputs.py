@@ -1,0 +1,77 @@
+"""What is drawn and tabulated."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rmft.params.section import Count, Name, Positive, Section
+
+STAGE_FOLDERS = ("figures", "tables", "theory", "models")  # in results/, beside the experiments' own
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$")]  # the paper's, or one of your own
+Form = Literal[
+    "parameters",
+    "regret",
+    "regret-and-distribution",
+    "exploration",
+    "sufficient-failure",
+    "min-frac",
+    "policies",
+    "losses",
+    "selection",
+]
+OF_TRAINING: tuple[Form, ...] = ("parameters", "losses", "selection")  # forms that draw training, and no evaluation
+OF_ACTIONS: tuple[Form, ...] = ("exploration", "sufficient-failure", "min-frac")  # which a ball does not have
+ONE_EVALUATION: tuple[Form, ...] = ("exploration", "sufficient-failure")
+
+
+def variant_name(first: str, other: str) -> str:
+    """Return what an experiment that varies another is called beside it: its name without the other's."""
+    return other.removeprefix(f"{first}_").replace("_", "-")
+
+
+class Style(Section):
+    """How all figures look."""
+
+    width_inches: Positive
+    font_points: Positive
+    dpi: Count
+    colours: dict[Name, Annotated[str, Field(pattern=r"^#[0-9a-fA-F]{6}$")]]
+    labels: dict[Name, str]
+
+
+class Figure(Section):
+    """What one figure shows and in which form: some players, in some evaluations, of some experiments.
+
+    A further experiment is a variant of the first; its models are the players base-<variant> and trained-<variant>.
+    """
+
+    form: Form
+    experiments: Annotated[list[Name], Field(min_length=1)]
+    evaluations: list[Name] = []
+    players: list[Name] = []
+
+    @property
+    def sources(self) -> list[tuple[str, str]]:
+        """Return (experiment, evaluation) of every evaluation that is read, in order."""
+        return [(experiment, evaluation) for experiment in self.experiments for evaluation in self.evaluations]
+
+
+class Figures(Section):
+    """The style, and one entry a figure under the paper's label, or your own."""
+
+    style: Style
+    drawn: dict[Label, Figure]
+
+
+class Table(Section):
+    """Which experiments one table sets beside the paper's values, and in which form.
+
+    form: how fast regret grows (growth), how large it is and how fast it grows, base beside trained (regret), or the
+    minimiser of Theorem 1 (theorem), which needs no experiment. evaluations: those it shows; none: all there are.
+    beside: players of ours that are compared with another player of the paper, by our name.
+    """
+
+    form: Literal["growth", "regret", "theorem"]
+    experiments: list[Name]
+    evaluations: list[Name] = []
+    beside: dict[Name, Name] = {}

@@ -1,0 +1,79 @@
+"""Reading params.yaml: a mistake is one line with the dotted key."""
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from rmft.errors import InputError
+from rmft.params.whole import Params
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML that refuses a key given twice, where YAML itself would let the second win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a map, after a look at its keys."""
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.YAMLError(f"line {node.start_mark.line}: {key!r} is there twice")
+        return super().construct_mapping(node, deep)
+
+
+def load(path: Path = Path("params.yaml")) -> Params:
+    """Read and check params.yaml, at full size; `at_scale` shrinks it. Raise InputError with the dotted key."""
+    try:
+        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; run from the root of the repository") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a text file: {error}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    try:
+        params = Params.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{path}: {_first_error(error, values)}") from None
+    try:
+        Params.model_validate(params.at_scale().model_dump())
+    except ValidationError as error:
+        raise InputError(f"{path}: at scale {params.scale}: {_first_error(error, values)}") from None
+    return params
+
+
+def _first_error(error: ValidationError, values: object) -> str:
+    """Say the first thing wrong in one line: dotted key, what is wrong, and how many more there are.
+
+    An unknown key comes first, since a misspelt one is missing under its right name as well.
+    """
+    first, *others = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    key = ".".join(_keys(first["loc"], values))
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        *parents, last = first["loc"]
+        missing = [
+            found["loc"][-1] for found in others if found["type"] == "missing" and [*found["loc"][:-1]] == parents
+        ]
+        meant = difflib.get_close_matches(str(last), missing, n=1)
+        message = f"unknown key; did you mean {meant[0]}?" if meant else "unknown key"
+    elif first["type"].startswith("union_tag"):
+        key += ".kind"
+    elif "input" in first and first["type"] not in ("value_error", "missing"):
+        message += f", not {first['input']!r}"
+    line = f"{key}: {message}" if key else message
+    return line + (f" (and {len(others)} more)" if others else "")
+
+
+def _keys(location: tuple[str | int, ...], values: object) -> list[str]:
+    """Return pydantic's location as keys of the file: it also names the member of a union that was tried."""
+    keys = []
+    for number, part in enumerate(location):
+        there = (isinstance(values, dict) and part in values) or (isinstance(values, list) and isinstance(part, int))
+        if there:
+            values = values[part]
+        if there or (number == len(location) - 1 != 0 and part != "[key]") or not isinstance(values, dict | list):
+            keys.append(str(part))
+    return keys

@@ -1,0 +1,179 @@
+"""All of params.yaml, and the only place where `scale` acts."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from rmft.algorithms import check_algorithm, check_settings
+from rmft.environments import check_processes
+from rmft.params.evaluation import Evaluation, Measures, RewardSet
+from rmft.params.language import LanguageExperiment, LanguageModelSettings, LanguageScale, Pretraining
+from rmft.params.numeric import LinearAttentionModel, NumericExperiment, NumericScale, Theory, TheoryScale
+from rmft.params.outputs import (
+    OF_ACTIONS,
+    OF_TRAINING,
+    ONE_EVALUATION,
+    STAGE_FOLDERS,
+    Figure,
+    Figures,
+    Label,
+    Table,
+    variant_name,
+)
+from rmft.params.section import Count, Name, Section, known, prefixed
+
+Model = Annotated[LinearAttentionModel | LanguageModelSettings, Field(discriminator="kind")]
+Experiment = Annotated[NumericExperiment | LanguageExperiment, Field(discriminator="kind")]
+
+
+class Rollouts(Section):
+    """How rollouts of one iteration are split: a shard is what is lost, or moved to another machine, at most."""
+
+    shards: Count
+
+
+class Selection(Section):
+    """How selection is looked at: demonstrations are played again, action by action, on so many re-drawn rewards."""
+
+    rerolls: Count
+
+
+class Scale(Section):
+    """What a scale changes, by kind of experiment."""
+
+    numeric: NumericScale = NumericScale()
+    language: LanguageScale = LanguageScale()
+    theory: TheoryScale = TheoryScale()
+
+
+class Params(Section):
+    """All of params.yaml, at its scale."""
+
+    seed: Annotated[int, Field(ge=0)]
+    scale: Name
+    scales: dict[Name, Scale]
+    models: dict[Name, Model]
+    pretraining: Pretraining
+    rollouts: Rollouts
+    selection: Selection
+    rewards: dict[Name, RewardSet]
+    evaluation: Measures
+    experiments: dict[Name, Experiment]
+    theory: Theory
+    figures: Figures
+    tables: dict[Label, Table]
+
+    @model_validator(mode="after")
+    def _references_hold(self) -> Self:
+        known("scale", self.scale, self.scales)
+        for name, settings in self.evaluation.algorithms.items():
+            if name.startswith(("base", "trained")):
+                raise ValueError(f"evaluation.algorithms.{name}: names like this are those of models")
+            prefixed(f"evaluation.algorithms.{name}", check_settings, settings)
+        for name, experiment in self.experiments.items():
+            if name in STAGE_FOLDERS:
+                raise ValueError(f"experiments.{name}: this name is taken by the folder results/{name}")
+            fitting = {
+                model: of
+                for model, of in self.models.items()
+                if (of.kind == "language") == (experiment.kind == "language")
+            }
+            known(f"experiments.{name}.model", experiment.model, fitting)
+            if experiment.kind == "language" and self.rollouts.shards > experiment.rmft.scenarios:
+                scenarios = f"the {experiment.rmft.scenarios} scenarios of {name}"
+                raise ValueError(f"rollouts.shards: {self.rollouts.shards} is more than {scenarios}")
+            for evaluation_name, evaluation in experiment.evaluations.items():
+                key = f"experiments.{name}.evaluations.{evaluation_name}"
+                self._check_evaluation(key, experiment, evaluation)
+        for label, figure in self.figures.drawn.items():
+            self._check_figure(f"figures.drawn.{label}", figure)
+        for label, table in self.tables.items():
+            self._check_table(f"tables.{label}", table)
+        return self
+
+    def _check_table(self, key: str, table: Table) -> None:
+        if (table.form == "theorem") != (not table.experiments):
+            raise ValueError(f"{key}.experiments: form theorem has none, every other form at least one")
+        if table.form == "regret" and len(table.experiments) > 1:
+            raise ValueError(f"{key}.experiments: form regret has one")
+        for name in table.experiments:
+            known(f"{key}.experiments", name, self.experiments)
+            for evaluation in table.evaluations:
+                known(f"{key}.evaluations", evaluation, self.experiments[name].evaluations)
+            playing = {player for of in self.experiments[name].evaluations.values() for player in of.algorithms}
+            for player in table.beside:
+                known(f"{key}.beside", player, dict.fromkeys(sorted(playing)))
+
+    def _check_figure(self, key: str, figure: Figure) -> None:
+        for name in figure.experiments:
+            known(f"{key}.experiments", name, self.experiments)
+        experiments = [self.experiments[name] for name in figure.experiments]
+        spaces = [of.policy_space if of.kind == "numeric" else "language" for of in experiments]
+        if figure.form in OF_TRAINING:
+            if figure.evaluations:
+                raise ValueError(f"{key}.evaluations: form {figure.form} draws training, and no evaluation")
+            if figure.form == "parameters" and spaces != ["ball", "simplex"]:
+                raise ValueError(f"{key}: draws two numeric experiments, one on the ball and one on the simplex")
+            if figure.form != "parameters" and set(spaces) != {"language"}:
+                raise ValueError(f"{key}: form {figure.form} draws experiments of kind language")
+            return
+        if not figure.evaluations or not figure.players:
+            raise ValueError(f"{key}: needs evaluations and players")
+        if figure.form in OF_ACTIONS and "ball" in spaces:
+            raise ValueError(f"{key}: draws actions, which a ball does not have")
+        if figure.form in ONE_EVALUATION and len(figure.evaluations) > 1:
+            raise ValueError(f"{key}: draws one evaluation")
+        if figure.form == "policies" and set(spaces) != {"language"}:
+            raise ValueError(f"{key}: form policies draws experiments of kind language")
+        for name in figure.experiments:
+            for evaluation in figure.evaluations:
+                known(f"{key}.evaluations", evaluation, self.experiments[name].evaluations)
+        first, *others = figure.experiments
+        variants = ["", *(f"-{variant_name(first, other)}" for other in others)]
+        models = [f"{model}{variant}" for variant in variants for model in ("base", "trained")]
+        for evaluation in figure.evaluations:
+            playing = [*models, *self.experiments[first].evaluations[evaluation].algorithms]
+            for player in figure.players:
+                known(f"{key}.players", player, dict.fromkeys(playing))
+
+    def _check_evaluation(self, key: str, experiment: Experiment, evaluation: Evaluation) -> None:
+        known(f"{key}.rewards", evaluation.rewards, self.rewards)
+        rewards = self.rewards[evaluation.rewards]
+        if rewards.d != experiment.d:
+            raise ValueError(f"{key}.rewards: {evaluation.rewards} has d = {rewards.d}, the model d = {experiment.d}")
+        if evaluation.T > rewards.T:
+            raise ValueError(f"{key}.T: {evaluation.T} is more than the {rewards.T} rounds of {evaluation.rewards}")
+        if evaluation.instances > rewards.instances:
+            stored = f"the {rewards.instances} instances of {evaluation.rewards}"
+            raise ValueError(f"{key}.instances: {evaluation.instances} is more than {stored}")
+        prefixed(f"{key}.rewards", check_processes, experiment.environment, rewards.process)
+        if len(set(evaluation.algorithms)) < len(evaluation.algorithms):
+            raise ValueError(f"{key}.algorithms: one is there twice")
+        for algorithm in evaluation.algorithms:
+            known(f"{key}.algorithms", algorithm, self.evaluation.algorithms)
+            space = experiment.policy_space if experiment.kind == "numeric" else "simplex"
+            settings, game = self.evaluation.algorithms[algorithm], (experiment.environment, space)
+            prefixed(f"evaluation.algorithms.{algorithm}", check_algorithm, settings, *game)
+
+    def at_scale(self) -> Self:
+        """Return these parameters with the scale's changes made. At scale paper nothing changes."""
+        scale = self.scales[self.scale]
+
+        def scaled(experiment: Experiment) -> Experiment:
+            return (scale.numeric if experiment.kind == "numeric" else scale.language).scaled(experiment)
+
+        experiments = {name: scaled(experiment) for name, experiment in self.experiments.items()}
+        theory = self.theory.model_copy(update=scale.theory.model_dump(exclude_none=True))
+        resamples = scale.numeric.resamples or self.evaluation.resamples
+        evaluation = self.evaluation.model_copy(update={"resamples": resamples})
+        return self.model_copy(update={"experiments": experiments, "theory": theory, "evaluation": evaluation})
+
+    def scale_note(self, experiments: list[str]) -> str | None:
+        """Return what a figure or table of these experiments (none: of the theory) must say of its size."""
+        scaled = self.at_scale()
+        parts = [(scaled.experiments[name], self.experiments[name]) for name in experiments]
+        if all(ours == full for ours, full in parts or [(scaled.theory, self.theory)]):
+            return None
+        swapped = {f"{ours.model} in place of {full.model}" for ours, full in parts if ours.model != full.model}
+        size = "smaller than the paper's" if not swapped else f"{' and '.join(sorted(swapped))}, other sizes"
+        return f"scale {self.scale}: {size}, not its result"

@@ -1,0 +1,80 @@
+"""The game itself: one player on one reward table, all n replicates at once.
+
+Language models, which are told of it in words, play in `rollouts`.
+
+Symbols: n replicates, T rounds, d actions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmft.algorithms.players import Player
+from rmft.environments import Rewards, RewardTable
+from rmft.environments.clipping import HIGH, LOW
+from rmft.environments.tables import one_hot, zeros
+from rmft.streams import stream
+
+Uniforms = Callable[[int], np.ndarray]  # round t = 0..T-1 → (n,) numbers in [0, 1)
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """What was played and what it met.
+
+    policies: (n, T, d). actions: (n, T), 0-based, or None where a policy is no distribution (the ball).
+    table: the rewards met, with their means.
+    """
+
+    policies: np.ndarray
+    actions: np.ndarray | None
+    table: RewardTable
+
+
+def action_uniforms(root: int, n: int, *words: str | int) -> Uniforms:
+    """Return the numbers that turn policies into actions, named by words: the same for everyone who plays."""
+    return lambda t: stream(root, "action", *words, t).random(n)
+
+
+def sample_actions(policies: np.ndarray, uniforms: np.ndarray | float) -> np.ndarray:
+    """Return actions (n,) from policies (n, d) by inverting their distribution functions at uniforms (n,)."""
+    below = np.zeros(len(policies))
+    actions = np.zeros(len(policies), dtype=np.int64)
+    for action in range(policies.shape[1] - 1):  # the last action takes what rounding leaves over
+        below += policies[:, action]
+        actions += below <= uniforms
+    return actions
+
+
+def play(
+    player: Player,
+    rewards: Rewards,
+    *,
+    full_feedback: bool,
+    uniforms: Uniforms | None,
+    on_round: Callable[[], object] | None = None,
+) -> Trajectories:
+    """Play T rounds and return the trajectories.
+
+    uniforms: the random numbers that turn policies into actions; None on the ball, where there are none.
+    The player sees rewards normalised to [0, 1] (App. `appendix_baseline`); `Trajectories.table` has them as they are.
+    on_round: called after every round, for a progress bar.
+    """
+    n, horizon, d = rewards.shape
+    known = isinstance(rewards, RewardTable)
+    policies, met = zeros(n, horizon, d), None if known else zeros(n, horizon, d)
+    actions = None if uniforms is None else zeros(n, horizon, dtype=np.int64)
+    everything = np.ones((n, d), dtype=bool)
+    for t in range(horizon):
+        policies[:, t] = policy = player.policy()
+        reward = rewards.at(t, policy)
+        if not known:
+            met[:, t] = reward
+        if actions is not None:
+            actions[:, t] = action = sample_actions(policy, 0.0 if player.deterministic else uniforms(t))
+        revealed = everything if full_feedback else one_hot(action, d)
+        player.observe(revealed, revealed * ((reward - LOW) / (HIGH - LOW)))
+        if on_round:
+            on_round()
+    return Trajectories(policies, actions, rewards if known else RewardTable(met, met, met))

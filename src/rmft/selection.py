@@ -1,0 +1,111 @@
+"""Which trajectories become demonstrations: in each scenario the k of lowest regret, Algorithm `ssft-language-model`.
+
+Trajectories of equal regret are taken in the order in which they were sampled. One that says word for word what a
+better one of its scenario says is passed over, so that k demonstrations are k different ones; if there are fewer
+different ones than k, all of them are taken.
+
+Luck in hindsight: the lowest of L regrets is low partly because the draws happened to favour what was played. So each
+trajectory's actions (for stated policies: the policies) also meet rewards that are drawn again, from the same means,
+and `metrics.luck` says how much of the selected trajectories' advantage is left there.
+
+Symbols: M scenarios, L trajectories each, n = M · L in all, T rounds, d actions.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rmft.environments import ENVIRONMENTS, draw_rewards
+from rmft.environments.regret import regret
+from rmft.environments.tables import RewardTable
+from rmft.jobs import SelectionJob
+
+Trajectories = dict[str, list[Any]]
+
+
+def select(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
+    """Return the columns of a selection, one trajectory a row, as played."""
+    scenario = np.array(played["scenario"])
+    regrets = final_regrets(job, played, table_of(played, job.problem.d))
+    duplicate, rank = np.zeros(len(scenario), dtype=bool), np.zeros(len(scenario), dtype=int)
+    selected = np.zeros(len(scenario), dtype=bool)
+    for one in np.unique(scenario):
+        rows = np.flatnonzero(scenario == one)
+        ordered = rows[np.lexsort((np.array(played["trajectory"])[rows], regrets[rows]))]
+        rank[ordered] = np.arange(len(rows))
+        seen: set[tuple[str, ...]] = set()
+        for row in ordered:
+            said = tuple(played["reply"][row])
+            duplicate[row] = said in seen
+            seen.add(said)
+        selected[ordered[~duplicate[ordered]][: job.selected]] = True
+    return {
+        "scenario": scenario,
+        "trajectory": np.array(played["trajectory"]),
+        "regret": regrets,
+        "rerolled": rerolled_regrets(job, played),
+        "rank": rank,
+        "duplicate": duplicate,
+        "selected": selected,
+        "invalid": invalid_replies(played),
+    }
+
+
+def table_of(played: Trajectories, d: int) -> RewardTable:
+    """Return the rewards (n, T, d) that trajectories met, with their means."""
+    arrays = (np.array(played[name]).reshape(len(played["d"]), -1, d) for name in ("rewards", "means", "clipped_means"))
+    return RewardTable(*arrays)
+
+
+def final_regrets(job: SelectionJob, played: Trajectories, met: RewardTable) -> np.ndarray:
+    """Return the regret (n,) at round T that the experiment trains on, had the trajectories met these rewards."""
+    environment = ENVIRONMENTS[job.problem.environment]
+    policies = np.array(played["policy"]).reshape(met.shape)
+    actions = np.array(played["action"], dtype=int)
+    notion = job.problem.training_regret
+    return regret(notion, environment.comparator, met, policies, actions, mean=job.mean)[:, -1]
+
+
+def rerolled_regrets(job: SelectionJob, played: Trajectories) -> np.ndarray:
+    """Return the regret (n,) of the same actions or policies on rewards drawn again, averaged over `rerolls` draws."""
+    d, scenario = job.problem.d, np.array(played["scenario"])
+    horizon = len(played["reply"][0])
+    shape = (int(scenario.max()) + 1, horizon, d)
+    total = np.zeros(len(scenario))
+    for again in range(1, job.rerolls + 1):
+        drawn = draw_rewards(job.seed, job.stream, job.process, shape, reroll=again)
+        total += final_regrets(job, played, drawn.rows(scenario))
+    return total / job.rerolls
+
+
+def invalid_replies(played: Trajectories) -> np.ndarray:
+    """Return the number (n,) of replies without a valid decision in each trajectory."""
+    asked = np.array(played["attempts"], dtype=int)
+    return (asked - 1 + np.array(played["fallback"], dtype=bool)).sum(axis=1)
+
+
+def demonstrations(played: Trajectories, selected: Sequence[bool]) -> list[dict[str, Any]]:
+    """Return the conversations of selected trajectories: tokens with labels, and the same as chat messages to read.
+
+    Labels are -100 where the model did not choose the token. A dialogue is one conversation, a summary T of them.
+    """
+    lines = []
+    for row in np.flatnonzero(selected):
+        messages = [
+            [{"role": "user", "content": told}, {"role": "assistant", "content": said}]
+            for told, said in zip(played["prompt"][row], played["reply"][row], strict=True)
+        ]
+        conversations = list(zip(played["ids"][row], played["replied"][row], strict=True))
+        whole = [[said for both in messages for said in both]] if len(conversations) == 1 else messages
+        for (ids, replied), chat in zip(conversations, whole, strict=True):
+            lines.append(
+                {
+                    "scenario": played["scenario"][row],
+                    "trajectory": played["trajectory"][row],
+                    "ids": ids,
+                    "labels": [token if chosen else -100 for token, chosen in zip(ids, replied, strict=True)],
+                    "messages": chat,
+                }
+            )
+    return lines

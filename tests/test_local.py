@@ -1,0 +1,402 @@
+"""Conversations on a memory of slots play as if everything had been fed anew for every token.
+
+The oracle is the plain model (eager attention, no memory) on the whole history.
+"""
+
+import json
+import string
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from test_turns import byte_tokenizer
+from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrainedModel, Qwen3Config
+
+from rmft.agents.local import (
+    Conversations,
+    LanguageModel,
+    context_limit,
+    context_needed,
+    load,
+    sample,
+)
+from rmft.agents.policies import policy
+from rmft.errors import InputError
+from rmft.params.language import LanguageModelSettings
+
+VOCABULARY = 280
+SMALL = {
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "head_dim": 8,
+    "num_key_value_heads": 2, "pad_token_id": 0, "eos_token_id": None, "bos_token_id": None, "initializer_range": 0.4,
+}  # fmt: skip
+WINDOW = 24
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0]}
+CONFIGS = {
+    "qwen3": Qwen3Config(num_hidden_layers=2, max_position_embeddings=512, **SMALL),
+    "qwen3-sliding": Qwen3Config(
+        num_hidden_layers=2, use_sliding_window=True, sliding_window=WINDOW, max_window_layers=0, **SMALL
+    ),
+    "gemma": Gemma2Config(
+        num_hidden_layers=4, sliding_window=WINDOW, max_position_embeddings=512, query_pre_attn_scalar=8,
+        attn_logit_softcapping=5.0, final_logit_softcapping=30.0, **SMALL,
+    ),
+    "phi3": Phi3Config(num_hidden_layers=2, max_position_embeddings=512, sliding_window=400, **SMALL),
+    "phi3-long": Phi3Config(
+        num_hidden_layers=2, max_position_embeddings=512, original_max_position_embeddings=64, rope_parameters=LONGROPE,
+        **SMALL,
+    ),
+}  # fmt: skip
+TEMPLATES = {"qwen3": "qwen3", "gemma": "gemma", "phi3": "phi3_5"}
+B, MAX_TOKENS, ROUNDS, CAPACITY = 3, 9, 5, 400
+MESSAGES = ("Your action, please: 1 or 2 or 3?", "It paid 3.25.", "Go on")
+
+
+def fresh_model(name: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(CONFIGS[name], attn_implementation="eager").eval()
+
+
+def pair(name: str) -> tuple[PreTrainedModel, LanguageModel]:
+    """Return the plain model and the same one made ready for rollouts."""
+    plain = fresh_model(name)
+    if name == "phi3-long":  # it goes by the longest text that it has to do with, which we say is CAPACITY
+        plain(input_ids=torch.zeros((1, CAPACITY), dtype=torch.int64))
+        plain.model.rotary_emb.rope_type = "default"
+    tokenizer = byte_tokenizer(TEMPLATES[name.partition("-")[0]])
+    ready = LanguageModel.of(fresh_model(name), tokenizer)
+    for model in (plain, ready.model):  # replies end sooner or later
+        incline(model, {ready.turns.end: 3.0})
+    return plain, ready
+
+
+def incline(model: PreTrainedModel, inclinations: dict[int, float], otherwise: float = 0.0) -> None:
+    """Add to the logits of some tokens, and something else to those of all others."""
+    head = torch.nn.Linear(SMALL["hidden_size"], VOCABULARY)
+    head.weight.data = model.lm_head.weight.data.clone()
+    head.bias.data[:] = otherwise
+    for token, inclination in inclinations.items():
+        head.bias.data[token] = inclination
+    model.lm_head = head
+
+
+def start(language_model: LanguageModel, rows: int = B) -> Conversations:
+    return Conversations(language_model, rows, CAPACITY, MAX_TOKENS)
+
+
+@torch.no_grad()
+def plain_logits(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
+    """Return the logits (len(ids), V) of the plain model."""
+    return model(input_ids=torch.tensor([ids])).logits[0].float()
+
+
+def uniforms(turn: int, rows: int = B) -> np.ndarray:
+    return np.random.default_rng(turn).random((rows, MAX_TOKENS))
+
+
+def ragged(turn: int) -> list[str]:
+    """Return messages of different lengths."""
+    return [f"{MESSAGES[(turn + row) % 3]}" + "!" * (4 * row) for row in range(B)]
+
+
+def naive_reply(
+    model: PreTrainedModel, ends: frozenset[int], history: list[int], numbers, temperature: float
+) -> list[int]:
+    """Return the tokens sampled after a history that is fed anew for each of them."""
+    written = []
+    for number in numbers:
+        logits = plain_logits(model, history + written)[-1:]
+        written.append(int(sample(logits, torch.tensor([number], dtype=torch.float64), temperature)))
+        if written[-1] in ends:
+            break
+    return written
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_replies_are_those_of_a_model_that_reads_everything_anew_for_each_token(name, temperature):
+    plain, language_model = pair(name)
+    talk, histories, lengths = start(language_model), [[] for _ in range(B)], set()
+    for t in range(ROUNDS):
+        for row, turn in enumerate(talk.reply(ragged(t), temperature=temperature, uniforms=uniforms(t))):
+            histories[row] += turn.prompt_ids
+            expected = naive_reply(plain, language_model.ends, histories[row], uniforms(t)[row], temperature)
+            assert turn.ids[: turn.sampled] == expected
+            histories[row] += turn.ids
+            lengths.add(turn.sampled)
+    assert min(map(len, histories)) > 2 * WINDOW
+    assert temperature == 0 or len(lengths) > 2
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_are_those_of_the_plain_forward_pass_past_the_window_and_at_any_length(name):
+    plain, language_model = pair(name)
+    talk, histories = start(language_model), [[] for _ in range(B)]
+    random = np.random.default_rng(0)
+    for _ in range(12):
+        rows = np.sort(random.choice(B, random.integers(1, B + 1), replace=False))
+        fed = [
+            random.integers(0, VOCABULARY, random.integers(1, 60 if not histories[row] else 9)).tolist() for row in rows
+        ]
+        with torch.inference_mode():
+            logits = talk._feed(rows, fed)
+        for row, new, after in zip(rows, fed, logits, strict=True):
+            histories[row] += new
+            torch.testing.assert_close(after, plain_logits(plain, histories[row])[-1], atol=1e-4, rtol=0)
+    assert max(map(len, histories)) > 2 * WINDOW
+
+
+def test_a_reply_cut_short_is_ended_by_us_and_one_that_ended_is_not():
+    _, language_model = pair("qwen3")
+    talk = start(language_model, 40)
+    turns = talk.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
+    assert {turn.sampled < MAX_TOKENS for turn in turns} == {True, False}
+    for turn in turns:
+        ended = turn.ids[turn.sampled - 1] == language_model.turns.end
+        assert ended or turn.sampled == MAX_TOKENS
+        assert len(turn.ids) == turn.sampled + (not ended)
+        assert turn.ids[-1] == language_model.turns.end
+        assert turn.ids.count(turn.ids[-1]) == 1
+        chosen = [False] * len(turn.prompt_ids) + [True] * turn.sampled + [False] * (not ended)
+        assert turn.replied == chosen
+        assert turn.text == language_model.tokenizer.decode(turn.ids[:-1])
+
+
+def test_a_model_may_end_its_reply_by_a_token_of_its_own_and_the_template_end_is_put_behind():
+    plain, _ = pair("qwen3")
+    tokenizer = byte_tokenizer("qwen3")
+    plain.generation_config.eos_token_id = [100, 101]
+    incline(plain, {100: 3.0, 101: 3.0})
+    talk = start(LanguageModel.of(plain, tokenizer), 40)
+    turns = talk.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
+    stopped = [turn for turn in turns if turn.ids[turn.sampled - 1] in (100, 101)]
+    assert stopped
+    assert all(turn.ids[turn.sampled :] == [talk.turns.end] for turn in stopped)
+    assert all(turn.text == tokenizer.decode(turn.ids[: turn.sampled - 1]) for turn in stopped)
+
+
+@pytest.mark.parametrize("name", ["gemma", "qwen3-sliding"])
+def test_a_retracted_reply_leaves_no_trace(name):
+    _, language_model = pair(name)
+    talk, other = start(language_model), start(language_model)
+    for t in range(ROUNDS):
+        first = talk.reply(ragged(t), temperature=1.0, uniforms=uniforms(100 + t))
+        rows = [0, 2] if t % 2 else [1]
+        talk.retract(rows)
+        again = talk.reply(None, temperature=1.0, uniforms=uniforms(t)[rows], rows=rows)
+        numbers = uniforms(100 + t)
+        numbers[rows] = uniforms(t)[rows]
+        expected = other.reply(ragged(t), temperature=1.0, uniforms=numbers)
+        for row, turn in enumerate(expected):
+            answer = again[rows.index(row)] if row in rows else first[row]
+            assert (answer.prompt_ids, answer.ids) == (turn.prompt_ids, turn.ids)
+
+
+def test_a_conversation_is_the_same_whoever_else_talks():
+    _, language_model = pair("gemma")
+    together, alone = start(language_model), start(language_model, 1)
+    for t in range(ROUNDS):
+        turns = together.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
+        assert alone.reply(ragged(t)[1:2], temperature=1.0, uniforms=uniforms(t)[1:2])[0].ids == turns[1].ids
+
+
+def test_a_conversation_that_begins_anew_knows_nothing():
+    _, language_model = pair("qwen3-sliding")
+    talk = start(language_model)
+    firsts = []
+    for _ in range(3):
+        firsts.append([turn.ids for turn in talk.reply(ragged(0), temperature=1.0, uniforms=uniforms(0))])
+        talk.reply(ragged(1), temperature=1.0, uniforms=uniforms(1))
+        talk.restart()
+    assert firsts[0] == firsts[1] == firsts[2]
+
+
+def test_the_likeliest_tokens_on_record_are_those_of_the_plain_model_at_temperature_one():
+    plain, language_model = pair("gemma")
+    for turn in start(language_model).reply(ragged(0), temperature=0.5, uniforms=uniforms(0)):
+        before = len(turn.prompt_ids)
+        logprobs = plain_logits(plain, turn.prompt_ids + turn.ids).log_softmax(-1)[
+            before - 1 : before - 1 + turn.sampled
+        ]
+        best = logprobs.topk(5)
+        np.testing.assert_array_equal(turn.top_ids, best.indices)
+        np.testing.assert_allclose(turn.top_logprobs, best.values, atol=1e-4)
+
+
+def test_tokens_are_drawn_from_the_softmax_and_never_one_of_probability_zero():
+    logits = torch.tensor([[1.0, -torch.inf, 0.0, 2.0, -torch.inf]]).log_softmax(-1)
+    numbers = torch.linspace(0, 1, 10_001, dtype=torch.float64)[:-1]
+    counts = torch.bincount(sample(logits.expand(len(numbers), -1), numbers, 1.0), minlength=5) / len(numbers)
+    torch.testing.assert_close(counts, logits[0].exp(), atol=2e-4, rtol=0)
+    hot = torch.bincount(sample(logits.expand(len(numbers), -1), numbers, 2.0), minlength=5) / len(numbers)
+    torch.testing.assert_close(hot, (logits[0] / 2).softmax(-1), atol=2e-4, rtol=0)
+    assert sample(logits.expand(len(numbers), -1), numbers, 0.0).unique().tolist() == [3]
+
+
+def top(plain: PreTrainedModel, ids: list[int]) -> dict[int, float]:
+    """Return the probabilities of the five likeliest tokens after a text."""
+    best = plain_logits(plain, ids)[-1].softmax(-1).topk(5)
+    return dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+
+
+def enumerated(plain: PreTrainedModel, history: list[int], paths: list[list[int]]) -> np.ndarray:
+    """Return the policy over actions that are written as paths, each token asked of the plain model."""
+    weights = []
+    for path in paths:
+        weight = np.prod([top(plain, history + path[:i]).get(token, 0) for i, token in enumerate(path)])
+        onward = {other[len(path)] for other in paths if other[: len(path)] == path and other != path}
+        weights.append(weight * (1 - sum(top(plain, history + path).get(token, 0) for token in onward)))
+    return np.array(weights) / np.sum(weights)
+
+
+@pytest.mark.parametrize("name", ["qwen3-sliding", "gemma"])
+def test_a_policy_is_what_enumerating_the_tokens_of_all_actions_gives_and_asking_for_it_changes_nothing(name):
+    plain, language_model = pair(name)
+    letters = list(string.ascii_letters[:45] + string.digits)  # the tokenizer makes the same tokens of them again
+    for model in (plain, language_model.model):
+        incline(model, dict.fromkeys(language_model.tokenizer.convert_tokens_to_ids(letters), 0.0), otherwise=-1e4)
+    talk, twin = start(language_model), start(language_model)
+    decode, place = language_model.tokenizer.decode, 2
+    histories, several = [[] for _ in range(B)], 0
+    for t in range(ROUNDS):
+        turns = talk.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
+        assert [turn.ids for turn in turns] == [
+            turn.ids for turn in twin.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
+        ]
+        rows, spans, names, paths = [], [], [], []
+        for row, turn in enumerate(turns):
+            histories[row] += turn.prompt_ids
+            if turn.sampled > place + 2:
+                before = histories[row] + turn.ids[:place]
+                firsts = [token for token in top(plain, before) if token != turn.ids[place]]
+                seconds = list(top(plain, [*before, firsts[0]]))
+                sampled = turn.ids[place : place + 2]
+                paths.append([sampled, sampled[:1], firsts[:1], [firsts[0], seconds[0]], [firsts[0], *seconds[:2]],
+                              [firsts[1], seconds[0]], [firsts[2]]])  # fmt: skip
+                names.append([decode(path) for path in paths[-1]])
+                spans.append((len(decode(turn.ids[:place])), len(decode(turn.ids[: place + 2]))))
+                rows.append(row)
+        policies = talk.action_policies([turns[row] for row in rows], spans, [0] * len(rows), names, rows)
+        for row, ours, spelled in zip(rows, policies, paths, strict=True):
+            expected = enumerated(plain, histories[row] + turns[row].ids[:place], spelled)
+            np.testing.assert_allclose(ours, expected, atol=1e-5)
+            several += (ours > 1e-3).sum() > 3
+        for row, turn in enumerate(turns):
+            histories[row] += turn.ids
+    assert several > 3
+
+
+def test_an_action_that_begins_another_has_not_to_go_on_like_it():
+    one, ten, two = (10,), (10, 11), (12,)
+    known = {(): {10: 0.6, 12: 0.1}, (10,): {11: 0.25, 13: 0.5}}
+    np.testing.assert_allclose(policy([one, ten, two], known, 0), np.array([0.45, 0.15, 0.1]) / 0.7)
+
+
+def test_an_action_outside_the_likeliest_tokens_is_not_in_the_policy_and_if_none_is_inside_it_is_the_action_taken():
+    assert policy([(10,), (12,), (14,)], {(): {10: 0.3, 12: 0.1}}, 2).tolist() == pytest.approx([0.75, 0.25, 0])
+    assert policy([(10,), (12,)], {(): {1: 1.0}}, 1).tolist() == [0, 1]
+
+
+def test_a_longer_conversation_than_the_model_reads_is_refused_before_with_the_sum():
+    assert context_needed(None, 100, 50, 30, 20) == 100 + 49 * 30 + 50 * 21
+    with pytest.raises(
+        InputError, match=r"100 \(opening\) \+ 49 × 30 \(feedback\) .* = 2620 tokens; the model reads 2619"
+    ):
+        context_needed(2619, 100, 50, 30, 20)
+    assert context_needed(2620, 100, 50, 30, 20) == 2620
+
+
+def test_only_a_model_whose_every_layer_slides_reads_without_end():
+    assert context_limit(fresh_model("qwen3-sliding"), None) is None
+    assert context_limit(fresh_model("gemma"), None) == 512
+    assert context_limit(fresh_model("gemma"), 100) == 100
+    assert LanguageModel.of(fresh_model("gemma"), byte_tokenizer("gemma"), context=99).limit == 99
+
+
+def test_a_conversation_that_overflows_is_refused():
+    _, language_model = pair("qwen3")
+    talk = Conversations(language_model, 1, capacity=60, max_tokens=MAX_TOKENS)
+    talk.reply(["Hi"], temperature=1.0, uniforms=uniforms(0, 1))
+    with pytest.raises(InputError, match=r"may grow to \d+ tokens, past 60"):
+        talk.reply(["Hi" * 20], temperature=1.0, uniforms=uniforms(1, 1))
+
+
+def test_rows_may_come_in_any_order():
+    _, language_model = pair("gemma")
+    talk, other = start(language_model), start(language_model)
+    order = [2, 0, 1]
+    for t in range(2):
+        turns = talk.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
+        shuffled = [ragged(t)[row] for row in order]
+        for row, turn in zip(
+            order, other.reply(shuffled, temperature=1.0, uniforms=uniforms(t)[order], rows=order), strict=True
+        ):
+            assert turn.ids == turns[row].ids
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with a model and its tokenizer."""
+    fresh_model("qwen3").save_pretrained(tmp_path / "model")
+    byte_tokenizer("qwen3").save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def settings_of(weights, revision=None) -> LanguageModelSettings:
+    return LanguageModelSettings(
+        kind="language", weights=str(weights), revision=revision, dtype="float32", device="cpu", batch=8
+    )
+
+
+def said(language_model: LanguageModel) -> list[list[int]]:
+    return [turn.ids for turn in start(language_model).reply(ragged(0), temperature=1.0, uniforms=uniforms(0))]
+
+
+def test_a_loaded_model_talks_as_the_one_that_was_saved_and_tuned_weights_replace_its_own(folder, tmp_path):
+    language_model = LanguageModel.of(fresh_model("qwen3"), byte_tokenizer("qwen3"))
+    assert said(load(settings_of(folder))) == said(language_model)
+    other = fresh_model("qwen3")
+    with torch.no_grad():
+        other.model.norm.weight += 0.5
+    save_file({name: tensor.clone() for name, tensor in other.state_dict().items()}, tmp_path / "tuned.safetensors")
+    tuned = load(settings_of(folder), tmp_path / "tuned.safetensors")
+    assert said(tuned) == said(LanguageModel.of(other, byte_tokenizer("qwen3"))) != said(language_model)
+
+
+def test_an_adapter_in_one_file_is_merged_into_the_weights(folder, tmp_path):
+    from peft import LoraConfig, get_peft_model, get_peft_model_state_dict
+
+    config = LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM")
+    adapted = get_peft_model(fresh_model("qwen3"), config)
+    torch.manual_seed(1)
+    for name, weight in adapted.named_parameters():
+        if "lora" in name:
+            torch.nn.init.normal_(weight, std=0.3)
+    settings = {key: sorted(value) if isinstance(value, set) else value for key, value in config.to_dict().items()}
+    metadata = {"adapter_config": json.dumps(settings)}
+    save_file(get_peft_model_state_dict(adapted), tmp_path / "adapter.safetensors", metadata)
+    tuned = load(settings_of(folder), tmp_path / "adapter.safetensors")
+    assert not any("lora" in name for name, _ in tuned.model.named_parameters())
+    ids = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(tuned.model(ids).logits, adapted(ids).logits, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (settings_of("no/such-folder"), "pinned revision"),
+        (settings_of("nobody/nothing", revision="0" * 40), "Get it beforehand .* or use scale: demo"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_a_line_that_says_what_to_do(settings, words, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(InputError, match=words) as refusal:
+        load(settings)
+    assert "\n" not in str(refusal.value)
+
+
+def test_weights_of_another_model_are_refused(folder, tmp_path):
+    save_file({"stranger": torch.zeros(3)}, tmp_path / "tuned.safetensors")
+    with pytest.raises(InputError, match=r"tuned\.safetensors: not weights of a qwen3"):
+        load(settings_of(folder), tmp_path / "tuned.safetensors")

@@ -1,0 +1,266 @@
+"""Which trajectories become demonstrations, what of them is learnt, and what re-drawn rewards say of the choice.
+
+Symbols: M scenarios, L trajectories each, n = M · L, T rounds, d actions, k selected.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from helpers import assert_mean, draw
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmft.environments import RewardTable, draw_rewards
+from rmft.environments.processes import TABULAR
+from rmft.environments.tables import one_hot
+from rmft.jobs import SelectionJob
+from rmft.metrics.luck import advantages as mean_advantages
+from rmft.params.language import LanguageProblem, Telling
+from rmft.selection import demonstrations, rerolled_regrets, select
+
+
+def job(
+    *,
+    environment: str = "mab",
+    output: str = "action",
+    process: str = "gaussian",
+    selected: int = 1,
+    mean: str = "nominal",
+    rerolls: int = 1,
+    d: int = 3,
+) -> SelectionJob:
+    telling = Telling(
+        interaction="dialogue", output=output, format="policy-only", prompts="", max_tokens=8, retries=0, tolerance=0.02
+    )
+    problem = LanguageProblem(kind="language", environment=environment, d=d, protocol=telling)
+    return SelectionJob(
+        seed=0, stream="test", problem=problem, process=[process], selected=selected, mean=mean, rerolls=rerolls
+    )
+
+
+def trajectories(table: RewardTable, actions: np.ndarray, policies: np.ndarray | None = None) -> dict[str, list]:
+    """Return the columns of trajectories that played actions (M, L, T) on the rewards (M, T, d) of a table."""
+    scenarios, count, horizon = actions.shape
+    n, d = scenarios * count, table.shape[2]
+    met = table.rows(np.repeat(np.arange(scenarios), count))
+    policies = one_hot(actions, d).astype(float) if policies is None else policies
+    said = [[f"Action: {a + 1}" for a in row] for row in actions.reshape(n, horizon)]
+    return {
+        "scenario": np.repeat(np.arange(scenarios), count).tolist(),
+        "trajectory": list(range(count)) * scenarios,
+        "d": [d] * n,
+        **{name: getattr(met, name).reshape(n, -1).tolist() for name in ("rewards", "means", "clipped_means")},
+        "prompt": [[f"Round {t + 1}." for t in range(horizon)]] * n,
+        "reply": said,
+        "policy": policies.reshape(n, -1).tolist(),
+        "action": actions.reshape(n, horizon).tolist(),
+        "attempts": [[1] * horizon] * n,
+        "fallback": [[False] * horizon] * n,
+    }
+
+
+def at_random(table: RewardTable, count: int, root: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return actions (M, L, T) and policies (M, L, T, d) that have nothing to do with each other."""
+    random, (scenarios, horizon, d) = np.random.default_rng(root), table.shape
+    actions = random.integers(d, size=(scenarios, count, horizon))
+    return actions, random.dirichlet(np.ones(d), size=actions.shape)
+
+
+def paying(*totals: float) -> tuple[RewardTable, np.ndarray]:
+    """Return one scenario of one round, and a trajectory (1, L, 1) for each action, which pay so much."""
+    rewards = np.array([[totals]], dtype=float)
+    return RewardTable(rewards, rewards, rewards), np.arange(len(totals))[None, :, None]
+
+
+# --- What selects ---
+
+
+@pytest.mark.parametrize("mean", ["nominal", "clipped"])
+@pytest.mark.parametrize("output", ["action", "distribution"])
+@pytest.mark.parametrize("environment", ["fol", "mab"])
+def test_what_selects_is_realized_regret_of_actions_and_expected_regret_of_stated_policies(environment, output, mean):
+    table = draw("gamma", 3, 4, 3)
+    actions, policies = at_random(table, 2)
+    found = select(job(environment=environment, output=output, mean=mean), trajectories(table, actions, policies))
+    means = table.means if mean == "nominal" else table.clipped_means
+    for row, (i, j) in enumerate(np.ndindex(3, 2)):
+        draws = table.rewards[i]
+        pays = means[i] if (environment, output) == ("mab", "distribution") else draws
+        best = (
+            means[i].max(axis=1).sum()
+            if environment == "mab"
+            else max(sum(draws[t, a] for t in range(4)) for a in range(3))
+        )
+        earned = {
+            "action": sum(pays[t, actions[i, j, t]] for t in range(4)),
+            "distribution": sum(policies[i, j, t, a] * pays[t, a] for t in range(4) for a in range(3)),
+        }[output]
+        assert found["regret"][row] == pytest.approx(best - earned)
+
+
+# --- Who is selected ---
+
+
+@given(data=st.data(), k=st.integers(1, 4))
+def test_selected_are_the_k_lowest_regrets_that_do_not_repeat_what_was_said(data, k):
+    scenarios, count, horizon = 2, 5, 2
+    table = RewardTable(*[np.tile([[10.0, 0.0], [0.0, 10.0]], (scenarios, 1, 1))] * 3)  # pays alike in many ways
+    actions = np.array(data.draw(st.lists(st.integers(0, 1), min_size=20, max_size=20)))
+    played = trajectories(table, actions.reshape(scenarios, count, horizon))
+    words = st.sampled_from(["one", "two", "three"])
+    played["reply"] = data.draw(st.lists(st.lists(words, min_size=2, max_size=2), min_size=10, max_size=10))
+    order = data.draw(st.permutations(range(10)))
+    played = {name: [column[row] for row in order] for name, column in played.items()}
+    found = select(job(environment="fol", selected=k, d=2, process="alternating"), played)
+    for scenario in range(scenarios):
+        rows = [row for row in range(10) if played["scenario"][row] == scenario]
+        ranked = sorted(rows, key=lambda row: (found["regret"][row], played["trajectory"][row]))
+        said, taken = [], []
+        for place, row in enumerate(ranked):
+            assert found["rank"][row] == place
+            assert found["duplicate"][row] == (played["reply"][row] in said)
+            if played["reply"][row] not in said and len(taken) < k:
+                taken.append(row)
+            said.append(played["reply"][row])
+        assert [row for row in rows if found["selected"][row]] == sorted(taken)
+
+
+def selected(table: RewardTable, actions: np.ndarray, k: int, replies: list[list[str]] | None = None) -> list[bool]:
+    played = trajectories(table, actions)
+    return select(job(selected=k, d=table.shape[2]), played | ({"reply": replies} if replies else {}))[
+        "selected"
+    ].tolist()
+
+
+def test_of_equal_regrets_the_one_that_was_sampled_first_is_selected():
+    assert selected(*paying(3, 7, 7, 7), k=2) == [False, True, True, False]
+
+
+def test_who_says_what_a_better_one_says_makes_room_for_the_next():
+    says = [["a"], ["a"], ["b"], ["b"]]
+    assert selected(*paying(9, 8, 7, 6), k=2, replies=says) == [True, False, True, False]
+
+
+def test_where_fewer_say_different_things_than_k_all_of_them_are_selected():
+    assert selected(*paying(6, 7, 8), k=3, replies=[["a"], ["b"], ["a"]]) == [False, True, True]
+
+
+def test_invalid_replies_are_every_one_that_was_asked_for_again_or_given_up():
+    played = trajectories(draw("gaussian", 1, 3, 3), np.zeros((1, 2, 3), dtype=int))
+    played["attempts"] = [[1, 3, 1], [3, 3, 2]]
+    played["fallback"] = [[False, False, False], [True, False, True]]
+    assert select(job(), played)["invalid"].tolist() == [2, 3 + 2 + 2]
+
+
+# --- Demonstrations ---
+
+
+def told_and_said(*, conversations: int) -> dict[str, list]:
+    """Return two trajectories of four rounds, in so many conversations each."""
+    played = trajectories(draw("gaussian", 2, 4, 3), np.arange(8).reshape(2, 1, 4) % 3)
+    random = np.random.default_rng(0)
+    shape = (2, conversations, 12 // conversations)
+    return played | {"ids": random.integers(50, size=shape).tolist(), "replied": (random.random(shape) < 0.5).tolist()}
+
+
+@pytest.mark.parametrize("conversations", [1, 4])
+def test_a_dialogue_is_one_conversation_to_learn_from_and_a_summary_one_a_round(conversations):
+    played = told_and_said(conversations=conversations)
+    lines = demonstrations(played, [False, True])
+    assert len(lines) == conversations
+    assert [line["ids"] for line in lines] == played["ids"][1]
+    assert {(line["scenario"], line["trajectory"]) for line in lines} == {(1, 0)}
+
+
+@pytest.mark.parametrize("conversations", [1, 4])
+def test_labels_are_the_tokens_that_the_model_chose_and_minus_100_elsewhere(conversations):
+    played = told_and_said(conversations=conversations)
+    for line, replied in zip(demonstrations(played, [True, False]), played["replied"][0], strict=True):
+        assert line["labels"] == [token if chosen else -100 for token, chosen in zip(line["ids"], replied, strict=True)]
+
+
+@pytest.mark.parametrize("conversations", [1, 4])
+def test_messages_are_prompts_and_replies_in_turn(conversations):
+    played = told_and_said(conversations=conversations)
+    lines = demonstrations(played, [True, True])
+    for line in lines:
+        assert [message["role"] for message in line["messages"]] == ["user", "assistant"] * (4 // conversations)
+    whole = [message["content"] for line in lines for message in line["messages"]]
+    assert whole == [
+        text for i in range(2) for pair in zip(played["prompt"][i], played["reply"][i], strict=True) for text in pair
+    ]
+
+
+# --- Luck in hindsight ---
+
+
+@pytest.mark.parametrize("mean", ["nominal", "clipped"])
+def test_regret_on_rerolled_rewards_averages_to_what_the_true_means_of_the_draws_give(mean):
+    scenarios, horizon = 500, 4
+    table = draw("gamma", scenarios, horizon, 3)
+    actions, _ = at_random(table, 1)
+    played = trajectories(table, actions)
+    best = (table.means if mean == "nominal" else table.clipped_means).max(axis=2).sum(axis=1)
+    closed_form = best - (table.clipped_means * one_hot(actions[:, 0], 3)).sum(axis=(1, 2))
+    once, often = (
+        rerolled_regrets(job(process="gamma", mean=mean, rerolls=rerolls), played) - closed_form for rerolls in (1, 16)
+    )
+    assert_mean(often, 0.0)
+    assert often.std() == pytest.approx(once.std() / 4, rel=0.2)  # as of 16 draws that differ
+
+
+@pytest.mark.parametrize("output", ["action", "distribution"])
+@pytest.mark.parametrize("process", ["sine-trend", "alternating"])
+def test_where_rewards_follow_a_rule_all_of_the_advantage_survives(process, output):
+    table = draw(process, 8, 6, 3)
+    found = select(
+        job(environment="fol", output=output, process=process, rerolls=2), trajectories(table, *at_random(table, 4))
+    )
+    np.testing.assert_allclose(found["rerolled"], found["regret"])
+    in_hindsight, again = mean_advantages(found)
+    assert again == pytest.approx(in_hindsight)
+    assert in_hindsight > 0
+
+
+def advantages(found: dict[str, np.ndarray], column: str) -> np.ndarray:
+    """Return by how much the selected trajectory of each scenario (M,) is better than the average there."""
+    return np.array(
+        [
+            found[column][found["scenario"] == scenario].mean()
+            - found[column][(found["scenario"] == scenario) & found["selected"]].mean()
+            for scenario in np.unique(found["scenario"])
+        ]
+    )
+
+
+def each_plays_one_action(process: str, scenarios: int, horizon: int, d: int) -> dict[str, np.ndarray]:
+    """Return the selection among d trajectories, each of which always plays an action of its own."""
+    table = draw_rewards(0, "test", [process], (scenarios, horizon, d))
+    constant = np.broadcast_to(np.arange(d)[None, :, None], (scenarios, d, horizon))
+    return select(job(process=process, rerolls=5, d=d), trajectories(table, constant))
+
+
+def fair(streams, n, horizon, d):
+    """Pay every action alike on average."""
+    rewards = np.stack([10 * streams("draw", t).random((n, d)) for t in range(horizon)], axis=1)
+    means = np.full_like(rewards, 5.0)
+    return RewardTable(rewards, means, means)
+
+
+def test_of_an_advantage_that_is_all_luck_nothing_survives(monkeypatch):
+    monkeypatch.setitem(TABULAR, "fair", fair)
+    found = each_plays_one_action("fair", 400, 8, 4)
+    in_hindsight, again = advantages(found, "regret"), advantages(found, "rerolled")
+    assert in_hindsight.min() > 0
+    assert in_hindsight.mean() > 5
+    assert_mean(again, 0.0)
+    assert mean_advantages(found) == pytest.approx((in_hindsight.mean(), again.mean()))
+
+
+def test_the_longer_the_game_the_more_of_the_advantage_of_a_better_action_survives():
+    shares = []
+    for horizon in (1, 5, 40):
+        in_hindsight, again = mean_advantages(each_plays_one_action("gaussian", 200, horizon, 3))
+        shares.append(again / in_hindsight)
+    assert all(shorter < longer for shorter, longer in pairwise([0.05, *shares, 1.0]))

@@ -1,0 +1,62 @@
+"""Games that language models are told of in words: for training in shards, and for evaluation."""
+
+
+rule rollouts_shard:
+    input:
+        model=lambda wildcards: model_files(wildcards.experiment),
+        weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
+        prompts=lambda wildcards: prompt_files(wildcards.experiment),
+    output:
+        "results/{experiment}/seed-{seed}/iteration-{iteration}/shards/{shard}-of-{shards}.parquet",
+    log:
+        "logs/{experiment}/seed-{seed}/iteration-{iteration}/shard-{shard}-of-{shards}.log",
+    conda:
+        "../envs/rmft.yaml"
+    params:
+        settings=lambda wildcards: jobs.rollouts_job(
+            PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard)
+        ).canonical(),
+        weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
+    message:
+        "Roll out {wildcards.experiment}, seed {wildcards.seed}, iteration {wildcards.iteration}, shard {wildcards.shard} of {wildcards.shards}"
+    shell:
+        "rmft rollouts --settings {params.settings:q} {params.weights} --output {output} 2>&1 | tee {log}"
+
+
+rule rollouts:
+    input:
+        gather.shards("results/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/shards/{scatteritem}.parquet"),
+    output:
+        "results/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
+    log:
+        "logs/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.log",
+    conda:
+        "../envs/rmft.yaml"
+    params:
+        settings=lambda wildcards: jobs.gather_job(PARAMS, wildcards.experiment).canonical(),
+    message:
+        "Gather {wildcards.experiment}, seed {wildcards.seed}, iteration {wildcards.iteration}"
+    shell:
+        "rmft gather --settings {params.settings:q} --output {output} {input} 2>&1 | tee {log}"
+
+
+rule held_out:
+    input:
+        model=lambda wildcards: model_files(wildcards.experiment),
+        weights=lambda wildcards: paths.weights_of_player(PARAMS, wildcards.experiment, wildcards.player),
+        prompts=lambda wildcards: prompt_files(wildcards.experiment),
+        rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
+    output:
+        "results/{experiment}/evaluation/{evaluation}/{player}.parquet",
+    log:
+        "logs/{experiment}/evaluation/{evaluation}/{player}.log",
+    conda:
+        "../envs/rmft.yaml"
+    params:
+        settings=lambda wildcards: jobs.held_out_job(PARAMS, wildcards.experiment, wildcards.evaluation).canonical(),
+        weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
+    message:
+        "Play {wildcards.experiment} on {wildcards.evaluation}, {wildcards.player}"
+    shell:
+        "rmft rollouts --settings {params.settings:q} {params.weights} --rewards {input.rewards} --output {output}"
+        " 2>&1 | tee {log}"

@@ -1,0 +1,20 @@
+"""The trajectories of lowest regret in each scenario."""
+
+
+rule selection:
+    input:
+        rollouts="results/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
+    output:
+        selection="results/{experiment}/seed-{seed}/iteration-{iteration}/selection.parquet",
+        demonstrations="results/{experiment}/seed-{seed}/iteration-{iteration}/demonstrations.jsonl",
+    log:
+        "logs/{experiment}/seed-{seed}/iteration-{iteration}/selection.log",
+    conda:
+        "../envs/rmft.yaml"
+    params:
+        settings=lambda wildcards: jobs.selection_job(PARAMS, wildcards.experiment, *iteration(wildcards)).canonical(),
+    message:
+        "Select {wildcards.experiment}, seed {wildcards.seed}, iteration {wildcards.iteration}"
+    shell:
+        "rmft selection --settings {params.settings:q} --rollouts {input.rollouts} --output {output.selection}"
+        " --demonstrations {output.demonstrations} 2>&1 | tee {log}"

@@ -1,0 +1,31 @@
+"""Supervised fine-tuning: model(i) on the demonstrations of iteration i gives model(i + 1)."""
+
+# A rule for each method, because the file is named by what is in it.
+for method, weights in {"full": "model", "lora": "adapter"}.items():
+
+    rule:
+        name:
+            f"sft_{method}"
+        input:
+            model=lambda wildcards: model_files(wildcards.experiment),
+            demonstrations=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *before(wildcards))}/demonstrations.jsonl",
+            weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *before(wildcards)),
+        output:
+            weights=f"results/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/{weights}.safetensors",
+            log="results/{experiment}/seed-{seed}/iteration-{iteration}/training-log.csv",
+        log:
+            "logs/{experiment}/seed-{seed}/iteration-{iteration}/sft.log",
+        wildcard_constraints:
+            experiment=one_of(
+                name for name, of in EXPERIMENTS.items() if of.kind == "language" and of.sft.method == method
+            ),
+        conda:
+            "../envs/rmft.yaml"
+        params:
+            settings=lambda wildcards: jobs.sft_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
+            weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
+        message:
+            "Fine-tune {wildcards.experiment}, seed {wildcards.seed}, to iteration {wildcards.iteration}"
+        shell:
+            "rmft sft --settings {params.settings:q} --demonstrations {input.demonstrations} {params.weights}"
+            " --output {output.weights} --log {output.log} 2>&1 | tee {log}"
