@@ -1,0 +1,185 @@
+"""The embedded model: what it is taught is true, its gate notices what is not, and what is shipped is what was made."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rmft.language.parsing import parse
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import Protocol, Round
+from rmft.models.corpus import MILD, STRONG, STYLES, Games, Names, Player, even, leaning
+from rmft.models.embedded import all_protocols
+from rmft.models.fidelity import LEAST, TOLERANCE, checks, failures
+from rmft.streams import stream
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = ROOT / "data/models/embedded"
+EVERY = [protocol for d in (2, 3, 4, 5) for protocol in all_protocols(d)]
+every_protocol = pytest.mark.parametrize("protocol", EVERY, ids=lambda p: "-".join(map(str, vars(p).values())))
+
+
+@pytest.fixture(scope="module")
+def prompts() -> Prompts:
+    return Prompts.load(ROOT / "data/prompts/plain")
+
+
+def game(protocol: Protocol, style: str, seed: int, rounds: int = 12) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """Let a scripted player play; return its replies, the rewards (T, d) and its actions (T,)."""
+    rng = np.random.default_rng(seed)
+    rewards = np.round(rng.uniform(0, 10, (rounds, protocol.d)), 2)
+    player = Player(protocol, style, np.full(protocol.d, 5), rng)
+    replies, actions, last = [], [], None
+    for t in range(rounds):
+        reply, action, policy = player.reply(last)
+        replies.append(reply)
+        actions.append(action)
+        last = Round(t + 1, action, policy, tuple(rewards[t]))
+    return replies, rewards, np.array(actions)
+
+
+def shares(protocol: Protocol, replies: list[str], rewards: np.ndarray, actions: np.ndarray) -> dict[str, float]:
+    """Return the share of what is right, by check."""
+    valid = [parse(reply, protocol, TOLERANCE) is not None for reply in replies]
+    found = list(checks(protocol, replies, valid, rewards, actions))
+    names = {name for check in found for name in check.right}
+    return {name: np.mean([right for check in found for right in check.right.get(name, [])]) for name in names}
+
+
+@every_protocol
+def test_scripted_players_pass_the_gate_whatever_their_style(protocol):
+    for seed, style in enumerate(STYLES[protocol.interaction, protocol.output]):
+        found = shares(protocol, *game(protocol, style, seed))
+        assert found["valid"] == 1
+        assert set(found.values()) == {1}
+        reasons = protocol.format == "with-reasoning"
+        assert ("quotes" in found) == reasons
+        assert ("carries" in found) == (reasons and protocol.interaction == "dialogue")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "check"),
+    [
+        ("Highest score: {a}.\nAction: {a}", "Highest score: {a}.\nAction: {b}", "agrees"),
+        ("paid {r},", "paid 0.01,", "quotes"),
+        ("good:", "poor:", "quotes"),
+        ("goes from {s}", "goes from 0", "carries"),
+        ("Scores: 1=", "Scores: 1=0, not ", "carries"),
+        ("Action: {a}", "Action: 7", "valid"),
+    ],
+)
+def test_each_kind_of_untruth_is_noticed_by_its_check_alone(before, after, check):
+    protocol = Protocol("dialogue", "action", "bandit", "with-reasoning", 3)
+    replies, rewards, actions = game(protocol, "tally", 0)
+    t = next(t for t in range(3, 12) if rewards[t - 1, actions[t - 1]] >= 5 and actions[t] > 0)
+    words = {
+        "a": actions[t] + 1,
+        "b": actions[t],
+        "r": f"{rewards[t - 1, actions[t - 1]]:.2f}",
+        "s": replies[t].partition("goes from ")[2][0],
+    }
+    assert before.format(**words) in replies[t]
+    replies[t] = replies[t].replace(before.format(**words), after.format(**words))
+    found = shares(protocol, replies, rewards, actions)
+    wrong = {name for name, share in found.items() if share < 1 and name in LEAST}
+    assert check in wrong
+    assert wrong <= {check, "carries"}  # a score that is wrong once, or not told, is wrong to carry on from
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 5])
+def test_policies_as_they_are_written_are_policies(d):
+    for policy in (even(d), *(leaning(d, a, weight[d]) for a in range(d) for weight in (STRONG, MILD))):
+        assert sum(policy) == pytest.approx(1, abs=TOLERANCE)
+        written = f"Policy: [{', '.join(f'{p:.2f}' for p in policy)}]"
+        read = parse(written, Protocol("dialogue", "distribution", "full", "policy-only", d), TOLERANCE)
+        np.testing.assert_allclose(read.policy, np.array(policy) / sum(policy))
+
+
+def test_a_game_keeps_one_style_from_beginning_to_end(prompts):
+    rng = np.random.default_rng(0)
+    games = Games(0, rng, prompts, Names(rng))
+    for _ in range(200):
+        turns = games.game(6, STYLES)
+        if "Highest score:" in turns[0].reply:
+            assert all("Highest score:" in turn.reply for turn in turns)
+
+
+def test_what_follows_from_nothing_seen_is_not_learnt(prompts):
+    rng = np.random.default_rng(1)
+    games = Games(0, rng, prompts, Names(rng))
+    for _ in range(300):
+        first, *later = games.game(4, STYLES)
+        begun = first.message.startswith("You make")
+        assert all(turn.learnt for turn in later)
+        assert first.learnt or not begun
+        assert first.learnt == (begun or "Reason briefly" not in first.message)
+
+
+def test_rows_hold_whole_games_and_labels_only_what_is_learnt(prompts):
+    from transformers import AutoTokenizer
+
+    from rmft.models.pretraining import IGNORED, Rows
+
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
+    rng = np.random.default_rng(0)
+    ids, labels = Rows(tokenizer, Games(0, rng, prompts, Names(rng)), 512).batch(4, STYLES)
+    assert ids.shape == labels.shape == (4, 512)
+    assert bool(((labels == IGNORED) | (labels == ids)).all())
+    user, assistant, end, pad = tokenizer.convert_tokens_to_ids(["<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"])
+    assert not np.isin(labels, [user, assistant, pad]).any()
+    for row in ids.tolist():
+        assert row.count(user) == row.count(assistant) == row.count(end) > 2
+        assert row[0] == user
+
+
+def test_the_shipped_tokenizer_is_what_the_templates_give_and_is_true_to_the_letter(prompts):
+    """Where this fails, templates or players have changed, and the shipped model does not know: `snakemake models`."""
+    from transformers import AutoTokenizer
+
+    from rmft.models.pretraining import tokenizer_of
+
+    shipped, made = AutoTokenizer.from_pretrained(SHIPPED), tokenizer_of(0, prompts)
+    assert shipped.get_vocab() == made.get_vocab()
+    rng = np.random.default_rng(2)
+    games = Games(0, rng, prompts, Names(rng))
+    for turn in (turn for _ in range(50) for turn in games.game(3, STYLES)):
+        for text in (turn.message, turn.reply):
+            assert shipped.decode(shipped(text).input_ids, clean_up_tokenization_spaces=False) == text
+
+
+def test_the_shipped_fidelity_passes_the_gate_in_every_protocol():
+    with (SHIPPED / "fidelity.csv").open(encoding="utf-8") as file:
+        rows = [{**row, "value": float(row["value"]), "d": int(row["d"])} for row in csv.DictReader(file)]
+    assert failures(rows) == []
+    kinds = {(row["interaction"], row["output"], row["feedback"], row["format"]) for row in rows}
+    assert len(kinds) == 16
+    assert {row["rounds"] for row in rows} >= {"1-25", "26-50", "51-100"}
+    worse = [{**row, "value": row["value"] - 0.02} for row in rows]
+    assert len(failures(worse)) > 10
+
+
+def test_the_shipped_model_says_what_is_true(prompts):
+    from rmft.agents.local import Conversations, load
+    from rmft.environments import draw_rewards
+    from rmft.models.fidelity import CONTEXT, MAX_TOKENS
+    from rmft.params import load as load_params
+    from rmft.rollouts import Chance, Rules, play_in_words
+
+    model = load(load_params(ROOT / "params.yaml").models["embedded"].model_copy(update={"weights": str(SHIPPED)}))
+    protocol = Protocol("dialogue", "action", "bandit", "with-reasoning", 3)
+    rewards = draw_rewards(1, "shipped", ["uniform"], (16, 8, 3)).rewards
+    ids = np.stack([np.arange(16), np.zeros(16, dtype=int)], axis=1)
+    rules = Rules(prompts, protocol, temperature=1.0, retries=0, tolerance=TOLERANCE)
+    told = play_in_words(Conversations(model, 16, CONTEXT, MAX_TOKENS), rewards, rules, Chance(1, "shipped", ids))
+    found = [
+        shares(protocol, [replies[game] for replies in told.replies], rewards[game], told.actions[:, game])
+        for game in range(16)
+    ]
+    for check in LEAST:
+        assert np.mean([of[check] for of in found]) > 0.97
+
+
+def test_streams_of_the_corpus_are_named():
+    first, again = (Games(3, stream(3, "environment", "corpus"), None, None).rewards[2] for _ in range(2))
+    np.testing.assert_array_equal(first, again)
