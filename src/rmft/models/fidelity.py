@@ -128,7 +128,7 @@ def examine(
     scenario = Scenario(SCENARIO.text, SCENARIO.names[:d]) if named else None
     for protocol in all_protocols(d, scenario):
         carries = protocol.interaction == "dialogue" and protocol.format == "with-reasoning"
-        rounds = horizon if carries else min(horizon, 15)  # where nothing is carried, rounds are alike
+        rounds = horizon if carries else min(horizon, 8)  # where nothing is carried, rounds are alike
         table = draw_rewards(seed, "fidelity", ["gaussian"], (games, rounds, d))
         rules = Rules(prompts, protocol, temperature=1.0, retries=0, tolerance=TOLERANCE)
         ids = np.stack([np.arange(games), np.zeros(games, dtype=int)], axis=1)
@@ -151,7 +151,7 @@ def examine_all(
     open_speaker: Callable[[int], Speaker], prompts: Prompts, seed: int, games: int
 ) -> Iterator[dict[str, object]]:
     """Yield the rows of `examine` for two to five actions, numbered and named; with three actions to round 100."""
-    for d, named, horizon in ((3, False, 100), (2, False, 25), (4, True, 25), (5, False, 50), (3, True, 25)):
+    for d, named, horizon in ((3, False, 100), (2, False, 15), (4, True, 15), (5, False, 15), (3, True, 15)):
         yield from examine(open_speaker, prompts, seed, games, horizon, d, named=named)
 
 
