@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 import yaml
-from trees import ROOT, copy_of, digests, edit, environment, run, set_value, snakemake, to_do
+from trees import ROOT, copy_of, digests, edit, environment, jobs_in, run, set_value, snakemake, to_do
 
 pytestmark = pytest.mark.xdist_group("workflow")
 
@@ -110,6 +110,16 @@ def test_work_killed_in_the_middle_of_a_job_is_done_again_to_the_same_bytes(tree
     assert digests(tree) == before
 
 
+def test_a_lost_shard_of_rollouts_is_played_again_alone_and_to_the_same_bytes(tree):
+    before = digests(tree)
+    shards = tree / "results/open_mab_gemma/seed-0/iteration-0/shards"
+    (shards / "2-of-2.parquet").unlink()
+    again = jobs_in(snakemake(tree))
+    assert "rollouts open_mab_gemma/0/0/2" in again
+    assert "rollouts open_mab_gemma/0/0/1" not in again
+    assert digests(tree) == before
+
+
 @pytest.mark.parametrize("command", [("snakemake",), ("snakemake", "--dry-run"), ("rmft", "prune")])
 def test_a_second_run_in_the_same_folder_is_refused_while_the_first_is_at_work(tree, command):
     with (tree / ".snakemake/flock").open("w", encoding="utf-8") as held:
@@ -149,6 +159,7 @@ def test_dvc_knows_every_experiment_and_plots_every_training_and_figure():
         assert {f"results/{name}" for name in params["experiments"]} <= set(dvc["stages"][stage]["deps"])
     training, *others = dvc["plots"]
     (curves,) = (plot["y"] for plot in training.values())
-    assert curves.keys() == {f"results/{name}/training-log.csv" for name in params["experiments"]}
+    numeric = {name for name, of in params["experiments"].items() if of["kind"] == "numeric"}
+    assert curves.keys() == {f"results/{name}/training-log.csv" for name in numeric}
     images = {plot for plot in others if isinstance(plot, str)}
     assert images == {f"results/figures/{label}.png" for label in params["figures"]["drawn"]}

@@ -174,6 +174,7 @@ class Params(Section):
         parts = [(scaled.experiments[name], self.experiments[name]) for name in experiments]
         if all(ours == full for ours, full in parts or [(scaled.theory, self.theory)]):
             return None
-        swapped = {f"{ours.model} in place of {full.model}" for ours, full in parts if ours.model != full.model}
-        size = "smaller than the paper's" if not swapped else f"{' and '.join(sorted(swapped))}, other sizes"
-        return f"scale {self.scale}: {size}, not its result"
+        swapped = sorted({f"{ours.model} in place of {full.model}" for ours, full in parts if ours.model != full.model})
+        if swapped:
+            return f"scale {self.scale}: {' and '.join(swapped)}, not the paper's result"
+        return f"scale {self.scale}: smaller than the paper's, not its result"
