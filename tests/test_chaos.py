@@ -127,7 +127,7 @@ def test_a_full_disk_stops_with_the_reason_and_loses_nothing(built, tmp_path):
     with small_disk(tmp_path / "disk", 2 * megabytes + 20) as disk:
         tree = copy_of(built, disk / "home")
         before, params = digests(tree), (tree / "params.yaml").read_bytes()
-        set_value(tree, "rewards.gamma.instances", 400)  # four times the bytes
+        set_value(tree, "rewards.gamma.instances", 1600)  # four times the bytes
         filler = disk / "filler"
         with suppress(OSError), filler.open("wb") as file:
             while True:

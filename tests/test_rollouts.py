@@ -20,7 +20,7 @@ from rmft.errors import InputError
 from rmft.jobs import RolloutsJob, held_out_job, rollouts_job, selection_job
 from rmft.language.prompts import Prompts
 from rmft.params import load
-from rmft.params.language import LanguageModel, LanguageProblem, Telling
+from rmft.params.language import LanguageModelSettings, LanguageProblem, Telling
 from rmft.rollouts import Chance, Told, play_in_words, roll_out, rules_of, tokens_needed
 
 ROOT = Path(__file__).parents[1]
@@ -140,7 +140,7 @@ def job(
         interaction=interaction, output=output, format="with-reasoning", prompts="", max_tokens=40, retries=retries,
         tolerance=0.02,
     )  # fmt: skip
-    model = LanguageModel(kind="language", weights="", dtype="float32", device="cpu", batch=batch)
+    model = LanguageModelSettings(kind="language", weights="", dtype="float32", device="cpu", batch=batch)
     sizes = {"T": 5, "scenarios": 4, "trajectories": 2, "process": ["gaussian"], "stream": "test"} | changes
     problem = LanguageProblem(kind="language", environment=environment, d=d, protocol=telling)
     return RolloutsJob(seed=0, problem=problem, model=model, temperature=1.0, shard=shard, **sizes)

@@ -11,7 +11,10 @@ from trees import commit, digests, done, edit, jobs_in, metrics, run, set_value,
 
 pytestmark = pytest.mark.xdist_group("versions")
 
-FIGURES = ("parameter", "regret-dynamics-noisy", "tfbandit", "simplex-tf-all", "ball-tf-all", "tfgamma")
+FIGURES = (
+    *("parameter", "regret-dynamics-noisy", "tfbandit", "simplex-tf-all", "ball-tf-all", "tfgamma"),
+    *("open-MAB-gaussian-T50-gemma", "luck-in-hindsight"),
+)
 OF_BANDITS = {"figure tfbandit", "figure tfgamma"}
 OF_MIXTURE = {
     "training numeric_mixture",
@@ -34,7 +37,7 @@ EDITS = {  # dotted key → another value, and the jobs that depend on it
         {"evaluation numeric_simplex/gaussian", "figure simplex-tf-all", "table simplex-table", "metrics"},
     ),
     "rewards.gamma.instances": (
-        200,
+        500,
         {
             "rewards gamma",
             "evaluation numeric_mab/gamma",
@@ -141,7 +144,7 @@ def test_an_experiment_runs_in_the_workspace_and_says_what_it_changed(tree):
     assert {tuple(key.split(".")[:2]) for key in moved} == {
         ("numeric_mixture", evaluation) for evaluation in ("noisy-alternating", "adaptive", "bernoulli")
     }
-    assert {key.split(".")[-1] for key in moved} <= {"regret", "exponent", "ks_p", "paired_p"}
+    assert {key.split(".")[-1] for key in moved} <= {"regret", "exponent", "ks_p", "paired_p", "instances_needed"}
     shown = done(tree, "dvc", "exp", "show", "--only-changed", "--csv")
     assert "two" in shown
     assert "experiments.numeric_mixture.rmft.selected" in shown.splitlines()[0]

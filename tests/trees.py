@@ -145,25 +145,35 @@ def _build(folder: Path) -> None:
 def _keep_one_language_experiment(folder: Path) -> None:
     """Drop language experiments, all but one evaluation of one: their jobs are alike, and each loads transformers."""
     path = folder / "params.yaml"
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    values = yaml.safe_load(text)
     kept, evaluation = KEPT
-    experiments, drawn = values["experiments"], values["figures"]["drawn"]
+    experiments = values["experiments"]
     dropped = [name for name, of in experiments.items() if of["kind"] == "language" and name != kept]
     for name in dropped:
-        del experiments[name]
-    experiments[kept]["evaluations"] = {evaluation: experiments[kept]["evaluations"][evaluation]}
-    for outputs in (drawn, values["tables"]):
-        for label, of in list(outputs.items()):
-            of["experiments"] = [name for name in of["experiments"] if name not in dropped] or of["experiments"]
-            elsewhere = kept in of["experiments"] and not {evaluation}.issuperset(of.get("evaluations", []))
-            if elsewhere or set(of["experiments"]) & set(dropped):
-                dropped.append(label)
-                del outputs[label]
-    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+        text = _without(text, "experiments", 2, name)
+    for name in experiments[kept]["evaluations"].keys() - {evaluation}:
+        text = _without(text, f"  {kept}", 6, name)
+    gone = list(dropped)
+    for section, indent, outputs in (("  drawn", 4, values["figures"]["drawn"]), ("tables", 2, values["tables"])):
+        for label, of in outputs.items():
+            shown = kept not in of["experiments"] or set(of.get("evaluations", [])) <= {evaluation}
+            if (of["experiments"] and set(of["experiments"]) <= set(dropped)) or not shown:
+                text = _without(text, section, indent, label)
+                gone.append(label)
+    path.write_text(re.sub(rf", ({'|'.join(dropped)})(?=[],])", "", text), encoding="utf-8")
     stages = folder / "dvc.yaml"
     lines = stages.read_text(encoding="utf-8").splitlines(keepends=True)
-    gone = re.compile(rf"results/(figures/)?({'|'.join(map(re.escape, dropped))})(\.csv|\.png)?(: |$)")
-    stages.write_text("".join(line for line in lines if not gone.search(line.rstrip())), encoding="utf-8")
+    named = re.compile(rf"results/(figures/)?({'|'.join(map(re.escape, gone))})(\.csv|\.png)?(: |$)")
+    stages.write_text("".join(line for line in lines if not named.search(line.rstrip())), encoding="utf-8")
+
+
+def _without(text: str, section: str, indent: int, name: str) -> str:
+    """Return YAML without an entry of a section, and with everything else as it is laid out."""
+    head, begin, rest = text.partition(f"\n{section}:")
+    entry = re.compile(rf"^ {{{indent}}}{re.escape(name)}:.*\n(?: {{{indent + 1}}}.*\n)*", re.MULTILINE)
+    assert entry.search(rest), f"{section}.{name}"
+    return head + begin + entry.sub("", rest, count=1)
 
 
 def commit(folder: Path, message: str) -> None:

@@ -78,12 +78,10 @@ def models(
     from rmft.models.fidelity import CONTEXT, MAX_TOKENS, examine_all, failures
     from rmft.models.pretraining import pretrain, tokenizer_of
     from rmft.paths import prompt_files
-    from rmft.training.numeric import one_thread
 
     job = ModelsJob.parse(settings)
     note_reading(map(Path, prompt_files(job.pretraining.prompts)))
     prompts, say = Prompts.load(Path(job.pretraining.prompts)), _now_and_then()
-    one_thread()
     tokenizer = tokenizer_of(job.seed, prompts)
     model = pretrain(
         job.seed,

@@ -10,6 +10,7 @@ rule models:
         "logs/models/embedded.log",
     conda:
         "../envs/rmft.yaml"
+    threads: PARAMS.pretraining.threads
     params:
         settings=jobs.models_job(PARAMS).canonical(),
         folder=lambda wildcards, output: os.path.dirname(output[0]),

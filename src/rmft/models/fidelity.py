@@ -196,7 +196,11 @@ def failures(rows: list[dict[str, object]]) -> list[str]:
     ]
     regrets = {(_about(row), row["statistic"]): row["value"] for row in rows if "regret" in row["statistic"]}
     for (about, statistic), base in regrets.items():
-        if statistic == "regret of base" and about.startswith("dialogue") and "with-reasoning 3 " in about:
+        if (
+            statistic == "regret of base"
+            and about.startswith("dialogue")
+            and about.endswith("with-reasoning 3 False 1-25")
+        ):
             reference = min(regrets.get((about, f"regret of {name}"), np.inf) for name in REFERENCES.values())
             if not reference <= ROOM * base or base >= regrets[about, "regret of uniform"]:
                 wrong.append(f"regret {base:.2f}, where {reference:.2f} is good, leaves no room to fall in {about}")

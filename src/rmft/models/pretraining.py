@@ -90,6 +90,7 @@ def pretrain(
     on_step: Callable[[int, int, float], object] = lambda *_: None,
 ) -> Qwen3ForCausalLM:
     """Return the trained model. on_step: called with the step, of how many, and its loss."""
+    torch.set_num_threads(settings.threads)
     rng = stream(seed, "environment", "corpus")
     rows = Rows(tokenizer, Games(seed, rng, prompts, Names(rng)), settings.tokens)
     torch.manual_seed(int(stream(seed, "initialisation", "embedded").integers(2**31)))

@@ -31,7 +31,7 @@ class Pretraining(Section):
     """How the embedded model is made: steps of `rows` rows of `tokens` tokens, then its gate.
 
     settle: the share of steps, at the end, that see the styles of the base model; before them, skilled ones prevail.
-    sharpen: what the final logits are multiplied by.
+    sharpen: what the final logits are multiplied by. threads: another number of them rounds differently.
     gate_games: played for every protocol before the model is let out.
     """
 
@@ -43,6 +43,7 @@ class Pretraining(Section):
     warmup_steps: Count
     settle: Annotated[float, Field(ge=0, le=1)]
     sharpen: Positive
+    threads: Count
     gate_games: Count
 
 
