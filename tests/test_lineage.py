@@ -64,6 +64,7 @@ def fingerprints(tmp_path):
         ),
         ("algorithms/bandits.py", "2 * math.log(self.rounds)", "3 * math.log(self.rounds)", set(COMMANDS)),
         ("simulate.py", "seed must be 0", "the seed must be 0", set()),
+        ("artifacts.py", "    import torch\n    from trans", "    import typing, torch\n    from trans", set()),
         ("cli.py", '"training_seed": seeds', '"training_seed": [*seeds]', {"training"}),
         ("metrics/growth.py", "def _regress", "# how it is done\n\n\ndef _regress", set()),
         ("metrics/growth.py", "Fit both regressions", "Fit the two regressions", set()),

@@ -1,6 +1,7 @@
 """The code of a sub-command as a hash: what Snakemake compares to see whether an edit concerns a job.
 
-Taken over the syntax without docstrings, so that comments, blank lines and touched files change nothing.
+Taken over the syntax without docstrings and what is imported for annotations alone, so that comments, blank lines and
+touched files change nothing.
 """
 
 import ast
@@ -101,6 +102,8 @@ def _syntax(module: str, source: Path) -> ast.Module:
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and _is_text(body[0]):
             node.body = body[1:] or [ast.Pass()]
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = [ast.Pass()]  # imported for annotations, and never run
     return tree
 
 
