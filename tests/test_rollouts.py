@@ -392,7 +392,7 @@ def test_every_iteration_and_training_seed_draws_rewards_of_its_own_which_select
 
 
 def test_base_and_trained_model_meet_the_same_held_out_rewards_with_the_same_numbers():
-    evaluation = held_out_job(load(ROOT / "params.yaml"), "open_mab_gemma", "gaussian-25")
+    evaluation = held_out_job(load(ROOT / "params.yaml"), "open_mab_gemma", "gaussian-50")
     of = evaluation.model_copy(update={"scenarios": 4, "T": 3})
     table, numbers = draw("gamma", 6, 9, 3), []
 
