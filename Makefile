@@ -45,7 +45,7 @@ test: $(VENV)/.ready
 	pytest -n auto --dist loadgroup
 
 chaos: $(VENV)/.ready
-	RMFT_KILLS=16 pytest tests/test_chaos.py
+	RMFT_KILLS=$${RMFT_KILLS:-16} pytest tests/test_chaos.py
 
 bench: $(VENV)/.ready
 	python benchmarks/throughput.py
