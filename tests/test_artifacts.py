@@ -16,10 +16,12 @@ from rmft.artifacts import (
     atomic,
     read_csv,
     read_evaluation,
+    read_jsonl,
     read_model,
     read_rewards,
     write_evaluation,
     write_json,
+    write_jsonl,
     write_model,
     write_rewards,
 )
@@ -155,3 +157,9 @@ def test_json_has_null_for_what_is_not_finite(tmp_path):
         "null",
         "}",
     ]
+
+
+def test_a_line_of_json_may_hold_any_character_that_a_model_says(tmp_path):
+    lines = [{"said": "a\u2028b\x85c\x1dd\ne"}, {"said": "f"}]
+    write_jsonl(tmp_path / "lines.jsonl", lines)
+    assert read_jsonl(tmp_path / "lines.jsonl") == lines

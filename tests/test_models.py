@@ -8,9 +8,9 @@ import pytest
 
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
-from rmft.language.protocol import Protocol, Round
+from rmft.language.protocol import NOT_LEARNT, Protocol, Round
 from rmft.models.corpus import MILD, STRONG, STYLES, Games, Names, Player, even, leaning
-from rmft.models.embedded import all_protocols
+from rmft.models.embedded import all_protocols, build_tokenizer
 from rmft.models.fidelity import LEAST, TOLERANCE, checks, failures
 from rmft.streams import stream
 
@@ -119,13 +119,13 @@ def test_what_follows_from_nothing_seen_is_not_learnt(prompts):
 def test_rows_hold_whole_games_and_labels_only_what_is_learnt(prompts):
     from transformers import AutoTokenizer
 
-    from rmft.models.pretraining import IGNORED, Rows
+    from rmft.models.pretraining import Rows
 
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
     rng = np.random.default_rng(0)
     ids, labels = Rows(tokenizer, Games(0, rng, prompts, Names(rng)), 512).batch(4, STYLES)
     assert ids.shape == labels.shape == (4, 512)
-    assert bool(((labels == IGNORED) | (labels == ids)).all())
+    assert bool(((labels == NOT_LEARNT) | (labels == ids)).all())
     user, assistant, end, pad = tokenizer.convert_tokens_to_ids(["<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"])
     assert not np.isin(labels, [user, assistant, pad]).any()
     for row in ids.tolist():
@@ -137,9 +137,7 @@ def test_the_shipped_tokenizer_is_what_the_templates_give_and_is_true_to_the_let
     """Where this fails, templates or players have changed, and the shipped model does not know: `snakemake models`."""
     from transformers import AutoTokenizer
 
-    from rmft.models.pretraining import tokenizer_of
-
-    shipped, made = AutoTokenizer.from_pretrained(SHIPPED), tokenizer_of(0, prompts)
+    shipped, made = AutoTokenizer.from_pretrained(SHIPPED), build_tokenizer(0, prompts)
     assert shipped.get_vocab() == made.get_vocab()
     rng = np.random.default_rng(2)
     games = Games(0, rng, prompts, Names(rng))

@@ -203,21 +203,38 @@ def read_model(path: Path) -> LinearAttention:
 
 def write_evaluation(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write an evaluation, one trajectory a row; columns are those of `_evaluation_schema`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with artifact(path) as temporary:
-        pq.write_table(pa.table(columns, schema=_evaluation_schema()), temporary, compression="zstd")
+    _write_rows(path, columns, _evaluation_schema())
 
 
 def read_evaluation(path: Path) -> dict[str, np.ndarray | None]:
     """Read an evaluation: arrays (N,) over trajectories, list columns (N, T), or None where there are no actions."""
+    return _arrays(_read_rows(path, _evaluation_schema()))
+
+
+def _write_rows(path: Path, columns: Mapping[str, Sequence[Any]], schema: "pa.Schema") -> None:
+    import pyarrow as pa
+
+    _write_parquet(path, pa.table(columns, schema=schema))
+
+
+def _write_parquet(path: Path, rows: "pa.Table") -> None:
+    import pyarrow.parquet as pq
+
+    with artifact(path) as temporary:
+        pq.write_table(rows, temporary, compression="zstd")
+
+
+def _read_rows(path: Path, schema: "pa.Schema") -> "pa.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with _readable(path, pa.ArrowException):
-        table = pq.read_table(path, schema=_evaluation_schema()).combine_chunks()
-        return {name: _array(column.combine_chunks()) for name, column in zip(table.column_names, table, strict=True)}
+        return pq.read_table(path, schema=schema)
+
+
+def _arrays(rows: "pa.Table") -> dict[str, np.ndarray | None]:
+    columns = zip(rows.column_names, rows.combine_chunks(), strict=True)
+    return {name: _array(column.combine_chunks()) for name, column in columns}
 
 
 def _array(column: "pa.Array") -> np.ndarray | None:
@@ -232,55 +249,32 @@ def _array(column: "pa.Array") -> np.ndarray | None:
 
 def write_trajectories(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write games told in words, one trajectory a row; columns are those of `_trajectory_schema`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with artifact(path) as temporary:
-        pq.write_table(pa.table(columns, schema=_trajectory_schema()), temporary, compression="zstd")
+    _write_rows(path, columns, _trajectory_schema())
 
 
 def read_trajectories(path: Path) -> dict[str, list[Any]]:
     """Read games told in words: columns as lists over trajectories."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with _readable(path, pa.ArrowException):
-        return pq.read_table(path, schema=_trajectory_schema()).to_pydict()
+    return _read_rows(path, _trajectory_schema()).to_pydict()
 
 
 def join_trajectories(path: Path, shards: Sequence[Path], games: int) -> None:
     """Write the games of shards, in their order, as one file. Raise InputError where they are not `games` in all."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    tables = []
-    for shard in shards:
-        with _readable(shard, pa.ArrowException):
-            tables.append(pq.read_table(shard, schema=_trajectory_schema()))
-    joined = pa.concat_tables(tables)
+    joined = pa.concat_tables(_read_rows(shard, _trajectory_schema()) for shard in shards)
     if len(joined) != games:
         raise InputError(f"{path}: its shards hold {len(joined)} games, not {games}; delete them and run again")
-    with artifact(path) as temporary:
-        pq.write_table(joined, temporary, compression="zstd")
+    _write_parquet(path, joined)
 
 
 def write_selection(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write the regrets of all trajectories and which were selected; columns are those of `_selection_schema`."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with artifact(path) as temporary:
-        pq.write_table(pa.table(columns, schema=_selection_schema()), temporary, compression="zstd")
+    _write_rows(path, columns, _selection_schema())
 
 
 def read_selection(path: Path) -> dict[str, np.ndarray]:
     """Read a selection: arrays (N,) over trajectories."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with _readable(path, pa.ArrowException):
-        table = pq.read_table(path, schema=_selection_schema()).combine_chunks()
-        return {name: _array(column.combine_chunks()) for name, column in zip(table.column_names, table, strict=True)}
+    return _arrays(_read_rows(path, _selection_schema()))
 
 
 def write_jsonl(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
@@ -294,7 +288,7 @@ def read_jsonl(path: Path) -> list[Any]:
         text = path.read_text(encoding="utf-8")
         if not text.endswith("\n"):
             raise ValueError("its last line has no end")
-        return [json.loads(line) for line in text.splitlines()]
+        return [json.loads(line) for line in text[:-1].split("\n")]  # splitlines would also split within a reply
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]", metadata: dict[str, str]) -> None:

@@ -75,14 +75,15 @@ def models(
     from rmft.artifacts import note_reading, write_csv, write_pretrained
     from rmft.jobs import ModelsJob
     from rmft.language.prompts import Prompts
+    from rmft.models.embedded import build_tokenizer
     from rmft.models.fidelity import CONTEXT, MAX_TOKENS, examine_all, failures
-    from rmft.models.pretraining import pretrain, tokenizer_of
+    from rmft.models.pretraining import pretrain
     from rmft.paths import prompt_files
 
     job = ModelsJob.parse(settings)
     note_reading(map(Path, prompt_files(job.pretraining.prompts)))
     prompts, say = Prompts.load(Path(job.pretraining.prompts)), _now_and_then()
-    tokenizer = tokenizer_of(job.seed, prompts)
+    tokenizer = build_tokenizer(job.seed, prompts)
     model = pretrain(
         job.seed,
         job.pretraining,

@@ -20,6 +20,7 @@ from rmft.environments import ENVIRONMENTS, draw_rewards
 from rmft.environments.regret import regret
 from rmft.environments.tables import RewardTable
 from rmft.jobs import SelectionJob
+from rmft.language.protocol import NOT_LEARNT
 
 Trajectories = dict[str, list[Any]]
 
@@ -88,7 +89,7 @@ def invalid_replies(played: Trajectories) -> np.ndarray:
 def demonstrations(played: Trajectories, selected: Sequence[bool]) -> list[dict[str, Any]]:
     """Return the conversations of selected trajectories: tokens with labels, and the same as chat messages to read.
 
-    Labels are -100 where the model did not choose the token. A dialogue is one conversation, a summary T of them.
+    Labels are NOT_LEARNT where the model did not choose the token. A dialogue is one conversation, a summary T of them.
     """
     lines = []
     for row in np.flatnonzero(selected):
@@ -104,7 +105,7 @@ def demonstrations(played: Trajectories, selected: Sequence[bool]) -> list[dict[
                     "scenario": played["scenario"][row],
                     "trajectory": played["trajectory"][row],
                     "ids": ids,
-                    "labels": [token if chosen else -100 for token, chosen in zip(ids, replied, strict=True)],
+                    "labels": [token if chosen else NOT_LEARNT for token, chosen in zip(ids, replied, strict=True)],
                     "messages": chat,
                 }
             )

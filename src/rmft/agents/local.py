@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -99,7 +100,7 @@ def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, P
     try:
         tokenizer = AutoTokenizer.from_pretrained(settings.weights, **origin)
         model = AutoModelForCausalLM.from_pretrained(settings.weights, dtype=settings.dtype, **origin)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         cure = f"hf download {settings.weights}" + (f" --revision {settings.revision}" if settings.revision else "")
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"{settings.weights}: {reason} Get it beforehand ({cure}) or use scale: demo") from None

@@ -6,6 +6,8 @@ Actions are 1..d in text, as in the paper, and 0-based everywhere else.
 from dataclasses import dataclass
 from typing import Literal
 
+NOT_LEARNT = -100  # the label of a token that a model did not choose, as transformers and TRL have it
+
 Interaction = Literal["dialogue", "summary"]
 Output = Literal["action", "distribution"]
 Feedback = Literal["full", "bandit"]

@@ -2,14 +2,12 @@
 
 import itertools
 import re
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Scenario
 from rmft.models.corpus import STYLES, Games, Names
+from rmft.streams import stream
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3Config
@@ -36,11 +34,18 @@ VARIABLE = re.compile("|".join(re.escape(text) for text in sorted(VARIABLES, key
 NAME = "\x00"  # stands for words that no list can hold
 
 
-def fixed_spans(prompts: Prompts, games: int = 6000) -> list[str]:
+class Nameless(Names):
+    """Scenarios without a word of their own, so that what is left is what all games have in common."""
+
+    def scenario(self, d: int) -> Scenario:
+        """Return a scenario of d actions that are called alike."""
+        return Scenario(NAME, (NAME,) * d)
+
+
+def fixed_spans(seed: int, prompts: Prompts, games: int = 6000) -> list[str]:
     """Return the pieces of text that all games of the corpus have in common, each of them one token."""
-    names = Names(np.random.default_rng(0))
-    names.scenario = lambda d: Scenario(NAME, (NAME,) * d)
-    endless = Games(0, np.random.default_rng(0), prompts, names)
+    rng = stream(seed, "environment", "spans")
+    endless = Games(seed, rng, prompts, Nameless(rng))
     texts = (text for _ in range(games) for turn in endless.game(3, STYLES) for text in (turn.message, turn.reply))
     spans: dict[str, int] = {}
     for text in texts:
@@ -50,11 +55,14 @@ def fixed_spans(prompts: Prompts, games: int = 6000) -> list[str]:
     return sorted(span for span, seen in spans.items() if len(span) > 1 and seen >= 5)
 
 
-def build_tokenizer(prompts: Prompts, words: Iterable[str], merges: int = 250) -> "PreTrainedTokenizerFast":
-    """Return the tokenizer: fixed spans and variables as single tokens, byte-level BPE for every other text."""
+def build_tokenizer(seed: int, prompts: Prompts, merges: int = 250) -> "PreTrainedTokenizerFast":
+    """Return the tokenizer: fixed spans and variables as single tokens, byte-level BPE for names and other text."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
+    names = Names(stream(seed, "environment", "names"))
+    scenarios = [names.scenario(4) for _ in range(2000)]
+    words = (text for scenario in scenarios for text in (scenario.text, *scenario.names))
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -63,7 +71,7 @@ def build_tokenizer(prompts: Prompts, words: Iterable[str], merges: int = 250) -
     tokenizer.train_from_iterator(words, trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in (PAD, USER, ASSISTANT, END)])
     known = set(tokenizer.get_vocab())
-    added = [text for text in dict.fromkeys([*VARIABLES, *fixed_spans(prompts)]) if text not in known]
+    added = [text for text in dict.fromkeys([*VARIABLES, *fixed_spans(seed, prompts)]) if text not in known]
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in added])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD)
     fast.chat_template = TEMPLATE

@@ -26,9 +26,9 @@ TOLERANCE = 0.02
 CONTEXT, MAX_TOKENS = 16384, 128  # of a conversation, more than any here; of a reply
 SPANS = {"1-25": (1, 25), "26-50": (26, 50), "51-100": (51, 100)}
 LEAST = {"valid": 0.99, "agrees": 0.99, "quotes": 0.98, "carries": 0.98}
-ROOM = (
-    0.6  # what is good is to have at most so much of the base model's regret: half, and what chance does to few games
-)
+# What is good has at most so much of the base model's regret: half, and what chance does to few games.
+ROOM = 0.6
+ROOM_IN = ("regret of base", "dialogue", "with-reasoning", "1-25")
 NOTE = re.compile(r"(\d+) paid (\d+\.\d\d), (good|poor)(?:: (\d+) goes from (\d+) to (\d+)=(\d+))?\.")
 SCORE = re.compile(r" (\d+)=(\d+)")
 CHOICE = re.compile(r": (\d+)\.$")
@@ -194,16 +194,13 @@ def failures(rows: list[dict[str, object]]) -> list[str]:
         for row in rows
         if row["statistic"] in LEAST and row["value"] < LEAST[row["statistic"]]
     ]
-    regrets = {(_about(row), row["statistic"]): row["value"] for row in rows if "regret" in row["statistic"]}
-    for (about, statistic), base in regrets.items():
-        if (
-            statistic == "regret of base"
-            and about.startswith("dialogue")
-            and about.endswith("with-reasoning 3 False 1-25")
-        ):
-            reference = min(regrets.get((about, f"regret of {name}"), np.inf) for name in REFERENCES.values())
-            if not reference <= ROOM * base or base >= regrets[about, "regret of uniform"]:
-                wrong.append(f"regret {base:.2f}, where {reference:.2f} is good, leaves no room to fall in {about}")
+    regrets = {(_about(row), row["statistic"]): row["value"] for row in rows}
+    for row in rows:
+        if (row["statistic"], row["interaction"], row["format"], row["rounds"]) == ROOM_IN:
+            about, base = _about(row), row["value"]
+            good, uniform = (regrets[about, f"regret of {name}"] for name in (REFERENCES[row["feedback"]], "uniform"))
+            if good > ROOM * base or base >= uniform:
+                wrong.append(f"regret {base:.2f}, where {good:.2f} is good, leaves no room to fall in {about}")
     return wrong
 
 

@@ -11,15 +11,15 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from rmft.language.prompts import Prompts
+from rmft.language.protocol import NOT_LEARNT
 from rmft.models.corpus import STYLES, Games, Names, Shares
-from rmft.models.embedded import ASSISTANT, END, USER, architecture, build_tokenizer
+from rmft.models.embedded import ASSISTANT, END, USER, architecture
 from rmft.params.language import Pretraining
 from rmft.streams import stream
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-IGNORED = -100  # the label of tokens that are no part of a reply
 SKILLED: Shares = {  # the mix to begin with: what is hard to learn is seen most
     ("dialogue", "action"): {"random": 0.10, "turn": 0.10, "recent": 0.15, "tally": 0.65},
     ("dialogue", "distribution"): {"even": 0.10, "mild": 0.20, "recent": 0.15, "tally": 0.55},
@@ -55,7 +55,7 @@ class Rows:
             game = self._game(shares)
         self.left = game
         padding = self.tokenizer.pad_token_id
-        return self._padded(ids, padding), self._padded(labels, IGNORED)
+        return self._padded(ids, padding), self._padded(labels, NOT_LEARNT)
 
     def _padded(self, rows: list[list[int]], padding: int) -> torch.Tensor:
         return torch.tensor([row + [padding] * (self.length - len(row)) for row in rows])
@@ -71,15 +71,8 @@ class Rows:
             if len(ids) + len(asked) + len(said) > self.length:
                 break
             ids += asked + said
-            labels += [IGNORED] * len(asked) + (said if turn.learnt else [IGNORED] * len(said))
+            labels += [NOT_LEARNT] * len(asked) + (said if turn.learnt else [NOT_LEARNT] * len(said))
         return ids, labels
-
-
-def tokenizer_of(seed: int, prompts: Prompts) -> "PreTrainedTokenizerFast":
-    """Return the tokenizer, trained on made-up names."""
-    names = Names(stream(seed, "environment", "names"))
-    scenarios = [names.scenario(4) for _ in range(2000)]
-    return build_tokenizer(prompts, (text for scenario in scenarios for text in (scenario.text, *scenario.names)))
 
 
 def pretrain(

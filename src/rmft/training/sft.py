@@ -2,7 +2,8 @@
 
 TRL's SFTTrainer minimises the cross-entropy of what the model replied, all rounds of a dialogue in one pass. A
 demonstration has `ids`, a conversation's tokens as they were sampled, and `labels`, the same id where the model replied
-and -100 elsewhere. Nothing here renders, tokenises, cuts, packs or joins them: training reads what rollouts wrote.
+and NOT_LEARNT elsewhere. Nothing here renders, tokenises, cuts, packs or joins them: training reads what rollouts
+wrote.
 
 # ASSUME: a step's loss is the mean over the replied tokens of its batch (the paper's sum, scaled), as TRL has it.
 """
@@ -28,10 +29,9 @@ from trl import SFTConfig, SFTTrainer
 from rmft.agents.local import ADAPTER_CONFIG, context_limit, load_pretrained, with_weights
 from rmft.artifacts import read_tensors
 from rmft.errors import InputError
+from rmft.language.protocol import NOT_LEARNT
 from rmft.params.language import LanguageModelSettings, LanguageSFT, LoRA
 from rmft.streams import Word, stream
-
-NOT_TRAINED = -100  # the label of a token that the model did not write
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def check(demonstrations: Sequence[Mapping[str, Any]], context: int | None) -> N
         if context is not None and len(ids) > context:
             advice = "take a shorter horizon T, summary interaction, or a model with a longer context"
             raise InputError(f"demonstrations: line {line} has {len(ids)} tokens, the context {context}; {advice}")
-        replied = [(token, label) for token, label in zip(ids, labels, strict=False) if label != NOT_TRAINED]
+        replied = [(token, label) for token, label in zip(ids, labels, strict=False) if label != NOT_LEARNT]
         if len(ids) != len(labels) or not replied or any(token != label for token, label in replied):
-            raise InputError(f"demonstrations: line {line}: labels must be replied ids, else {NOT_TRAINED}")
+            raise InputError(f"demonstrations: line {line}: labels must be replied ids, else {NOT_LEARNT}")
 
 
 def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | None) -> peft.PeftModel:
