@@ -396,6 +396,14 @@ def test_a_model_that_cannot_be_had_is_a_line_that_says_what_to_do(settings, wor
     assert "\n" not in str(refusal.value)
 
 
+def test_a_damaged_folder_is_a_line_that_names_it(folder):
+    with (folder / "model.safetensors").open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(InputError, match="a file in it is damaged") as refusal:
+        load(settings_of(folder))
+    assert "\n" not in str(refusal.value)
+
+
 def test_weights_of_another_model_are_refused(folder, tmp_path):
     save_file({"stranger": torch.zeros(3)}, tmp_path / "tuned.safetensors")
     with pytest.raises(InputError, match=r"tuned\.safetensors: not weights of a qwen3"):

@@ -419,6 +419,7 @@ def show(
         raise InputError("--worst and --best: say one of them")
     if environment is not None:
         _one_of("environment", environment, tuple(ENVIRONMENTS))
+    played = read_trajectories(path)
     scoring = Scoring(environment, "realized") if environment else scoring_of(path, load())
     if regret is not None:
         _one_of("regret", regret, ("realized", "expected", "pseudo"))
@@ -426,7 +427,7 @@ def show(
     if worst is best is scenario is trajectory is None:
         worst = 1
     asked = Asked(worst, best, scenario, trajectory, rounds_named(rounds) if rounds is not None else None)
-    Console(highlight=False).print(*dialogues(read_trajectories(path), scoring, asked))
+    Console(highlight=False).print(*dialogues(played, scoring, asked))
 
 
 @app.command(rich_help_panel=TOOLS)

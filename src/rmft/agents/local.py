@@ -101,8 +101,10 @@ def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, P
         tokenizer = AutoTokenizer.from_pretrained(settings.weights, **origin)
         model = AutoModelForCausalLM.from_pretrained(settings.weights, dtype=settings.dtype, **origin)
     except (OSError, ValueError, SafetensorError) as error:
-        cure = f"hf download {settings.weights}" + (f" --revision {settings.revision}" if settings.revision else "")
         reason = str(error).strip().splitlines()[0]
+        if here:
+            raise InputError(f"{settings.weights}: a file in it is damaged ({reason}); put it back as it was") from None
+        cure = f"hf download {settings.weights} --revision {settings.revision}"
         raise InputError(f"{settings.weights}: {reason} Get it beforehand ({cure}) or use scale: demo") from None
     return model, tokenizer
 
