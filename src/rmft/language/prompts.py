@@ -35,18 +35,7 @@ class Prompts:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read a folder of templates. Raise InputError where one is missing or is no template."""
-        # Prompts are plain text for a model, not HTML.
-        environment = Environment(
-            loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-        )
-        environment.filters["number"] = highlighted
-        templates = {}
-        for name in TEMPLATES:
-            try:
-                templates[name] = environment.get_template(f"{name}.j2")
-            except BROKEN as error:
-                raise InputError(f"{folder / name}.j2: {type(error).__name__}: {error}") from None
-        return cls(**templates)
+        return cls(**{name: read_template(folder / f"{name}.j2") for name in TEMPLATES})
 
     def message(self, protocol: Protocol, past: Sequence[Round]) -> str:
         """Return what the model is told before round len(past) + 1.
@@ -67,7 +56,7 @@ class Prompts:
             "last": past[-1] if past else None,
             "t": len(past) + 1,
         }
-        return "\n".join(_rendered(part, values) for part in (*parts, self.request))
+        return "\n".join(rendered(part, values) for part in (*parts, self.request))
 
 
 def highlighted(value: float) -> str:
@@ -75,7 +64,20 @@ def highlighted(value: float) -> str:
     return f"**{value:.2f}**"
 
 
-def _rendered(template: Template, values: dict[str, Any]) -> str:
+def read_template(path: Path) -> Template:
+    """Read a template. Raise InputError where there is none."""
+    # Prompts are plain text for a model, not HTML.
+    environment = Environment(
+        loader=FileSystemLoader(path.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = highlighted
+    try:
+        return environment.get_template(path.name)
+    except BROKEN as error:
+        raise InputError(f"{path}: {type(error).__name__}: {error}") from None
+
+
+def rendered(template: Template, values: dict[str, Any]) -> str:
     """Return one template's text. Raise InputError where it uses what there is not."""
     try:
         return template.render(values).strip()

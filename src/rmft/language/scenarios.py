@@ -1,0 +1,131 @@
+"""Files of decision problems of the real world, told in words: App. `prompt_scene_generation`.
+
+One JSON object a line, a record: {"scenario": text, "actions": [names], "domain": one of DOMAINS}.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from rmft.artifacts import note_reading
+from rmft.errors import InputError
+from rmft.language.parsing import parse
+from rmft.language.protocol import Protocol, Scenario
+
+Record = dict[str, Any]
+
+KEYS = ("scenario", "actions", "domain")
+DOMAINS = (
+    "healthcare",
+    "technology",
+    "education",
+    "business",
+    "public-policy",
+    "entertainment",
+    "science-fiction",
+    "finance",
+    "agriculture",
+    "artificial-intelligence",
+    "logistics",
+    "environment",
+    "marketing",
+    "medicine-research",
+    "sports",
+    "urban-planning",
+    "gaming",
+    "space",
+    "other",
+)
+LEAST_ACTIONS, MOST_ACTIONS = 2, 10
+SHORTEST_TEXT, LONGEST_TEXT = 80, 700  # characters
+MOST_WORDS, LONGEST_NAME = 5, 40  # of a name, the latter in characters
+NAME = re.compile(r"[^\W_]+(?:(?: & |' |[ '&-])[^\W_]+)*")
+
+
+def read_scenarios(path: Path) -> list[Scenario]:
+    """Read a file of scenarios. Raise InputError naming file and line where one is not as it must be."""
+    return list(map(scenario_of, read_records(path)))
+
+
+def read_records(path: Path) -> list[Record]:
+    """Read a file of scenarios with their domains, where a missing one is "other"."""
+    records: list[Record] = []
+    lines: dict[str, int] = {}
+    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
+        try:
+            record = {"domain": "other", **_object(line)}
+            check(record)
+            if record["scenario"] in lines:
+                raise InputError(f"scenario: is that of line {lines[record['scenario']]}")
+        except InputError as error:
+            raise InputError(f"{path}:{number}: {error}") from None
+        lines[record["scenario"]] = number
+        records.append(record)
+    return records
+
+
+def scenario_of(record: Record) -> Scenario:
+    """Return a record as prompts and replies need it."""
+    return Scenario(record["scenario"], tuple(record["actions"]))
+
+
+def for_actions(scenarios: Sequence[Scenario], d: int) -> list[Scenario]:
+    """Return the scenarios of d actions, in their order."""
+    return [scenario for scenario in scenarios if len(scenario.names) == d]
+
+
+def check(record: Record) -> None:
+    """Raise InputError naming the key where a record is not as it must be."""
+    unknown, missing = set(record) - set(KEYS), set(KEYS) - set(record)
+    if unknown or missing:
+        raise InputError(f"{min(unknown or missing)}: {'unknown' if unknown else 'missing'} key")
+    text, names = record["scenario"], record["actions"]
+    if not isinstance(text, str) or not SHORTEST_TEXT <= len(text) <= LONGEST_TEXT or not text.isprintable():
+        raise InputError(f"scenario: must be one line of {SHORTEST_TEXT} to {LONGEST_TEXT} characters")
+    if not isinstance(names, list) or not LEAST_ACTIONS <= len(names) <= MOST_ACTIONS:
+        raise InputError(f"actions: must be a list of {LEAST_ACTIONS} to {MOST_ACTIONS} names")
+    if record["domain"] not in DOMAINS:
+        raise InputError(f"domain: {record['domain']!r} is none of {', '.join(DOMAINS)}")
+    _check_names(names)
+
+
+def _check_names(names: list[Any]) -> None:
+    """Raise InputError where a name is no name, or may be taken for another when a model replies with it."""
+    for name in names:
+        if not (isinstance(name, str) and NAME.fullmatch(name) and re.search(r"[^\W\d_]", name)):
+            raise InputError(f"actions: {name!r} is not of letters, digits, spaces, hyphens, apostrophes and &")
+        if len(name) > LONGEST_NAME or len(name.split()) > MOST_WORDS:
+            raise InputError(f"actions: {name!r} has more than {MOST_WORDS} words or {LONGEST_NAME} characters")
+    for one, other in permutations(map(str.casefold, names), 2):
+        if other.startswith(one):
+            raise InputError(
+                f"actions: {one!r} is " + ("there twice" if one == other else f"the beginning of {other!r}")
+            )
+    protocol = Protocol("dialogue", "action", "bandit", "policy-only", len(names), Scenario("", tuple(names)))
+    for action, name in enumerate(names):
+        reply = parse(f"Action: {name}", protocol, 0.0)
+        if reply is None or reply.action != action:
+            raise InputError(f"actions: a reply with {name!r} would not be understood as that action")
+
+
+def read_text(path: Path) -> str:
+    """Read a file that a user may have written. Raise InputError where that fails."""
+    note_reading([path])
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _object(line: str) -> Record:
+    """Read a line as one JSON object."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is no JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise InputError('is no object {"scenario": …, "actions": […], "domain": …}')
+    return value
