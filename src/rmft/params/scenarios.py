@@ -1,0 +1,38 @@
+"""Scenarios: texts that say what actions stand for, App. `prompt_scene_generation`."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rmft.params.section import AtLeastTwo, Count, Name, NotNegative, Section
+
+
+class Bundled(Section):
+    """Scenarios of a file, one a line."""
+
+    source: Literal["bundled"]
+    file: str
+
+    def path(self, _name: str) -> str:
+        """Return where the scenarios are."""
+        return self.file
+
+
+class Generated(Section):
+    """Scenarios that a model of `models` writes, `batch` at a time: so many (count) of each number of actions."""
+
+    source: Literal["generated"]
+    model: Name
+    prompt: str
+    count: Count
+    d: Annotated[list[AtLeastTwo], Field(min_length=1)]
+    batch: Count
+    temperature: NotNegative
+    max_tokens: Count
+
+    def path(self, name: str) -> str:
+        """Return where the scenarios are, once they are written."""
+        return f"results/scenarios/{name}.jsonl"
+
+
+ScenarioSet = Annotated[Bundled | Generated, Field(discriminator="source")]

@@ -1,0 +1,185 @@
+"""A proxy on loopback that does to requests what networks and busy endpoints do, each fault counted by its kind."""
+
+import json
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler
+from typing import Self
+from urllib.parse import urlsplit
+
+from upstream import Server
+
+from rmft.streams import stream
+
+STATUSES = {  # what is said in place of an answer, before anything has reached the endpoint
+    "408": (408, {}),
+    "409": (409, {}),
+    "429": (429, {}),
+    "429, Retry-After": (429, {"Retry-After": "1"}),
+    "429, retry-after-ms": (429, {"retry-after-ms": "300"}),
+    "429, used up": (429, {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "200ms"}),
+    "500": (500, {}),
+    "502": (502, {}),
+    "503": (503, {"Retry-After": "0.5"}),
+    "529": (529, {}),
+}
+BEFORE = (*STATUSES, "cut before", "no answer")  # nothing has reached the endpoint
+AFTER = (  # it has answered
+    "cut in the body",
+    "stuck in the body",
+    "dripping body",
+    "garbage",
+    "HTML",
+    "empty object",
+    "two lengths",
+    "never told",
+)
+HARMLESS = ("slow body", "header twice")  # the answer comes whole
+KINDS = (*BEFORE, *AFTER, *HARMLESS)
+PASSED = ("Content-Type", "Authorization", "Idempotency-Key")  # headers of a request
+OURS = ("content-length", "connection", "date", "server", "transfer-encoding")  # of an answer, written by us
+DRIP_SECONDS = 0.05
+PAGE = b"<html><head><title>Bad gateway</title></head><body>nginx</body></html>"
+
+
+class FaultProxy:
+    """Passes requests on to an endpoint, a share of them with a fault: `with FaultProxy(…) as proxy`, then proxy.url.
+
+    seed: of the stream from which faults are drawn, one draw a request, until there were `most`. injected: by kind.
+    """
+
+    def __init__(self, upstream: str, seed: int, share: float, most: int, kinds: Sequence[str] = KINDS) -> None:
+        self.upstream, self.share, self.most, self.kinds = urlsplit(upstream), share, most, kinds
+        self.injected: Counter[str] = Counter()
+        self._random = stream(seed, "sampling", "faults")
+        self._lock = threading.Lock()
+        self._server = Server(("127.0.0.1", 0), type("Handler", (_Relay,), {"proxy": self}))
+        self.url = f"http://127.0.0.1:{self._server.server_port}{self.upstream.path}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def draw(self) -> str | None:
+        """Return what befalls a request."""
+        with self._lock:
+            unlucky, which = self._random.random(2)
+            if unlucky >= self.share or self.injected.total() >= self.most:
+                return None
+            kind = self.kinds[int(which * len(self.kinds))]
+            self.injected[kind] += 1
+            return kind
+
+
+class _Relay(BaseHTTPRequestHandler):
+    """What a proxy does with one connection of a client's."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    proxy: FaultProxy
+
+    def relay(self) -> None:
+        """Take a request; answer it, or do not."""
+        fault, body = self.proxy.draw(), self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if fault in STATUSES:
+            status, headers = STATUSES[fault]
+            self.send(status, json.dumps({"error": {"message": "Later.", "type": "busy"}}).encode(), headers)
+        elif fault == "cut before":
+            self.cut()
+        elif fault == "no answer":
+            self.wait_for_the_client_to_give_up()
+        else:
+            self.pass_on(fault, *self.ask(body))
+
+    do_GET = do_POST = do_DELETE = relay  # noqa: N815 (names that http.server looks for)
+
+    def ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Ask the endpoint; return its answer."""
+        onward = HTTPConnection(self.proxy.upstream.hostname, self.proxy.upstream.port)
+        with closing(onward):
+            onward.request(
+                self.command, self.path, body, {name: self.headers[name] for name in PASSED if name in self.headers}
+            )
+            reply = onward.getresponse()
+            headers = {name.title(): value for name, value in reply.getheaders() if name.lower() not in OURS}
+            return reply.status, headers, reply.read()
+
+    def pass_on(self, fault: str | None, status: int, headers: dict[str, str], answer: bytes) -> None:
+        """Give an answer to the client, with a fault."""
+        half = len(answer) // 2
+        if fault == "never told":
+            self.wait_for_the_client_to_give_up()
+        elif fault in ("cut in the body", "stuck in the body"):
+            self.send_head(status, len(answer), headers)
+            self.wfile.write(answer[:half])
+            self.cut() if fault == "cut in the body" else self.wait_for_the_client_to_give_up()
+        elif fault == "dripping body":  # never silent for long, and never done
+            self.send_head(status, 10**6, headers)
+            while True:  # until the client has gone
+                self.wfile.write(b" ")
+                time.sleep(DRIP_SECONDS)
+        elif fault == "two lengths":
+            self.send_head(status, len(answer), {**headers, "Content-length": str(half)})
+            self.wfile.write(answer)
+            self.cut()
+        elif fault == "slow body":
+            self.send_head(status, len(answer), headers)
+            for begin in range(0, len(answer), 50):
+                self.wfile.write(answer[begin : begin + 50])
+        elif fault == "header twice":
+            self.send(status, answer, {**headers, "Retry-After": "1", "retry-after": "2"})
+        else:
+            spoilt = {"garbage": answer[:half] + b"\x00\xff", "HTML": PAGE, "empty object": b"{}"}
+            self.send(status, spoilt.get(fault, answer), headers)
+
+    def send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        """Send an answer."""
+        self.send_head(status, len(body), headers)
+        self.wfile.write(body)
+
+    def send_head(self, status: int, length: int, headers: dict[str, str]) -> None:
+        """Send what comes before the body."""
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", "Content-Length": length, **headers}.items():
+            self.send_header(name, str(value))
+        self.end_headers()
+
+    def cut(self) -> None:
+        """End the connection without a goodbye."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.hang_up()
+
+    def wait_for_the_client_to_give_up(self) -> None:
+        """Say no more, and keep the connection."""
+        self.connection.recv(1)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close the connection, under whatever is still in hand."""
+        self.rfile.close()
+        self.wfile.close()
+        self.connection.close()
+        self.close_connection = True
+
+    def handle(self) -> None:
+        """Take requests until there is nobody on one side or the other."""
+        with suppress(OSError, ValueError, HTTPException):
+            super().handle()
+
+    def finish(self) -> None:
+        """End a connection that may have been cut."""
+        with suppress(OSError, ValueError):
+            super().finish()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""

@@ -1,0 +1,205 @@
+"""What it means when an endpoint does not answer: when to ask again, and what is said where that is no use."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+from httpx2 import Headers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmft.agents.refusals import Asked, MalformedError, Trouble, delay_asked, redacted, trouble, whole
+from rmft.errors import InputError
+
+KEY = "sk-proj-abcdefgh1234567890"
+ASKED = Asked("https://api.example.com/v1", "teller", "OPENAI_API_KEY", KEY)
+
+
+def error(message: str = "", code: str | None = None, kind: str | None = None) -> bytes:
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+
+
+# --- Ask again ---
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529, 599])
+@pytest.mark.parametrize(
+    "body", [error("Later."), b"", b"<html>Bad gateway</html>", b"[]", b'"x"', b"\xff", b'{"a": 1}']
+)
+def test_what_passes_is_asked_again_whatever_the_body_says(status, body):
+    found = trouble(status, {}, body, ASKED)
+    assert found == Trouble(str(status), found.detail, paid=status == 504)
+    assert "\n" not in str(found)
+
+
+def test_what_is_said_of_trouble_is_in_it_without_the_key():
+    assert str(trouble(503, {}, error(f"Overloaded, {KEY}."), ASKED)) == "503 (Overloaded, [key].)"
+    assert str(trouble(503, {}, b"", ASKED)) == "503"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "7"}, 7),
+        ({"Retry-After": "0.25"}, 0.25),
+        ({"retry-after-ms": "1500", "Retry-After": "7"}, 1.5),
+        ({"retry-after-ms": "soon", "Retry-After": "7"}, 7),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-3"}, None),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "inf"}, None),
+        ({"Retry-After": "7, 7"}, 7),
+        ({"Retry-After": "Mon, 01 Jan 2024 00:00:00 GMT"}, 0),
+        ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}, 1),
+        ({"x-ratelimit-remaining-requests": "3", "x-ratelimit-reset-requests": "1s"}, None),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s"}, 360),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1m30.5s"}, 90.5),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "20ms"}, 0.02),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "59.4"}, 59.4),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1741305600000"}, None),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1h2m3s"}, None),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": ""}, None),
+        ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1.2.3s"}, None),
+        ({"Retry-After": "2", "x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "5s"}, 2),
+    ],
+)
+def test_an_endpoint_is_left_alone_for_as_long_as_it_asks(headers, seconds):
+    assert delay_asked(Headers(headers)) == (seconds if seconds is None else pytest.approx(seconds))
+    assert trouble(429, Headers(headers), error(), ASKED).delay == delay_asked(Headers(headers))
+
+
+def test_a_date_to_come_back_at_counts_from_now():
+    when = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    assert delay_asked({"retry-after": when}) == pytest.approx(3600, abs=60)
+
+
+@given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "x-ratelimit-reset-tokens"]), st.text()))
+def test_no_header_is_strange_enough_to_fail_over(headers):
+    seconds = delay_asked({**headers, "x-ratelimit-remaining-tokens": "0"})
+    assert seconds is None or seconds >= 0
+
+
+# --- Stop ---
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (401, error("Incorrect API key provided."), "the key is refused (401: Incorrect.*export OPENAI_API_KEY=…"),
+        (401, b"", "the key is refused (401); .*export OPENAI_API_KEY=…"),
+        (403, error("Country not supported."), "OPENAI_API_KEY may not be used for 'teller' from here (403: Country"),
+        (404, error("The model `x` does not exist", "model_not_found"), "there is no model 'teller' (404: .*name one"),
+        (404, b"<html><h1>Not Found</h1></html>", "nothing is there (404: Not Found); base_urls end .* in /v1"),
+        (400, error("This model's maximum …", "context_length_exceeded"), "longer than 'teller' reads (400: .*summary"),
+        (400, error("maximum context length is 4096"), "longer than 'teller' reads (400: .*play fewer rounds"),
+        (413, b"", "longer than 'teller' reads (413)"),
+        (400, error("Invalid 'temperature'."), "a request is refused (400: Invalid 'temperature'.)"),
+        (422, b'{"detail": [{"loc": ["body"]}]}', "a request is refused (422"),
+        (405, b"\xff\xfe", "a request is refused (405"),
+        (307, b"", "a request is refused (307)"),
+        (429, error("You exceeded …", "insufficient_quota"), "there is no credit left (You exceeded …); add some"),
+        (429, error("You exceeded …", None, "insufficient_quota"), "there is no credit left"),
+        (400, error("Hard limit.", "billing_hard_limit_reached"), "there is no credit left (Hard limit.)"),
+        (400, json.dumps([{"error": {"message": "Ours is a list."}}]).encode(), "refused (400: Ours is a list.)"),
+        (400, b'{"object": "error", "message": "Ours is flat.", "code": 400}', "refused (400: Ours is flat.)"),
+    ],
+)
+def test_what_will_not_pass_stops_with_one_line_that_says_what_to_do(status, body, said):
+    with pytest.raises(InputError) as refusal:
+        trouble(status, {"Retry-After": "1"}, body, ASKED)
+    line = str(refusal.value)
+    assert line.startswith("https://api.example.com/v1: ")
+    begin, _, rest = said.partition(".*")
+    assert begin in line
+    assert all(part in line for part in rest.split(".*"))
+    assert "\n" not in line
+    assert len(line) < 600
+
+
+def test_a_long_message_of_the_endpoints_is_cut():
+    with pytest.raises(InputError) as refusal:
+        trouble(400, {}, error("word \n" * 10_000), ASKED)
+    assert len(str(refusal.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "leak",
+    [
+        KEY,
+        KEY[:12],
+        "sk-proj-****7890",
+        "sk-pr…7890",
+        "****7890",
+        f"'{KEY}'.",
+        "hf_abcdefgh",
+        "gsk_abc123",
+        "abc***xyz",
+    ],
+)
+def test_no_key_nor_part_of_one_is_ever_said(leak):
+    for status in (401, 403, 400, 404):
+        with pytest.raises(InputError) as refusal:
+            trouble(status, {}, error(f"Incorrect API key provided: {leak} You can find yours."), ASKED)
+        assert "[key]" in str(refusal.value)
+        for part in (KEY, KEY[:8], KEY[-4:], "abc", "xyz"):
+            assert part not in str(refusal.value)
+        assert "You can find yours." in str(refusal.value)
+
+
+def test_a_key_of_any_form_is_redacted_where_it_stands_in_full():
+    assert redacted("Bearer tok3n is wrong", "tok3n") == "Bearer [key] is wrong"
+    assert redacted("We ask for a task-based risk-free sketch.", "") == "We ask for a task-based risk-free sketch."
+
+
+# --- Whole answers ---
+
+ANSWER = {
+    "choices": [{"message": {"role": "assistant", "content": "Hi"}, "logprobs": None}],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 1},
+}
+PLACE = {"token": "Hi", "logprob": -0.1, "bytes": [72, 105], "top_logprobs": [{"token": "Hi", "logprob": -0.1}]}
+
+
+def changed(*path: str | int, to: object) -> bytes:
+    answer = json.loads(json.dumps(ANSWER))
+    inside = answer
+    for step in path[:-1]:
+        inside = inside[step]
+    inside[path[-1]] = to
+    return json.dumps(answer).encode()
+
+
+def test_an_answer_is_taken_as_it_is_with_whatever_else_there_is_in_it():
+    for body in (
+        changed("id", to="x"),
+        changed("choices", 0, "message", "content", to=None),
+        changed("choices", 0, "logprobs", to={"content": [PLACE]}),
+        changed("choices", 0, "logprobs", to={"content": None}),
+    ):
+        assert whole(body) == json.loads(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"null", b"[]", b"{}", b"<html></html>", b"\xff", b'"text"', b"3",
+        changed("choices", to=[]), changed("choices", to=None), changed("choices", 0, to="Hi"),
+        changed("choices", 0, "message", to=None), changed("choices", 0, "message", "content", to=3),
+        changed("usage", to=None), changed("usage", "prompt_tokens", to="3"), changed("usage", "prompt_tokens", to=-1),
+        changed("choices", 0, "logprobs", to=[1]), changed("choices", 0, "logprobs", to={"content": [{"token": "Hi"}]}),
+        changed("choices", 0, "logprobs", to={"content": [{**PLACE, "token": 3}]}),
+        changed("choices", 0, "logprobs", to={"content": [{**PLACE, "top_logprobs": [{"token": "", "logprob": ""}]}]}),
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_is_not_taken_for_one(body):
+    with pytest.raises(MalformedError):
+        whole(body)
+
+
+@given(st.integers(0, 200))
+def test_an_answer_that_was_cut_anywhere_is_not_taken_for_one(length):
+    body = json.dumps(ANSWER).encode()
+    with pytest.raises(MalformedError):
+        whole(body[: length % len(body)])

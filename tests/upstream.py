@@ -1,0 +1,155 @@
+"""A small endpoint on loopback, over real HTTP, that answers from the request alone and counts what it was paid for."""
+
+import hashlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+import numpy as np
+
+KEY = "sk-test-0123456789abcdef"
+MODEL = "teller"
+
+Body = dict[str, Any]
+
+
+def numbers_of(body: Body) -> np.random.Generator:
+    """Return random numbers that depend on all of a request."""
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
+    return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
+
+
+def tell(body: Body) -> str:
+    """Say an action of three, or a policy where one is asked for, and nothing valid now and then."""
+    numbers = numbers_of(body)
+    if numbers.random() < 0.15:
+        return "Hm."
+    if "Policy:" in body["messages"][-1]["content"]:
+        shares = numbers.dirichlet(np.ones(3))
+        return "Policy: [{:.4f}, {:.4f}, {:.4f}]".format(*shares)
+    return f"Why not.\nAction: {1 + numbers.integers(3)}"
+
+
+def completion(body: Body, text: str) -> Body:
+    """Return the answer that has a text; its tokens are characters."""
+    prompt = sum(len(message["content"]) // 4 + 3 for message in body["messages"])
+    answer = {
+        "id": "chatcmpl-" + numbers_of(body).bytes(8).hex(),
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": body["model"],
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": prompt, "completion_tokens": len(text), "total_tokens": prompt + len(text)},
+    }
+    answer["usage"]["prompt_tokens_details"] = {"cached_tokens": prompt // 2}
+    if body.get("logprobs"):
+        answer["choices"][0]["logprobs"] = {"content": [_place(body, character) for character in text]}
+    return answer
+
+
+def _place(body: Body, character: str) -> Body:
+    """Return a token and the likeliest ones in its place: of a digit, the digits 1, 2 and 3 and two other things."""
+    likeliest = {character: 0.5, "x": 0.1}
+    if character.isdecimal():
+        likeliest |= dict(zip("123", (0.5, 0.2, 0.1), strict=True))
+    tops = [
+        {"token": token, "bytes": list(token.encode()), "logprob": float(np.log(p))} for token, p in likeliest.items()
+    ]
+    return {**tops[0], "top_logprobs": tops[: body["top_logprobs"]]}
+
+
+class Server(ThreadingHTTPServer):
+    """A server that many may call at once."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+
+class Upstream:
+    """The endpoint: `with Upstream() as upstream`, then upstream.url.
+
+    say: what it says to a request. Every answer is paid for, but one that is repeated for its Idempotency-Key, if it
+    honours those. paid, bodies: of answers, by key. received: requests, by key. refusals: (status, error's body) for
+    requests to come, before any answer. quota: of answers, after which there is no credit. hold: called before each
+    answer, while others may be asked for. connections: that were made.
+    """
+
+    def __init__(self, say: Callable[[Body], str] = tell, *, honours_keys: bool = True) -> None:
+        self.say, self.honours_keys = say, honours_keys
+        self.paid: Counter[str] = Counter()
+        self.received: Counter[str] = Counter()
+        self.bodies: dict[str, Body] = {}
+        self.refusals: list[tuple[int, Body]] = []
+        self.quota: int | None = None
+        self.hold: Callable[[], None] = lambda: None
+        self.connections = 0
+        self.headers: dict[str, str] = {}  # that every answer has
+        self._answers: dict[str, Body] = {}
+        self._lock = threading.Lock()
+        self._server = Server(("127.0.0.1", 0), self._handler())
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def reply(self, key: str, body: Body, authorised: bool) -> tuple[int, Body]:
+        """Return a status and a body for a request."""
+        with self._lock:
+            self.received[key] += 1
+            if self.refusals:
+                return self.refusals.pop(0)
+        if not authorised:
+            return 401, {"error": {"message": f"Incorrect API key provided: {KEY[:8]}****{KEY[-4:]}."}}
+        self.hold()
+        answer = completion(body, self.say(body))
+        with self._lock:
+            if self.honours_keys and key in self._answers:
+                return 200, self._answers[key]
+            if self.paid.total() == self.quota:
+                return 429, {"error": {"message": "You exceeded your current quota.", "code": "insufficient_quota"}}
+            self._answers[key] = answer
+            self.paid[key] += 1
+            self.bodies[key] = body
+        return 200, answer
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        upstream = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+
+            def setup(self) -> None:
+                super().setup()
+                with upstream._lock:
+                    upstream.connections += 1
+
+            def handle(self) -> None:
+                with suppress(OSError, ValueError):  # the client is gone
+                    super().handle()
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                authorised = self.headers["Authorization"] == f"Bearer {KEY}"
+                status, answer = upstream.reply(self.headers["Idempotency-Key"], body, authorised)
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                headers = {"Content-Type": "application/json", "Content-Length": str(len(data)), **upstream.headers}
+                for name, value in {**headers, **answer.pop("headers", {})}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        return Handler
