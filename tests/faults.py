@@ -44,7 +44,7 @@ HARMLESS = ("slow body", "header twice")  # the answer comes whole
 KINDS = (*BEFORE, *AFTER, *HARMLESS)
 PASSED = ("Content-Type", "Authorization", "Idempotency-Key")  # headers of a request
 OURS = ("content-length", "connection", "date", "server", "transfer-encoding")  # of an answer, written by us
-DRIP_SECONDS = 0.05
+DRIPS, DRIP_SECONDS = 100, 0.05
 PAGE = b"<html><head><title>Bad gateway</title></head><body>nginx</body></html>"
 
 
@@ -123,11 +123,12 @@ class _Relay(BaseHTTPRequestHandler):
             self.send_head(status, len(answer), headers)
             self.wfile.write(answer[:half])
             self.cut() if fault == "cut in the body" else self.wait_for_the_client_to_give_up()
-        elif fault == "dripping body":  # never silent for long, and never done
+        elif fault == "dripping body":  # never silent for long, and not done for long
             self.send_head(status, 10**6, headers)
-            while True:  # until the client has gone
+            for _ in range(DRIPS):  # or until the client has gone
                 self.wfile.write(b" ")
                 time.sleep(DRIP_SECONDS)
+            self.hang_up()
         elif fault == "two lengths":
             self.send_head(status, len(answer), {**headers, "Content-length": str(half)})
             self.wfile.write(answer)

@@ -172,6 +172,18 @@ def test_torn_at_every_byte_of_its_end_it_opens_without_its_last_frame_and_goes_
         assert path.stat().st_size < len(whole) + 8
 
 
+def test_of_a_long_frame_that_was_torn_nothing_is_left_behind_a_short_one(tmp_path):
+    long = request(1, text=np.random.default_rng(0).bytes(3000).hex())
+    with Journal.open(tmp_path / "a") as journal:
+        record(journal, 0)
+        journal.record(key_of(long), long, response(1))
+    (tmp_path / "a").write_bytes((tmp_path / "a").read_bytes()[:-1])
+    with Journal.open(tmp_path / "a") as journal:
+        record(journal, 2)
+    assert (tmp_path / "a").stat().st_size < 2000
+    assert numbers_in(tmp_path / "a") == [0, 2]
+
+
 @given(cut=st.integers(0, 2000), rest=st.sampled_from([b"", b"\0", b"\0" * 600]))
 def test_cut_anywhere_it_loses_the_frame_that_is_cut_and_those_behind_it(tmp_path_factory, whole, cut, rest):
     path = tmp_path_factory.mktemp("cut") / "a"
@@ -284,15 +296,26 @@ def test_many_coroutines_and_threads_record_at_once_and_nothing_is_lost(tmp_path
     assert sorted(numbers_in(tmp_path / "a")) == list(range(300))
 
 
-def test_who_gives_up_waiting_takes_nothing_back(tmp_path):
+def test_who_gives_up_waiting_takes_nothing_back_and_leaves_nobody_waiting(tmp_path, monkeypatch):
+    sync, go_on = os.fsync, threading.Event()
+
+    def wait_and_sync(file: int) -> None:
+        go_on.wait()
+        sync(file)
+
     async def give_up() -> None:
-        waiting = asyncio.wrap_future(journal.record_soon(key_of(request(0)), request(0), response(0)))
-        waiting.cancel()
+        soon = [journal.record_soon(key_of(request(i)), request(i), response(i)) for i in range(4)]
+        first, second, *others = map(asyncio.wrap_future, soon)
+        first.cancel()
+        second.cancel()
         await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.wait_for(asyncio.gather(*others), 30)
 
     with Journal.open(tmp_path / "a") as journal:
+        monkeypatch.setattr(os, "fsync", wait_and_sync)
         asyncio.run(give_up())
-    assert numbers_in(tmp_path / "a") == [0]
+    assert numbers_in(tmp_path / "a") == [0, 1, 2, 3]
 
 
 # --- Where it cannot be written ---

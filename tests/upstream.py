@@ -75,7 +75,7 @@ class Upstream:
     say: what it says to a request. Every answer is paid for, but one that is repeated for its Idempotency-Key, if it
     honours those. paid, bodies: of answers, by key. received: requests, by key. refusals: (status, error's body) for
     requests to come, before any answer. quota: of answers, after which there is no credit. hold: called before each
-    answer, while others may be asked for. connections: that were made.
+    answer, while others may be asked for. connections: that were made, and how many of them are open.
     """
 
     def __init__(self, say: Callable[[Body], str] = tell, *, honours_keys: bool = True) -> None:
@@ -86,7 +86,7 @@ class Upstream:
         self.refusals: list[tuple[int, Body]] = []
         self.quota: int | None = None
         self.hold: Callable[[], None] = lambda: None
-        self.connections = 0
+        self.connections = self.open = 0
         self.headers: dict[str, str] = {}  # that every answer has
         self._answers: dict[str, Body] = {}
         self._lock = threading.Lock()
@@ -132,6 +132,12 @@ class Upstream:
                 super().setup()
                 with upstream._lock:
                     upstream.connections += 1
+                    upstream.open += 1
+
+            def finish(self) -> None:
+                with upstream._lock:
+                    upstream.open -= 1
+                super().finish()
 
             def handle(self) -> None:
                 with suppress(OSError, ValueError):  # the client is gone
