@@ -138,8 +138,7 @@ def test_logits_are_those_of_the_plain_forward_pass_past_the_window_and_at_any_l
         fed = [
             random.integers(0, VOCABULARY, random.integers(1, 60 if not histories[row] else 9)).tolist() for row in rows
         ]
-        with torch.inference_mode():
-            logits = talk._feed(rows, fed)
+        logits = talk.feed(rows, fed)
         for row, new, after in zip(rows, fed, logits, strict=True):
             histories[row] += new
             torch.testing.assert_close(after, plain_logits(plain, histories[row])[-1], atol=1e-4, rtol=0)
@@ -332,6 +331,49 @@ def test_rows_may_come_in_any_order():
             order, other.reply(shuffled, temperature=1.0, uniforms=uniforms(t)[order], rows=order), strict=True
         ):
             assert turn.ids == turns[row].ids
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_conversation_goes_on_from_its_beginning_or_from_anothers_as_if_the_rest_had_not_been(name):
+    plain, language_model = pair(name)
+    talk, rows = start(language_model, 5), np.array([1, 3])
+    random = np.random.default_rng(0)
+    said, other, new = (random.integers(0, VOCABULARY, (2, length)).tolist() for length in (90, 40, 6))
+    assert talk.chunk > max(map(len, new))
+    talk.feed(rows, other)
+    for row in rows:
+        talk.go_back(row, 0)
+    talk.feed(rows, said)
+    for back in (talk.chunk, 2 * talk.chunk, 70, 0):
+        kept = len(said[0]) - back
+        if talk.can_go_back(1, kept):
+            talk.copy(1, 4)
+            talk.go_back(4, kept)
+            logits = talk.feed(np.array([4]), new[:1])
+            torch.testing.assert_close(logits[0], plain_logits(plain, said[0][:kept] + new[0])[-1], atol=1e-4, rtol=0)
+        else:
+            assert talk.cache.slack is not None
+            assert back > talk.chunk
+    talk.copy(1, 4)
+    talk.go_back(4, len(said[0]) - talk.chunk)
+    assert talk.can_go_back(4, len(said[0]) - talk.chunk - 1) == (talk.cache.slack is None)  # in two steps neither
+    talk.go_back(3, len(said[1]) - 5)
+    logits = talk.feed(rows, new)
+    for row, text in enumerate((said[0] + new[0], said[1][:-5] + new[1])):
+        torch.testing.assert_close(logits[row], plain_logits(plain, text)[-1], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("rows", [[0, 4], [2, 3, 4], [1, 2, 4, 5, 6, 7], [7], list(range(8))])
+def test_whether_few_lanes_are_gathered_or_many_computed_in_place_is_all_the_same(rows):
+    plain, language_model = pair("gemma")
+    talk, random = start(language_model, 8), np.random.default_rng(0)
+    histories = [[] for _ in range(8)]
+    for length in (40, 1, 1, 7):
+        fed = random.integers(0, VOCABULARY, (len(rows), length)).tolist()
+        logits = talk.feed(np.array(rows), fed)
+        for row, new, after in zip(rows, fed, logits, strict=True):
+            histories[row] += new
+            torch.testing.assert_close(after, plain_logits(plain, histories[row])[-1], atol=1e-4, rtol=0)
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ says which position each slot holds, so nothing needs to be erased when it shrin
 can be taken back, or written in one pass, before a slot is overwritten that is still in sight.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, Cache, PretrainedConfig
@@ -54,22 +56,24 @@ class SlotCache(Cache):
         windows = layer_windows(config)
         slots = {w: Slots(w, capacity if w is None else min(capacity, w + slack)) for w in windows}
         self.limit = capacity if any(w is None or capacity < w + slack for w in windows) else None
+        self.slack = slack if any(kind.slots < capacity for kind in slots.values()) else None
         self.kinds = list(slots.values())
         self.slots = [slots[w] for w in windows]
         self.heads = config.get_text_config(decoder=True).num_key_value_heads
         self.count = count
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.lanes: torch.Tensor | None = None
+        self.lanes: torch.Tensor | slice = slice(count)
+        self.scratch: dict[int, torch.Tensor] = {}
 
     def prepare(
-        self, lanes: torch.Tensor | None, positions: torch.Tensor, kept: torch.Tensor, dtype: torch.dtype
+        self, lanes: torch.Tensor | slice, positions: torch.Tensor, kept: torch.Tensor, dtype: torch.dtype
     ) -> None:
         """Say where the next tokens go and what they see.
 
-        lanes: (n,) conversations, None for all B. positions: (n, q). kept: (n, q), false where there is no token.
+        lanes: (n,) conversations, or a slice of all B. positions: (n, q). kept: (n, q), false where there is no token.
         """
         self.lanes = lanes
-        rows = torch.arange(self.count, device=positions.device) if lanes is None else lanes
+        rows = torch.arange(self.count, device=positions.device)[lanes]
         last = positions[:, -1:]
         used = int(last.max()) + 1
         for kind in self.kinds:
@@ -101,17 +105,31 @@ class SlotCache(Cache):
         kind = self.slots[layer]
         if layer == len(self.pairs):
             shape = (self.count, self.heads, kind.slots + 1)
-            self.pairs.append(tuple(new.new_zeros((*shape, new.shape[-1])) for new in (keys, values)))
+            self.pairs.append(tuple(_zeros((*shape, new.shape[-1]), new) for new in (keys, values)))
         held = []
-        for memory, new in zip(self.pairs[layer], (keys, values), strict=True):
+        for part, (memory, new) in enumerate(zip(self.pairs[layer], (keys, values), strict=True)):
             memory.view(-1, memory.shape[-1]).index_copy_(0, kind.index, new.reshape(-1, new.shape[-1]))
             used = memory[:, :, : kind.mask.shape[-1]]
-            held.append(used if self.lanes is None else used.index_select(0, self.lanes))
+            held.append(used[self.lanes] if isinstance(self.lanes, slice) else self._gathered(part, used))
         return held[0], held[1]
+
+    def _gathered(self, part: int, used: torch.Tensor) -> torch.Tensor:
+        """Return the lanes of keys (part 0) or values (1), in a place that is written over by the next layer."""
+        shape = (len(self.lanes), *used.shape[1:])
+        room = math.prod(shape)
+        if part not in self.scratch or self.scratch[part].numel() < room:  # a new place each time costs page faults
+            self.scratch[part] = used.new_empty(room)
+        return torch.index_select(used, 0, self.lanes, out=self.scratch[part][:room].view(shape))
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return 0: conversations have lengths of their own, and positions are always given."""
         return 0
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy one conversation's memory, in which `length` tokens have been, over another's."""
+        for kind, pair in zip(self.slots, self.pairs, strict=bool(self.pairs)):
+            for memory in pair:
+                memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
 
     def save(self, rows: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor]:
         """Return a copy of keys and values at positions (n, q) of conversations (n,), for `restore`."""
@@ -129,6 +147,14 @@ class SlotCache(Cache):
             for kind, pair in zip(self.slots, self.pairs, strict=True)
             for memory in pair
         ]
+
+
+def _zeros(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Return zeros of a tensor's type; on a CPU they take no memory until they are written over."""
+    if like.device.type != "cpu":
+        return like.new_zeros(shape)
+    blank = np.zeros(math.prod(shape) * like.element_size(), dtype=np.uint8)  # torch would write every zero
+    return torch.from_numpy(blank).view(like.dtype).view(shape)
 
 
 def attend(

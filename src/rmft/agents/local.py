@@ -28,7 +28,9 @@ from rmft.params.language import LanguageModelSettings
 
 TOP = 5  # alternatives kept with each token, as an endpoint gives them: the paper's policies are made of them
 LEAST_SLACK = 16  # tokens fed in one pass, at least
-FEW = 1 / 3  # of all conversations: fewer are gathered, more are computed in place, since gathering reads thrice
+# Of the lanes between the first and the last, so few are gathered, and more are computed in place: gathering reads what
+# is in memory thrice, but of several new tokens in each lane those take longer than the memory.
+FEW, FEW_READING = 0.4, 0.8
 
 ADAPTER_CONFIG = "adapter_config"  # where an adapter's file has its configuration, in the metadata
 
@@ -183,6 +185,7 @@ class Conversations:
     def restart(self) -> None:
         """Begin every conversation anew."""
         self.lengths = np.zeros(self.count, dtype=np.int64)  # tokens fed
+        self.longest = np.zeros(self.count, dtype=np.int64)  # the most there were since a conversation began
         self.answered = np.zeros(self.count, dtype=np.int64)  # tokens fed before the last reply
         self.prompts: list[list[int]] = [[] for _ in range(self.count)]
         self.waiting: list[list[int]] = [[] for _ in range(self.count)]  # not fed yet: it goes in with what comes next
@@ -192,6 +195,22 @@ class Conversations:
         for row in rows:
             self.lengths[row] = self.answered[row] - 1
             self.waiting[row] = self.prompts[row][-1:]  # fed again for what follows it
+
+    def can_go_back(self, row: int, length: int) -> bool:
+        """Return whether all that a conversation's first tokens saw is still in memory, so that it can go on there."""
+        slack = self.cache.slack
+        return length == 0 or slack is None or self.longest[row] - length <= slack
+
+    def go_back(self, row: int, length: int) -> None:
+        """Forget all but the first tokens of a conversation; see `can_go_back`."""
+        self.lengths[row] = length
+        self.longest[row] = max(self.longest[row], length) if length else 0
+
+    @torch.inference_mode()
+    def copy(self, source: int, target: int) -> None:
+        """Have one conversation stand where another one does."""
+        self.cache.copy(source, target, int(self.longest[source]))
+        self.lengths[target], self.longest[target] = self.lengths[source], self.longest[source]
 
     @torch.inference_mode()
     def reply(
@@ -216,7 +235,7 @@ class Conversations:
         longest = max(self.lengths[row] + len(new) for row, new in zip(rows, waiting, strict=True)) + self.max_tokens
         if self.cache.limit is not None and longest > self.capacity:
             raise InputError(f"context: a conversation may grow to {longest} tokens, past {self.capacity}")
-        logits = self._feed(rows, waiting)
+        logits = self.feed(rows, waiting)
         self.answered[rows] = self.lengths[rows]
         tokens, tops = self._decode(rows, logits, temperature, uniforms)
         return [self._close(row, *written) for row, *written in zip(rows, tokens, *tops, strict=True)]
@@ -240,7 +259,7 @@ class Conversations:
             going = going[on]
             if not len(going) or step == self.max_tokens - 1:
                 break
-            logits = self._feed(rows[going], tokens[going, step, None].tolist())
+            logits = self.feed(rows[going], tokens[going, step, None].tolist())
         return tokens, (top_ids, top_logprobs)
 
     def _close(self, row: int, tokens: np.ndarray, top_ids: np.ndarray, top_logprobs: np.ndarray) -> Turn:
@@ -254,12 +273,14 @@ class Conversations:
         text = text_of(self.tokenizer, ids[: sampled - (ids[sampled - 1] in self.ends)])
         return Turn(ids, sampled, text, self.prompts[row], top_ids[:sampled], top_logprobs[:sampled])
 
-    def _feed(self, rows: np.ndarray, tokens: list[list[int]]) -> torch.Tensor:
+    @torch.inference_mode()
+    def feed(self, rows: np.ndarray, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         """Feed tokens, one list a conversation, and return the logits (n, V) of what follows each list."""
-        few = len(rows) <= FEW * self.count
-        lanes = rows if few else np.arange(self.count)
-        place = np.arange(len(rows)) if few else rows
+        first, last = int(rows.min()), int(rows.max())
         q = max(map(len, tokens))
+        few = len(rows) <= (FEW if q == 1 else FEW_READING) * (last + 1 - first)
+        lanes = rows if few else np.arange(first, last + 1)
+        place = np.arange(len(rows)) if few else rows - first
         ids = np.zeros((len(lanes), q), dtype=np.int64)
         kept = np.zeros((len(lanes), q), dtype=bool)
         for lane, new in zip(place, tokens, strict=True):  # to the right, so that all end together
@@ -267,19 +288,21 @@ class Conversations:
             kept[lane, q - len(new) :] = True
         positions = self.lengths[lanes][:, None] + np.cumsum(kept, axis=1) - 1
         self.lengths[rows] += [len(new) for new in tokens]
+        self.longest[rows] = np.maximum(self.longest[rows], self.lengths[rows])
         for end in range((q - 1) % self.chunk + 1, q + 1, self.chunk):
             part = np.s_[:, max(0, end - self.chunk) : end]
-            logits = self._forward(lanes if few else None, ids[part], positions[part], kept[part])
-        return logits if few else logits[rows]
+            taken = rows if few else slice(first, last + 1)
+            logits = self._forward(taken, ids[part], positions[part], kept[part])
+        return logits[place]
 
     def _forward(
-        self, lanes: np.ndarray | None, ids: np.ndarray, positions: np.ndarray, kept: np.ndarray
+        self, lanes: np.ndarray | slice, ids: np.ndarray, positions: np.ndarray, kept: np.ndarray
     ) -> torch.Tensor:
         """Run the model on (n, q) tokens and return the logits (n, V) of the last column."""
         device = self.model.device
-        lanes, ids, positions, kept = (
-            None if array is None else torch.as_tensor(array, device=device) for array in (lanes, ids, positions, kept)
-        )
+        ids, positions, kept = (torch.as_tensor(array, device=device) for array in (ids, positions, kept))
+        if not isinstance(lanes, slice):
+            lanes = torch.as_tensor(lanes, device=device)
         self.cache.prepare(lanes, positions, kept, self.model.dtype)
         output = self.model(
             input_ids=ids,
@@ -337,7 +360,7 @@ class Conversations:
         where = torch.as_tensor(rows, device=span.device), torch.as_tensor(places, device=span.device)[:, None] + span
         saved = self.cache.save(*where)
         self.lengths[rows] = places
-        best = self._feed(rows, [list(new) for new in beginnings]).log_softmax(dim=-1).topk(TOP)
+        best = self.feed(rows, [list(new) for new in beginnings]).log_softmax(dim=-1).topk(TOP)
         self.cache.restore(*where, saved)
         self.lengths[rows] = fed
         return [table(*row) for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)]

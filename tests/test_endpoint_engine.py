@@ -1,0 +1,404 @@
+"""The endpoint's parts: a reply is what the request alone decides, and what was paid for is kept.
+
+The oracle of the engine is the plain model (eager attention, no memory) on the whole conversation, spelled from texts.
+"""
+
+import asyncio
+import json
+import threading
+from array import array
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_local import fresh_model, incline, naive_reply, pair, plain_logits
+from test_turns import byte_tokenizer
+
+from rmft.agents.local import LanguageModel
+from rmft.agents.policies import text_of
+from rmft.agents.turns import Turns
+from rmft.endpoint_server import store
+from rmft.endpoint_server.demonstrations import LEAST, demonstration, read_lines
+from rmft.endpoint_server.engine import CHUNK, Engine, Reply, Table, key_of
+from rmft.endpoint_server.errors import ApiError
+from rmft.endpoint_server.once import Made, Once
+from rmft.endpoint_server.spelling import Spelling, Vocabulary
+from rmft.endpoint_server.store import Answers, Lines, Shelf
+from rmft.errors import InputError
+from rmft.language.protocol import NOT_LEARNT
+
+MODELS = ["qwen3-sliding", "gemma", "phi3"]
+LIMIT = 12
+COST = {"requests": 1, "answers": 1, "prompt_tokens": 5, "completion_tokens": 3}
+
+
+def ask(spelling: Spelling, texts: list[str], number: int, **options) -> Reply:
+    """Return a request for a reply to a conversation. number: of its random stream."""
+    keys = []
+    for text in texts:
+        keys.append(key_of(keys[-1] if keys else None, text))
+    drawn = np.random.default_rng(number).random(options.pop("limit", LIMIT))
+    return Reply(None, array("i", spelled(spelling, texts)), keys, 1.0, drawn, **options)
+
+
+def spelled(spelling: Spelling, texts: list[str]) -> list[int]:
+    """Return the ids of a conversation."""
+    return [token for turn in spelling.spell(texts) for token in turn]
+
+
+def answer(table: Table, replies: list[Reply]) -> list[Reply]:
+    """Have replies given, by as many lanes as there are."""
+    waiting = list(replies)
+    while waiting or table.active:
+        while waiting and not table.is_read(waiting[0]) and table.seat(waiting[0]):
+            waiting.pop(0)
+        table.step()
+    return replies
+
+
+def expected(plain, spelling: Spelling, texts: list[str], reply: Reply, ends) -> list[int]:
+    """Return the tokens that the plain model samples."""
+    return naive_reply(plain, ends, spelled(spelling, texts), reply.uniforms, reply.temperature)
+
+
+def message(game: int, t: int) -> str:
+    return f"Round {t} of game {game}: it paid {game + t / 4}. " + "Go on! " * (game + (12 if t == 0 else 0))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("lanes", [8, 2])
+def test_replies_are_those_of_a_model_that_reads_the_whole_conversation_anew_from_its_texts(name, lanes):
+    plain, language_model = pair(name)
+    table, spelling = Table(language_model, lanes), Spelling(language_model.turns)
+    games, respelled, cached = [[] for _ in range(3)], 0, 0
+    for t in range(4):
+        for game, texts in enumerate(games):
+            texts.append(message(game, t))
+        replies = answer(table, [ask(spelling, texts, 10 * t + game) for game, texts in enumerate(games)])
+        for texts, reply in zip(games, replies, strict=True):
+            assert reply.said == expected(plain, spelling, texts, reply, language_model.ends)
+            texts.append(reply.text)
+            respelled += list(spelling.spell(texts)[-1])[: len(reply.said)] != reply.said
+            cached += reply.cached
+    assert respelled  # random replies come to other tokens when they are read as texts
+    assert cached or lanes == 2
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_beginning_that_others_have_is_read_once_and_copied(name):
+    plain, language_model = pair(name)
+    table, spelling = Table(language_model, 6), Spelling(language_model.turns)
+    texts = [message(2, 0)]
+    replies = answer(table, [ask(spelling, texts, number) for number in range(5)])
+    for reply in replies:
+        assert reply.said == expected(plain, spelling, texts, reply, language_model.ends)
+    assert [reply.cached > 0 for reply in replies] == [False, True, True, True, True]
+    for number, reply in enumerate(replies):  # and then each goes on in its own lane
+        longer = [*texts, reply.text, message(number, 1)]
+        (again,) = answer(table, [ask(spelling, longer, 100 + number)])
+        assert again.said == expected(plain, spelling, longer, again, language_model.ends)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_conversation_may_be_asked_again_or_go_back_as_far_as_it_likes(name):
+    plain, language_model = pair(name)
+    table, spelling = Table(language_model, 2), Spelling(language_model.turns)
+    texts = [message(1, 0)]
+    for t in range(1, 6):
+        (reply,) = answer(table, [ask(spelling, texts, t)])
+        texts += [reply.text, message(1, t)]
+    for length in (11, 11, 9, 1, 5, 11, 3):
+        (reply,) = answer(table, [ask(spelling, texts[:length], 50 + length)])
+        assert reply.said == expected(plain, spelling, texts[:length], reply, language_model.ends)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_was_asked_is_asked_again_after_a_long_reply(name):
+    plain, language_model = pair(name)
+    for model in (plain, language_model.model):
+        incline(model, {language_model.turns.end: -1e4})
+    table, spelling = Table(language_model, 2), Spelling(language_model.turns)
+    for number, limit in enumerate((CHUNK + 30, 3, CHUNK - 10, 3, 3)):
+        (reply,) = answer(table, [ask(spelling, [message(0, 0)], number, limit=limit)])
+        assert len(reply.said) == limit
+        assert reply.said[:9] == expected(plain, spelling, [message(0, 0)], reply, language_model.ends)[:9]
+
+
+def test_conversations_of_very_different_lengths_are_read_beside_each_other():
+    plain, language_model = pair("gemma")
+    table, spelling = Table(language_model, 4), Spelling(language_model.turns)
+    conversations = [["x" * length] for length in (1, 3 * CHUNK + 5, 20, CHUNK)]
+    replies = answer(table, [ask(spelling, texts, number) for number, texts in enumerate(conversations)])
+    for texts, reply in zip(conversations, replies, strict=True):
+        assert reply.said == expected(plain, spelling, texts, reply, language_model.ends)
+
+
+def test_temperatures_may_differ_and_at_zero_the_likeliest_token_is_taken():
+    plain, language_model = pair("qwen3-sliding")
+    table, spelling = Table(language_model, 4), Spelling(language_model.turns)
+    replies = [ask(spelling, [message(game, 0)], 7) for game in range(4)]
+    for reply, temperature in zip(replies, (0.0, 0.5, 1.0, 0.0), strict=True):
+        reply.temperature = temperature
+    for game, reply in enumerate(answer(table, replies)):
+        assert reply.said == expected(plain, spelling, [message(game, 0)], reply, language_model.ends)
+
+
+def letters_only() -> LanguageModel:
+    """Return a model that says letters and nothing else, and that never ends."""
+    language_model = LanguageModel.of(fresh_model("qwen3-sliding"), byte_tokenizer("qwen3"))
+    ids = language_model.tokenizer.convert_tokens_to_ids(list("abcdefgh"))
+    incline(language_model.model, dict.fromkeys(ids, 0.0), otherwise=-1e4)
+    return language_model
+
+
+def test_a_stop_ends_a_reply_before_it_and_what_was_told_so_far_stays():
+    language_model = letters_only()
+    spelling = Spelling(language_model.turns)
+    (whole,) = answer(Table(language_model, 1), [ask(spelling, ["Hi"], 3, limit=40)])
+    assert whole.reason == "length"
+    stop = whole.text[17:20]
+    table, told = Table(language_model, 1), []
+    reply = ask(spelling, ["Hi"], 3, limit=40, stops=("zzz", stop), streamed=True)
+    table.seat(reply)
+    while not reply.reason:
+        table.step()
+        told.append(reply.told[0])
+    assert (reply.reason, reply.text) == ("stop", whole.text[: whole.text.index(stop)])
+    assert all(reply.text.startswith(text) for text in told)
+    assert len(set(told)) > 5
+    assert len(reply.said) == len(reply.text) + 3
+
+
+def test_a_reply_that_nobody_waits_for_any_more_frees_its_lane():
+    language_model = letters_only()
+    table, spelling = Table(language_model, 1), Spelling(language_model.turns)
+    gone, next_one = (ask(spelling, [text], 0, limit=1000 if text == "Hi" else 4) for text in ("Hi", "Ho"))
+    assert table.seat(gone)
+    table.step()
+    assert not table.seat(next_one)
+    gone.cancelled = True
+    table.step()
+    assert table.seat(next_one)
+    answer(table, [])
+    assert next_one.reason == "length"
+
+
+def test_the_likeliest_tokens_and_what_was_chosen_are_noted_with_their_logarithms():
+    plain, language_model = pair("gemma")
+    table, spelling = Table(language_model, 2), Spelling(language_model.turns)
+    three, none = answer(table, [ask(spelling, [message(0, 0)], 0, top=3), ask(spelling, [message(1, 0)], 1)])
+    assert (none.logprobs, none.tops) == ([], [])
+    ids = list(three.ids) + three.said
+    logprobs = plain_logits(plain, ids).log_softmax(-1)[len(three.ids) - 1 : -1]
+    for row, token, logprob, tops in zip(logprobs, three.said, three.logprobs, three.tops, strict=True):
+        assert logprob == pytest.approx(float(row[token]), abs=1e-4)
+        assert [token for token, _ in tops] == row.topk(3).indices.tolist()
+        assert [value for _, value in tops] == pytest.approx(row.topk(3).values.tolist(), abs=1e-4)
+
+
+def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot_be_had_is_its_own_askers_trouble():
+    loaded, ended = [], threading.Event()
+    weights = [Path(f"{number}.safetensors") for number in range(5)]
+
+    def load(path: Path) -> LanguageModel:
+        if path == weights[2]:
+            raise InputError("damaged")
+        loaded.append(path)
+        return letters_only()
+
+    def deliver(_: list[Reply]) -> None:
+        if all(reply.reason or reply.error for reply in replies):
+            ended.set()
+
+    engine = Engine(load, deliver, lanes=4, models=2)
+    spelling = Spelling(letters_only().turns)
+    replies = [ask(spelling, [f"Hi {number}"], number, limit=20) for number in range(20)]
+    for number, reply in enumerate(replies):
+        reply.weights = weights[number % 5]
+    engine.start()
+    engine.ask(replies)
+    assert ended.wait(60)
+    engine.stop()
+    engine.thread.join(10)
+    assert len(engine.tables) == 2
+    assert set(loaded) == {*weights} - {weights[2]}
+    for number, reply in enumerate(replies):
+        assert (reply.error.status, reply.error.message) == (500, "damaged") if number % 5 == 2 else reply.text
+
+
+def test_who_waits_when_the_engine_stops_is_told():
+    told = threading.Event()
+    engine = Engine(lambda _: letters_only(), lambda _: told.set(), lanes=1, models=1)
+    replies = [ask(Spelling(letters_only().turns), ["Hi"], number, limit=10_000) for number in range(2)]
+    engine.start()
+    engine.ask(replies)
+    engine.stop()
+    assert told.wait(60)
+    assert {reply.error.status for reply in replies} == {503}
+    with pytest.raises(ApiError):
+        engine.ask(replies)
+
+
+# --- Spelling ---
+
+
+@pytest.mark.parametrize("family", ["phi3_5", "gemma", "llama3", "qwen3"])
+def test_a_conversation_is_spelled_as_its_template_has_it(family):
+    tokenizer = byte_tokenizer(family)
+    turns = Spelling(Turns.probe(tokenizer))
+    texts = ["Which one?", "I take 2,\nas before", "It paid 1.\n\nNext?"]
+    ids = spelled(turns, texts)
+    roles = ("user", "assistant")
+    messages = [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
+    whole = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, return_dict=False, enable_thinking=False
+    )
+    if family != "qwen3":  # which leaves its empty thoughts out of what is past, and Turns does not
+        assert ids == whole
+    assert text_of(tokenizer, ids).count("I take 2,\nas before") == 1
+
+
+@pytest.mark.parametrize("text", ["plain", "Grüße, 💡!", "", "\ufffd", " a\n\n b"])
+def test_the_bytes_of_tokens_in_a_row_are_those_of_the_text(text):
+    tokenizer = byte_tokenizer("qwen3")
+    vocabulary = Vocabulary(tokenizer)
+    ids = tokenizer(text, add_special_tokens=False).input_ids
+    told = vocabulary.told(ids, text_of(tokenizer, ids))
+    assert b"".join(written for _, written in told) == text.encode()
+    broken = [*ids, *tokenizer("💡", add_special_tokens=False).input_ids[:2]]  # half of a character
+    told = vocabulary.told(broken, text_of(tokenizer, broken))
+    assert b"".join(written for _, written in told) == text_of(tokenizer, broken).encode()
+
+
+# --- Training files ---
+
+
+def lines_file(tmp_path: Path, *changed: str) -> Path:
+    """Return a training file whose first lines are others than usual."""
+    usual = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}
+    lines = [*changed, *[json.dumps(usual)] * (LEAST - len(changed))]
+    path = tmp_path / "training.jsonl"
+    path.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+    return path
+
+
+def test_replies_are_learnt_with_their_ends_unless_their_weight_is_zero(tmp_path):
+    told = [("system", "Be brief."), ("user", "A"), ("assistant", "B"), ("user", "C"), ("assistant", "D")]
+    messages = [{"role": role, "content": content} for role, content in told]
+    messages[2]["weight"] = 0
+    (line, *_) = read_lines(lines_file(tmp_path, json.dumps({"messages": messages})))
+    tokenizer = byte_tokenizer("phi3_5")
+    made = demonstration(line, Spelling(Turns.probe(tokenizer)))
+    learnt = [label for label in made["labels"] if label != NOT_LEARNT]
+    assert tokenizer.decode(learnt) == "D<|end|>"
+    assert len(made["ids"]) == len(made["labels"])
+    whole = tokenizer.decode(made["ids"])
+    assert whole.startswith("<|user|>\nBe brief.\n\nA<|end|>\n<|assistant|>\nB<|end|>\n<|user|>\nC<|end|>")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 1: .*JSON"),
+        ('{"messages": []}', "line 1: .*messages"),
+        ('{"messages": [{"role": "user", "content": "A"}], "tools": []}', "line 1: .*tools"),
+        ('{"messages": [{"role": "user", "content": "A"}]}', "line 1: The last message must be of role assistant"),
+        ('{"messages": [{"role": "assistant", "content": "A"}]}', "line 1: .* take turns"),
+        ('{"messages": [{"role": "user", "content": 3}, {"role": "assistant", "content": "A"}]}', "line 1: .*content"),
+        (
+            '{"messages": [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B", "weight": 0}]}',
+            "line 1: .*weight 0",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_trained_on_is_named(tmp_path, line, words):
+    with pytest.raises(InputError, match=words) as refusal:
+        read_lines(lines_file(tmp_path, line))
+    assert "\n" not in str(refusal.value)
+
+
+def test_too_few_lines_are_refused(tmp_path):
+    path = lines_file(tmp_path)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[: LEAST - 1]))
+    with pytest.raises(InputError, match=f"has {LEAST - 1} conversations"):
+        read_lines(path)
+
+
+# --- What is kept ---
+
+
+def test_a_line_that_a_kill_has_torn_is_cut_off_and_the_others_are_found_where_they_were(tmp_path):
+    lines = Lines(tmp_path / "lines")
+    places = [lines.add(f"{'x' * length}\n".encode()) for length in (3, 100_000, 7)]
+    lines.close()
+    with (tmp_path / "lines").open("ab") as file:
+        file.write(b"y" * 200_000)
+    lines = Lines(tmp_path / "lines")
+    assert [len(lines.at(place)) for place in places] == [3, 100_000, 7]
+    assert len(lines.at(lines.add(b"new\n"))) == 3
+    assert [len(line) for _, line in lines] == [4, 100_001, 8, 4]
+
+
+def test_answers_and_what_they_cost_are_there_again_after_a_kill_however_often_files_were_begun_anew(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(store, "ROTATE_BYTES", 2000)
+    answers, count = Answers(tmp_path), 40
+    for number in range(count):
+        answers.record(bytes([number] * 16), "b", json.dumps({"said": "x" * 100, "n": number}).encode(), COST)
+        answers.record(None, "", b"", COST)
+    for kept in (answers, Answers(tmp_path)):
+        assert kept.cost == {name: 2 * count * value for name, value in COST.items()}
+        found = [kept.find(bytes([number] * 16)) for number in range(count)]
+        known = [number for number, one in enumerate(found) if one]
+        assert known == list(range(known[0], count))  # the latest ones
+        assert 5 < len(known) < count
+        assert json.loads(found[-1].response)["n"] == count - 1
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 6000
+
+
+def test_a_document_is_replaced_whole_and_all_come_back_in_the_order_in_which_they_were_made(tmp_path):
+    shelf = Shelf(tmp_path)
+    for name in ("b", "a", "c"):
+        shelf.put(name, {"of": name})
+    shelf.put("b", {"of": "b", "more": 1})
+    shelf.delete("a")
+    assert list(Shelf(tmp_path).documents) == ["b", "c"]
+    assert Shelf(tmp_path).documents["b"]["more"] == 1
+    (tmp_path / "c.json").write_text("{")
+    with pytest.raises(InputError, match=r"c\.json: damaged"):
+        Shelf(tmp_path)
+
+
+def test_what_is_asked_with_a_key_is_made_once_even_if_who_asked_has_gone(tmp_path):
+    made = []
+
+    async def make(name: str) -> Made:
+        made.append(name)
+        await asyncio.sleep(0.05)
+        if len(made) == 1:
+            raise ApiError(500, "once")
+        return Made(b'{"n": 1}', COST)
+
+    async def play() -> None:
+        once = Once(Answers(tmp_path))
+        with pytest.raises(ApiError):  # what failed may be asked again
+            await once.answer("/a", "key", b"body", make)
+        gone = asyncio.create_task(once.answer("/a", "key", b"body", make))
+        await asyncio.sleep(0.01)
+        gone.cancel()
+        same = await asyncio.gather(*(once.answer("/a", "key", b"body", make) for _ in range(3)))
+        assert same == [b'{"n": 1}'] * 3
+        assert await Once(Answers(tmp_path)).answer("/a", "key", b"body", make) == b'{"n": 1}'
+        assert len(made) == 2
+        assert made[0] == made[1]  # the name, so that what was half made is found
+        with pytest.raises(ApiError, match="another request") as refusal:
+            await once.answer("/a", "key", b"other", make)
+        assert refusal.value.status == 422
+        await once.answer("/b", "key", b"other", make)
+        await once.answer("/a", None, b"body", make)
+        await once.answer("/a", None, b"body", make)
+        assert len(set(made)) == 4
+        assert once.answers.cost["answers"] == 4
+
+    asyncio.run(play())
