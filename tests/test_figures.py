@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.patches import StepPatch
 
-from rmft.artifacts import write_evaluation, write_selection
+from rmft.artifacts import write_evaluation, write_selection, write_trajectories
 from rmft.figures import DRAWN, draw
 from rmft.jobs import figure_job
 from rmft.params import Params, load
@@ -73,6 +73,27 @@ def write_luck(path: Path) -> Path:
     return write_regrets(path, regret, rerolled)
 
 
+def write_dialogue(folder: Path) -> list[Path]:
+    """Write two games of two rounds, of which the second is selected."""
+    table = {"d": [2, 2], "rewards": [[1.0] * 4] * 2, "means": [[1.0] * 4] * 2, "clipped_means": [[1.0] * 4] * 2}
+    words = {"prompt": [["Choose.", "Again."]] * 2, "reply": [["A. 1", "A. 2"], ["It is 2.\nB", "It is $1."]]}
+    done = {"policy": [[0.5] * 4] * 2, "action": [[0, 1]] * 2, "attempts": [[1, 1]] * 2, "fallback": [[False] * 2] * 2}
+    games = {
+        "scenario": [0, 0],
+        "trajectory": [0, 1],
+        **table,
+        **words,
+        **done,
+        "ids": [[[]]] * 2,
+        "replied": [[[]]] * 2,
+    }
+    write_trajectories(folder / "rollouts.parquet", games)
+    regret = {"regret": [2.0, 1.0], "rerolled": [2.0, 1.0], "rank": [1, 0], "duplicate": [False] * 2}
+    chosen = {"scenario": [0, 0], "trajectory": [0, 1], **regret, "selected": [False, True], "invalid": [0, 0]}
+    write_selection(folder / "selection.parquet", chosen)
+    return [folder / "rollouts.parquet", folder / "selection.parquet"]
+
+
 def inputs_of(params: Params, label: str, folder: Path) -> list[Path]:
     """Write small files for a figure, in its order."""
     figure, job = params.figures.drawn[label], figure_job(params, label, None)
@@ -80,6 +101,8 @@ def inputs_of(params: Params, label: str, folder: Path) -> list[Path]:
         return [write_games(folder / f"{i}.parquet", figure.players) for i, _ in enumerate(figure.sources)]
     if figure.form == "parameters":
         return [write_parameters(folder / f"{i}.csv", loop) for i, loop in enumerate(job.loops)]
+    if figure.form == "dialogue":
+        return write_dialogue(folder)
     write, ending = (write_losses, "csv") if figure.form == "losses" else (write_luck, "parquet")
     return [write(folder / f"{i}.{ending}") for i in range(sum(seeds * iterations for seeds, iterations in job.loops))]
 
@@ -89,7 +112,7 @@ def drawn_and_written(label: str, folder: Path, params: Params = PARAMS) -> tupl
     drawing = draw(figure_job(params, label, None), inputs_of(params, label, folder))
     drawing.save(folder / label)
     written = pd.read_csv(folder / f"{label}.csv")
-    shown = written[~written.series.str.startswith(("band", "printed"))]
+    shown = written[~written.series.str.startswith(("band", "printed", "text"))]
     bars = shown.series.str.startswith(BARS)
     curves, heights = (
         [group.y.to_numpy() for _, group in part.groupby(["panel", "player", "series"])]
@@ -176,3 +199,12 @@ def test_selections_of_several_training_seeds_are_drawn_together(tmp_path):
     files = inputs_of(several, label, tmp_path)
     assert len(files) == len(inputs_of(PARAMS, label, tmp_path)) + 3
     assert len(draw(figure_job(several, label, None), files).axes) == 3
+
+
+def test_an_example_of_a_game_shows_what_was_told_and_said_and_its_csv_holds_every_line(tmp_path):
+    drawing = draw(figure_job(PARAMS, "sdm-example", None), inputs_of(PARAMS, "sdm-example", tmp_path))
+    drawing.save(tmp_path / "sdm-example")
+    written = pd.read_csv(tmp_path / "sdm-example.csv")
+    shown = [line for text in drawing.axes[0, 0].texts for line in text.get_text().split("\n")]
+    assert shown == list(written.y) == ["Choose.", "It is 2.", "B", "Again.", "It is $1."]
+    assert list(written.player) == ["told", "said", "said", "told", "said"]

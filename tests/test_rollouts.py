@@ -19,9 +19,10 @@ from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 from rmft.jobs import RolloutsJob, held_out_job, rollouts_job, selection_job
 from rmft.language.prompts import Prompts
+from rmft.language.protocol import Scenario
 from rmft.params import load
 from rmft.params.language import LanguageModelSettings, LanguageProblem, Telling
-from rmft.rollouts import Chance, Told, play_in_words, roll_out, rules_of, tokens_needed
+from rmft.rollouts import Chance, Told, play_in_words, roll_out, rules_of, tokens_needed, told_in
 
 ROOT = Path(__file__).parents[1]
 PROMPTS = Prompts.load(ROOT / "data" / "prompts" / "plain")
@@ -143,7 +144,9 @@ def job(
     model = LanguageModelSettings(kind="language", weights="", dtype="float32", device="cpu", batch=batch)
     sizes = {"T": 5, "scenarios": 4, "trajectories": 2, "process": ["gaussian"], "stream": "test"} | changes
     problem = LanguageProblem(kind="language", environment=environment, d=d, protocol=telling)
-    return RolloutsJob(seed=0, problem=problem, model=model, temperature=1.0, shard=shard, **sizes)
+    return RolloutsJob(
+        seed=0, problem=problem, model=model, model_name="scripted", temperature=1.0, shard=shard, **sizes
+    )
 
 
 def chance(scenarios: int, trajectories: int = 1) -> Chance:
@@ -157,9 +160,11 @@ def played(rewards: np.ndarray, script: Script, **of: object) -> tuple[Told, Scr
     return play_in_words(speaker, rewards, rules_of(job(**of), PROMPTS), chance(len(rewards))), speaker
 
 
-def rolled(of: RolloutsJob, script: Script | None = None, on_round=lambda *_: None, held_out=None) -> dict[str, list]:
-    script = script or SCRIPTS[of.problem.protocol.output]
-    return roll_out(of, lambda n: Scripted(n, script), PROMPTS, held_out, on_round)
+def rolled(
+    of: RolloutsJob, script: Script | None = None, on_round=lambda *_: None, held_out=None, scenarios=None
+) -> dict[str, list]:
+    script, batch = script or SCRIPTS[of.problem.protocol.output], of.model.batch
+    return roll_out(of, lambda games: Scripted(len(games), script), PROMPTS, scenarios, held_out, batch, on_round)
 
 
 def as_lists(columns: dict[str, list]) -> dict[str, list]:
@@ -458,3 +463,29 @@ def test_no_conversation_grows_longer_than_was_foreseen(interaction, output, env
     told = play_in_words(speaker, np.full((2, 25, 10), 10.0), rules_of(of, PROMPTS), chance(2))
     assert not told.fallback.any()
     assert foreseen - 20 <= max(len(part) for game in told.ids for part in game) <= foreseen
+
+
+# --- Scenarios ---
+
+TOLD_IN = [
+    Scenario(f"It is about {name}s.", tuple(f"{name} {word}" for word in ("one", "two", "three"))) for name in "abc"
+]
+OF_TWO = Scenario("It is about two.", ("this", "that"))
+
+
+def test_every_game_is_told_in_its_own_scenario_and_answered_with_its_names():
+    games = rolled(job(retries=0), lambda *_: "Action: b two", scenarios=[*TOLD_IN, TOLD_IN[1]])
+    for scenario, prompts, fallback in zip(games["scenario"], games["prompt"], games["fallback"], strict=True):
+        about = [*TOLD_IN, TOLD_IN[1]][scenario]
+        assert about.text in prompts[0]
+        assert all(name in prompts[0] for name in about.names)
+        assert not any(other.text in prompts[0] for other in TOLD_IN if other != about)
+        assert all(fallback) == (about != TOLD_IN[1])  # a name of another scenario is no action here
+
+
+def test_training_reads_scenarios_from_the_front_and_evaluation_from_the_back_of_those_with_d_actions():
+    there = [OF_TWO, *TOLD_IN]
+    assert told_in(job(scenarios=4), there) == [*TOLD_IN, TOLD_IN[0]]
+    assert told_in(job(scenarios=2, process=None), there) == TOLD_IN[:0:-1]
+    with pytest.raises(InputError, match=r"set\.jsonl: has no scenario of 5 actions"):
+        told_in(job(d=5, scenario_set="set.jsonl"), there)

@@ -1,28 +1,25 @@
-"""The command line: one sub-command a stage, paths in, paths out. Only this module prints.
+"""The command line: one sub-command a stage, paths in, paths out. The tools beside them are in `tools`.
 
 Imports are inside the commands, so that each loads what it needs and no more. What a command imports, and its own
 text, is what `lineage.code` takes for its code.
 """
 
-import json
 import os
-import shutil
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from typer import Argument, Option
 
+from rmft import tools
 from rmft.errors import InputError
 from rmft.running import end_with_run
 
 if TYPE_CHECKING:
-    from rmft.lineage.trace import Trace
+    from rmft.jobs import SFTJob
 
 app = typer.Typer(
     add_completion=False,
@@ -33,7 +30,7 @@ app = typer.Typer(
     "Start with `rmft simulate --help`, or run `snakemake` to rebuild every figure and table.",
 )
 Result = TypeVar("Result")
-STAGES, TOOLS = "Stages, as Snakemake calls them", "Tools"
+STAGES = "Stages, as Snakemake calls them"
 Settings = Annotated[
     str, Option(help="The job's record as JSON; the rules in workflow/rules build it from params.yaml.")
 ]
@@ -41,16 +38,28 @@ Output = Annotated[Path, Option(help="The file to write; it appears only when co
 Inputs = Annotated[list[Path], Argument(help="Files to read, in the order of the job's record.")]
 
 
-@app.command(rich_help_panel=TOOLS)
-def params(
-    path: Annotated[Path, Argument(help="The file to check.")] = Path("params.yaml"),
-) -> None:
-    """Check params.yaml and print it as it stands at its scale."""
-    import yaml
+@app.command(rich_help_panel=STAGES)
+def scenarios(settings: Settings, output: Output) -> None:
+    """Have a model behind an endpoint write scenarios (jsonl)."""
+    from rmft.artifacts import write_jsonl
+    from rmft.endpoints import asking, connection_to, journal_of
+    from rmft.jobs import ScenariosJob
+    from rmft.language.generation import generate, load_template
+    from rmft.progress import now_and_then
 
-    from rmft.params import load
+    job, found, say = ScenariosJob.parse(settings), [], now_and_then()
+    asked, template = job.scenarios, load_template(Path(job.scenarios.prompt))
+    total = asked.count * len(asked.d)
+    with connection_to(job.model_name, job.served, job.model.model, journal_of(output)) as connection:
+        ask = asking(connection, job.name, asked.temperature, asked.max_tokens)
+        for d in asked.d:
+            there = list(found)
 
-    print(yaml.safe_dump(load(path).at_scale().model_dump(mode="json"), sort_keys=False), end="")
+            def report(new: list[dict], there: list[dict] = there) -> None:
+                say(f"scenarios {output}: {len(there) + len(new)} of {total}")
+
+            found += generate(ask, template, asked.count, d, job.seed, there, asked.batch, report)
+    write_jsonl(output, found)
 
 
 @app.command(rich_help_panel=STAGES)
@@ -79,10 +88,11 @@ def models(
     from rmft.models.fidelity import CONTEXT, MAX_TOKENS, examine_all, failures
     from rmft.models.pretraining import pretrain
     from rmft.paths import prompt_files
+    from rmft.progress import now_and_then
 
     job = ModelsJob.parse(settings)
     note_reading(map(Path, prompt_files(job.pretraining.prompts)))
-    prompts, say = Prompts.load(Path(job.pretraining.prompts)), _now_and_then()
+    prompts, say = Prompts.load(Path(job.pretraining.prompts)), now_and_then()
     tokenizer = build_tokenizer(job.seed, prompts)
     model = pretrain(
         job.seed,
@@ -111,12 +121,13 @@ def training(
     """Train the numeric agent by iterative RMFT; keep base, checkpoints, last model and the training log."""
     from rmft.artifacts import write_csv, write_model
     from rmft.jobs import TrainingJob
+    from rmft.progress import progress
     from rmft.training.numeric import one_thread, rmft
 
     job, log = TrainingJob.parse(settings), defaultdict(list)
     seeds = range(job.training.rmft.training_seeds)
     one_thread()
-    with _progress(f"training {folder.name}", job.training.rmft.iterations, "iterations") as advance:
+    with progress(f"training {folder.name}", job.training.rmft.iterations, "iterations") as advance:
         for iteration, model, figures in rmft(job.seed, job.training, job.model):
             if iteration in job.training.saved_iterations:
                 write_model(folder / f"iteration-{iteration}" / "model.safetensors", model.to_numpy())
@@ -136,27 +147,27 @@ def rollouts(
     rewards: Annotated[Path | None, Option(help="A reward set to play on; none to draw rewards for training.")] = None,
 ) -> None:
     """Let a language model play a shard of games that it is told of in words (parquet)."""
-    from rmft.agents.local import Conversations, load
     from rmft.artifacts import note_reading, read_rewards, write_trajectories
     from rmft.jobs import RolloutsJob
     from rmft.language.prompts import Prompts
-    from rmft.paths import model_files, prompt_files
-    from rmft.rollouts import roll_out, tokens_needed
+    from rmft.language.scenarios import read_scenarios
+    from rmft.paths import prompt_files
+    from rmft.progress import speed
+    from rmft.rollouts import roll_out, told_in
+    from rmft.speakers import speakers_of
 
     job = RolloutsJob.parse(settings)
-    note_reading(map(Path, model_files(job.model.weights) + prompt_files(job.problem.protocol.prompts)))
+    note_reading(map(Path, prompt_files(job.problem.protocol.prompts)))
     prompts = Prompts.load(Path(job.problem.protocol.prompts))
-    model = load(job.model, weights)
-    needed = tokens_needed(job, prompts, model)
+    scenarios = told_in(job, read_scenarios(Path(job.scenario_set))) if job.scenario_set else None
     held_out = read_rewards(rewards) if rewards else None
-    with _speed(f"rollouts {output}", job.games * job.T) as advance:
-        games = roll_out(
-            job,
-            lambda n: Conversations(model, n, needed, job.problem.protocol.max_tokens),
-            prompts,
-            held_out,
-            advance,
-        )
+    with (
+        speakers_of(job, prompts, scenarios, weights, output) as speakers,
+        speed(f"rollouts {output}", job.games * job.T) as advance,
+    ):
+        games = roll_out(job, speakers.open, prompts, scenarios, held_out, speakers.batch, advance)
+        if said := speakers.said():
+            print(f"rollouts {output}: {said}", file=sys.stderr)
     write_trajectories(output, games)
 
 
@@ -202,15 +213,20 @@ def sft(
     log: Annotated[Path, Option(help="The file for the loss of every step (csv).")],
     weights: Annotated[Path | None, Option(help="Weights or adapter to continue from; none: the base model.")] = None,
 ) -> None:
-    """Fine-tune a language model on demonstrations (safetensors)."""
+    """Fine-tune a language model on demonstrations (safetensors, or at an endpoint its model's name: json)."""
     from rmft.artifacts import note_reading, read_jsonl, write_csv, write_tensors
     from rmft.jobs import SFTJob
     from rmft.paths import model_files
-    from rmft.training.sft import fine_tune
+    from rmft.progress import now_and_then
 
     job = SFTJob.parse(settings)
+    if job.sft.method == "api":
+        _sft_at_endpoint(job, demonstrations, weights, output, log)
+        return
+    from rmft.training.sft import fine_tune
+
     note_reading(map(Path, model_files(job.model.weights)))
-    say = _now_and_then()
+    say = now_and_then()
     tuned = fine_tune(
         read_jsonl(demonstrations),
         job.model,
@@ -222,6 +238,20 @@ def sft(
     )
     write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
     write_tensors(output, tuned.tensors, tuned.metadata)
+
+
+def _sft_at_endpoint(job: "SFTJob", demonstrations: Path, start: Path | None, output: Path, log: Path) -> None:
+    from rmft.artifacts import read_jsonl, write_csv, write_json
+    from rmft.endpoints import tuned_at_endpoint
+    from rmft.training.jobs import LOG
+
+    def say(line: str) -> None:
+        print(f"sft {output}: {line}", file=sys.stderr, flush=True)
+
+    tuned = tuned_at_endpoint(job, read_jsonl(demonstrations), start, output, say)
+    rows = tuned.pop("log")
+    write_csv(log, {column: [row[column] for row in rows] for column in LOG})
+    write_json(output, tuned)
 
 
 @app.command(rich_help_panel=STAGES)
@@ -252,13 +282,14 @@ def theory(settings: Settings, output: Output) -> None:
     """Check Theorem 1: train linear attention without its Operator on the best policy in hindsight (csv)."""
     from rmft.artifacts import write_csv
     from rmft.jobs import TheoryJob
+    from rmft.progress import progress
     from rmft.training.numeric import one_thread
     from rmft.training.theory import closed_form, minimise, moments
 
     job, rows = TheoryJob.parse(settings), []
     grid = job.theory
     one_thread()
-    with _progress("theory", len(grid.d) * len(grid.T) * len(grid.radius), "fits") as advance:
+    with progress("theory", len(grid.d) * len(grid.T) * len(grid.radius), "fits") as advance:
         for d in grid.d:
             for horizon in grid.T:
                 sample = moments(job.seed, d, horizon, grid.samples)
@@ -313,292 +344,7 @@ def metrics(
     write_json(summary, summarised(found))
 
 
-@app.command(rich_help_panel=TOOLS)
-def prune(
-    folder: Annotated[Path, Argument(help="A folder below results or data/rewards.")] = Path("results"),
-) -> None:
-    """Delete artifacts that params.yaml has no place for any more; files that no job wrote are left alone."""
-    from rmft.artifacts import delete
-    from rmft.lineage.audit import retired
-    from rmft.params import load
-    from rmft.paths import everything
-    from rmft.running import hold_folder
-
-    hold_folder()
-    for path in retired(folder, everything(load().at_scale())):
-        delete(path)
-        print(f"deleted {path}, which is no part of the workflow any more")
-
-
-@app.command(rich_help_panel=TOOLS)
-def lineage(
-    path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
-    everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
-    as_format: Annotated[str, Option("--format", help="text, json, mermaid or rocrate.")] = "text",
-    output: Annotated[
-        Path | None, Option(help="With --format rocrate: a new folder for the crate with all files in it.")
-    ] = None,
-) -> None:
-    """Print what made an artifact, back to the root seed, and verify every hash on the way.
-
-    With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
-    """
-    from rmft.lineage.audit import ask_snakemake, audit
-    from rmft.lineage.trace import as_text, trace
-
-    _one_of("format", as_format, ("text", "json", "mermaid", "rocrate"))
-    if everything == (path is not None):
-        raise InputError("lineage: name one artifact, or say --all")
-    if everything and as_format != "text":
-        raise InputError("--format goes with an artifact, not with --all")
-    if output is not None and as_format != "rocrate":
-        raise InputError("--output belongs to --format rocrate; for others: > FILE")
-    if everything:
-        artifacts = ask_snakemake()
-        problems = audit(artifacts)
-        print(f"{len(artifacts)} artifacts, {len(problems) or 'no'} problems")
-    else:
-        found = trace(path)
-        problems = found.problems
-        if as_format == "text":
-            print("\n".join(as_text(found, shutil.get_terminal_size((120, 24)).columns)))
-        else:
-            _export(found, as_format, output)
-    for problem in problems:
-        print(problem, file=sys.stderr)
-    if problems:
-        raise typer.Exit(1)
-
-
-def _export(found: "Trace", as_format: str, output: Path | None) -> None:
-    """Print a trace for another program, or write it; a crate only of what is as recorded."""
-    from rmft.lineage.export import as_crate, as_json, as_mermaid, write_crate
-
-    if as_format == "json":
-        print(json.dumps(as_json(found), indent=2))
-    elif as_format == "mermaid":
-        print(as_mermaid(found), end="")
-    elif found.problems:
-        print("rmft: no crate of what is not as recorded", file=sys.stderr)
-    elif output is None:
-        print(json.dumps(as_crate(found).metadata.generate(), indent=2))
-    else:
-        write_crate(output, as_crate(found))
-
-
-@app.command(rich_help_panel=TOOLS)
-def show(
-    path: Annotated[Path, Argument(help="Games told in words: of an iteration's rollouts or of an evaluation.")],
-    worst: Annotated[int | None, Option(min=1, help="So many games of highest regret. Default: 1.")] = None,
-    best: Annotated[int | None, Option(min=1, help="So many games of lowest regret.")] = None,
-    scenario: Annotated[int | None, Option(help="Only games of this scenario.")] = None,
-    trajectory: Annotated[int | None, Option(help="Only this trajectory of each scenario.")] = None,
-    rounds: Annotated[
-        str | None, Option(metavar="A-B", help="These rounds, in full. Default: the first and the last ones.")
-    ] = None,
-    environment: Annotated[str | None, Option(help="fol, mab or ns-mab, for a file of no experiment.")] = None,
-    regret: Annotated[
-        str | None,
-        Option(help="realized, expected or pseudo: what ranks. Default: the experiment's own; else realized."),
-    ] = None,
-) -> None:
-    """Print games as they were told and answered, round by round.
-
-    Example: `rmft show results/open_mab_gemma/seed-0/iteration-0/rollouts.parquet --worst 3`
-    """
-    from dataclasses import replace
-
-    from rich.console import Console
-
-    from rmft.artifacts import read_trajectories
-    from rmft.environments import ENVIRONMENTS
-    from rmft.params import load
-    from rmft.show import Asked, Scoring, dialogues, rounds_named, scoring_of
-
-    if worst is not None and best is not None:
-        raise InputError("--worst and --best: say one of them")
-    if environment is not None:
-        _one_of("environment", environment, tuple(ENVIRONMENTS))
-    played = read_trajectories(path)
-    scoring = Scoring(environment, "realized") if environment else scoring_of(path, load())
-    if regret is not None:
-        _one_of("regret", regret, ("realized", "expected", "pseudo"))
-        scoring = replace(scoring, notion=regret)
-    if worst is best is scenario is trajectory is None:
-        worst = 1
-    asked = Asked(worst, best, scenario, trajectory, rounds_named(rounds) if rounds is not None else None)
-    Console(highlight=False).print(*dialogues(played, scoring, asked))
-
-
-@app.command(rich_help_panel=TOOLS)
-def diff(
-    a: Annotated[
-        str, Argument(metavar="A", help="A commit, a DVC experiment, workspace, or an experiment of params.yaml.")
-    ] = "HEAD",
-    b: Annotated[
-        str, Argument(metavar="B", help="The same; an experiment of params.yaml goes with another one.")
-    ] = "workspace",
-    as_json: Annotated[bool, Option("--json", help="Print JSON, in which nothing is shortened.")] = False,
-) -> None:
-    """Say which parameters, code, inputs and results differ between two commits or experiments.
-
-    Example: `rmft diff numeric_mab numeric_mab_logits_normalised`
-    """
-    from rmft.diff.revisions import compare
-    from rmft.diff.table import as_text
-
-    found = compare(a, b)
-    print(json.dumps(found.as_json()) if as_json else as_text(found))
-
-
-@app.command(rich_help_panel=TOOLS)
-def plots(
-    revisions: Annotated[
-        list[str] | None, Argument(help="Commits or DVC experiments to compare with the workspace or each other.")
-    ] = None,
-    output: Annotated[Path, Option(help="The folder for the page and its images.")] = Path("plots"),
-) -> None:
-    """Draw the training curves and figures that dvc.yaml declares, as a page that needs no network."""
-    from rmft.plots import draw_plots
-
-    print(draw_plots(revisions or [], output))
-
-
-@app.command(rich_help_panel=TOOLS)
-def simulate(
-    environment: Annotated[str, Option(help="fol, mab or ns-mab.")],
-    process: Annotated[
-        str,
-        Option(
-            help="Reward process: uniform, gaussian, gamma, bernoulli, sine-trend, alternating, noisy-alternating, "
-            "adaptive, gradual-variation; several with commas make an even mixture."
-        ),
-    ],
-    algorithm: Annotated[
-        str,
-        Option(help="In fol: ftl, ftrl, hedge, uniform; else: ucb, exp3, rexp3, greedy, thompson-sampling, uniform."),
-    ],
-    actions: Annotated[int, Option(help="d, the number of actions.")] = 3,
-    horizon: Annotated[int, Option(help="T, the number of rounds.")] = 100,
-    replicates: Annotated[int, Option(help="Independent instances to play.")] = 1000,
-    seed: Annotated[int, Option(help="Root of every random stream.")] = 0,
-    policy_space: Annotated[str, Option(help="simplex, or for fol also ball.")] = "simplex",
-    radius: Annotated[float | None, Option(help="Of the ball. Default: 1.")] = None,
-    eta: Annotated[
-        str | None, Option(help="Step size: a number, T=ROUNDS it is tuned to, or anytime. Default: T is the horizon.")
-    ] = None,
-    gamma: Annotated[float | None, Option(help="Exploration of exp3. Default: min(1, eta d / 2).")] = None,
-    variation: Annotated[float | None, Option(help="V_T for rexp3. Default: each instance's own.")] = None,
-    regret: Annotated[
-        str | None,
-        Option(
-            help="expected, pseudo, realized or dynamic. Default: expected in fol, pseudo in mab, dynamic in ns-mab."
-        ),
-    ] = None,
-    mean: Annotated[str, Option(help="Means of clipped processes: nominal (the paper's) or clipped.")] = "nominal",
-    as_json: Annotated[bool, Option("--json", help="Print JSON; min_frac in it is d · MinFrac(t).")] = False,
-    plot: Annotated[Path | None, Option(help="Also draw: this path's pdf, png and csv.")] = None,
-) -> None:
-    """Play a reference algorithm on freshly drawn instances.
-
-    Example: `rmft simulate --environment mab --process gaussian --algorithm ucb --plot ucb`
-    """
-    from rmft.algorithms import AlgorithmSettings
-    from rmft.environments import ENVIRONMENTS
-    from rmft.simulate import Game, simulate
-
-    _one_of("environment", environment, tuple(ENVIRONMENTS))
-    _one_of("policy-space", policy_space, ("simplex", "ball"))
-    _one_of("mean", mean, ("nominal", "clipped"))
-    if regret is not None:
-        _one_of("regret", regret, ("expected", "pseudo", "realized", "dynamic"))
-    if plot is not None and not plot.name:
-        raise InputError("--plot needs a file name")
-    if radius is not None and policy_space == "simplex":
-        raise InputError("--radius belongs to --policy-space ball")
-    game = Game(
-        environment,
-        [name.strip() for name in process.split(",")],
-        actions,
-        horizon,
-        AlgorithmSettings(algorithm, _number_or_text(eta), gamma, variation),
-        (1.0 if radius is None else radius) if policy_space == "ball" else None,
-        regret,
-        mean,
-    )
-    with _bar("rounds", replicates * horizon) as advance:
-        summary = simulate(seed, game, replicates, advance)
-    if plot:
-        from rmft.figures.simulation import draw_summary
-
-        draw_summary(game, summary).save(plot.with_suffix("") if plot.suffix in (".pdf", ".png", ".csv") else plot)
-    print(json.dumps(summary.as_json()) if as_json else summary.as_text(), end="\n")
-
-
-def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InputError(f"--{option}: unknown {value!r}; one of {', '.join(allowed)}")
-
-
-def _number_or_text(text: str | None) -> float | str | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
-
-
-@contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal; yield what advances it."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda done: progress.advance(task, done)
-
-
-@contextmanager
-def _progress(name: str, total: int, unit: str) -> Iterator[Callable[[], None]]:
-    """Print a line every few seconds, since jobs that run side by side share a terminal; yield what advances it."""
-    begun, say, done = time.monotonic(), _now_and_then(), 0
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
-        left = (time.monotonic() - begun) / done * (total - done)
-        say(f"{name}: {done}/{total} {unit}, {left:.0f} s left")
-
-    yield advance
-
-
-@contextmanager
-def _speed(name: str, total: int) -> Iterator[Callable[[int, int, float], None]]:
-    """Print how games told in words get on, as `_progress` does; yield what is told of every round that is over."""
-    begun, say, rounds, tokens = time.monotonic(), _now_and_then(), 0, 0
-
-    def advance(games: int, more_tokens: int, regret: float) -> None:
-        nonlocal rounds, tokens
-        rounds, tokens = rounds + games, tokens + more_tokens
-        passed = time.monotonic() - begun
-        left = passed / rounds * (total - rounds)
-        speed = f"{tokens / passed:,.0f} tokens/s"
-        say(f"{name}: {rounds}/{total} rounds, {speed}, mean regret so far {regret:.2f}, {left:.0f} s left")
-
-    yield advance
-
-
-def _now_and_then(every_seconds: float = 5.0) -> Callable[[str], None]:
-    shown = time.monotonic()
-
-    def say(line: str) -> None:
-        nonlocal shown
-        if time.monotonic() - shown >= every_seconds:
-            shown = time.monotonic()
-            print(line, file=sys.stderr, flush=True)
-
-    return say
-
+app.add_typer(tools.app)
 
 INTERRUPTED = 130
 

@@ -106,7 +106,7 @@ def _games_of(job: EvaluationJob, player: Player, table: Rewards) -> dict[str, l
     uniforms = None if _radius(job) is not None else action_uniforms(job.seed, n, job.evaluation.rewards)
     played = play(player, table, full_feedback=environment.full_feedback, uniforms=uniforms)
     scored = _scored(job, played.table, played.policies, played.actions)
-    stated = job.problem.kind == "language"
+    stated = job.problem.kind != "numeric"
     words = {"policy": list(played.policies.reshape(n, -1)) if stated else [None] * n, "invalid": [0] * n}
     return {**scored, **words}
 

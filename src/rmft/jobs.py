@@ -9,16 +9,20 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field
 
+from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
 from rmft.lineage.receipts import WORK
 from rmft.params import Params
+from rmft.params.endpoint import EndpointModel, FineTuningSettings
 from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
 from rmft.params.language import LanguageModelSettings, LanguageProblem, LanguageSFT, Pretraining
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
 from rmft.params.outputs import OF_TRAINING, Figure, Style, Table
+from rmft.params.scenarios import Generated
 from rmft.params.section import Section
 
 COMMANDS = (  # that jobs run
+    "scenarios",
     "rewards",
     "models",
     "training",
@@ -80,17 +84,43 @@ class TrainingJob(Job):
     model: LinearAttentionModel
 
 
+class Served(Section):
+    """What our own server plays, and how it fine-tunes."""
+
+    seed: int
+    model: LanguageModelSettings
+    sft: LanguageSFT
+
+
+Speaking = Annotated[LanguageModelSettings | EndpointModel, Field(discriminator="kind")]
+
+
+class ScenariosJob(Job):
+    """All that `rmft scenarios` depends on, besides the prompt's template."""
+
+    seed: int
+    name: str
+    scenarios: Generated
+    model: EndpointModel
+    model_name: str
+    served: Served | None = None
+
+
 class RolloutsJob(Job):
     """All that `rmft rollouts` depends on, besides the files it reads: one shard of the games of one model.
 
     stream: the words that name the random streams of these games. process: of the rewards, drawn afresh for training;
-    None for evaluation, which is given a reward set. shard: which one, from 1, of how many.
+    None for evaluation, which is given a reward set. scenario_set: the file of the texts that games are told in.
+    model_name: in params.yaml. served: where the endpoint is our own server. shard: which one, from 1, of how many.
     """
 
     seed: int
     stream: str
     problem: LanguageProblem
-    model: LanguageModelSettings
+    model: Speaking
+    model_name: str
+    served: Served | None = None
+    scenario_set: str | None = None
     process: list[str] | None
     T: int
     scenarios: int
@@ -128,8 +158,10 @@ class SFTJob(Job):
 
     seed: int
     stream: str
-    model: LanguageModelSettings
-    sft: LanguageSFT
+    model: Speaking
+    model_name: str
+    served: Served | None = None
+    sft: Annotated[LanguageSFT | FineTuningSettings, Field(discriminator="method")]
 
 
 class EvaluationJob(Job):
@@ -197,6 +229,20 @@ def _code(command: str) -> Code:
     return Code(digest=digest, libraries=libraries)
 
 
+def scenarios_job(params: Params, name: str) -> ScenariosJob:
+    """Return what the job that has scenarios written depends on."""
+    asked = params.scenarios[name]
+    return ScenariosJob(
+        code=_code("scenarios"),
+        seed=params.seed,
+        name=name,
+        scenarios=asked,
+        model=speaking(params, asked.model),
+        model_name=asked.model,
+        served=served(params, asked.model),
+    )
+
+
 def rewards_job(params: Params, name: str) -> RewardsJob:
     """Return what the job that draws a reward set depends on."""
     return RewardsJob(code=_code("rewards"), seed=params.seed, name=name, rewards=params.rewards[name])
@@ -223,13 +269,16 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
         seed=params.seed,
         stream=_stream(experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
-        model=params.models[chosen.model],
+        model=speaking(params, chosen.model),
+        model_name=chosen.model,
+        served=served(params, chosen.model),
+        scenario_set=scenario_set(params, chosen.protocol.scenarios),
         process=chosen.process,
         T=chosen.T,
         scenarios=chosen.rmft.scenarios,
         trajectories=chosen.rmft.trajectories,
         temperature=chosen.rmft.temperature,
-        shard=(shard, params.rollouts.shards),
+        shard=(shard, params.shards(experiment)),
     )
 
 
@@ -244,8 +293,11 @@ def held_out_job(params: Params, experiment: str, evaluation: str) -> RolloutsJo
         code=_code("rollouts"),
         seed=params.seed,
         stream=f"{experiment}/evaluation/{evaluation}",
-        problem=_part(LanguageProblem, chosen),
-        model=params.models[chosen.model],
+        problem=problem_in(params, experiment, evaluation),
+        model=speaking(params, chosen.model),
+        model_name=chosen.model,
+        served=served(params, chosen.model),
+        scenario_set=scenario_set(params, asked.scenarios or chosen.protocol.scenarios),
         process=None,
         T=asked.T,
         scenarios=asked.instances,
@@ -283,9 +335,47 @@ def sft_job(params: Params, experiment: str, training_seed: int, iteration: int)
         code=_code("sft"),
         seed=params.seed,
         stream=_stream(experiment, training_seed, iteration),
-        model=params.models[chosen.model],
+        model=speaking(params, chosen.model),
+        model_name=chosen.model,
+        served=served(params, chosen.model),
         sft=chosen.sft,
     )
+
+
+def speaking(params: Params, model: str) -> Speaking:
+    """Return what makes a language model's answers what they are."""
+    settings = params.models[model]
+    return _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
+
+
+def served(params: Params, model: str) -> Served | None:
+    """Return what our own server plays as a model of params.yaml; None where the model is elsewhere."""
+    settings = params.models[model]
+    if settings.kind != "endpoint" or settings.serves is None:
+        return None
+    return served_as(params, settings.serves)
+
+
+def served_as(params: Params, model: str) -> Served:
+    """Return what our own server plays as a language model of params.yaml. Raise InputError where that is none."""
+    at_hand = [name for name, of in params.models.items() if of.kind == "language"]
+    if model not in at_hand:
+        raise InputError(f"models.{model}: is no language model of params.yaml; those are {', '.join(at_hand)}")
+    return Served(seed=params.seed, model=params.models[model], sft=params.server.sft)
+
+
+def scenario_set(params: Params, name: str | None) -> str | None:
+    """Return the file of a set of scenarios."""
+    return None if name is None else params.scenarios[name].path(name)
+
+
+def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProblem | LanguageProblem:
+    """Return what is played in an evaluation: a language model may meet another number of actions than in training."""
+    chosen = params.experiments[experiment]
+    if chosen.kind == "numeric":
+        return _part(NumericProblem, chosen)
+    d = params.rewards[chosen.evaluations[evaluation].rewards].d
+    return _part(LanguageProblem, chosen).model_copy(update={"d": d})
 
 
 def _stream(experiment: str, training_seed: int, iteration: int) -> str:
@@ -295,13 +385,12 @@ def _stream(experiment: str, training_seed: int, iteration: int) -> str:
 def evaluation_job(params: Params, experiment: str, evaluation: str) -> EvaluationJob:
     """Return what one evaluation of an experiment depends on, besides models or rollouts, and rewards."""
     chosen = params.experiments[experiment]
-    problem = NumericProblem if chosen.kind == "numeric" else LanguageProblem
     asked = chosen.evaluations[evaluation]
     algorithms = {name: params.evaluation.algorithms[name] for name in asked.algorithms}
     return EvaluationJob(
         code=_code("evaluation"),
         seed=params.seed,
-        problem=_part(problem, chosen),
+        problem=problem_in(params, experiment, evaluation),
         evaluation=asked,
         mean=params.evaluation.mean,
         algorithms=algorithms,
@@ -335,7 +424,7 @@ def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
         sources=sources,
         floor=measures.floor,
         resamples=measures.resamples,
-        theory_rows=0 if sources else len(grid.d) * len(grid.T) * len(grid.radius),
+        theory_rows=0 if table.form != "theorem" else len(grid.d) * len(grid.T) * len(grid.radius),
         scale_note=scale_note,
     )
 

@@ -7,6 +7,7 @@ from rmft.params import Params
 from rmft.params.outputs import Figure, Table
 
 THEORY = "results/theory/minimisers.csv"
+JARGON = "data/scenarios/jargon.txt"
 METRICS = ("results/metrics.json", "results/summary.json")
 EMBEDDED = [  # what `snakemake models` makes; no part of everything else, which starts from data/models/embedded
     f"results/models/embedded/{name}"
@@ -29,6 +30,11 @@ def reward_sets(params: Params) -> list[str]:
     return [f"data/rewards/{name}.npz" for name in params.rewards]
 
 
+def scenarios(params: Params) -> list[str]:
+    """Return the sets of scenarios that a model writes."""
+    return [of.path(name) for name, of in params.scenarios.items() if of.source == "generated"]
+
+
 def models_of(params: Params, experiment: str) -> list[str]:
     """Return the kept models of a numeric experiment, the base model first, the trained one last."""
     iterations = params.experiments[experiment].saved_iterations
@@ -44,6 +50,14 @@ def model_files(weights: str) -> list[str]:
     """Return the files of a language model that is in a folder; one of the hub is named by its revision instead."""
     kinds = (".json", ".jinja", ".model", ".safetensors")
     return sorted(file.as_posix() for file in Path(weights).glob("*") if file.suffix in kinds)
+
+
+def base_model_of(params: Params, model: str) -> list[str]:
+    """Return the files of a language model, or of what our own server plays; none where the model is elsewhere."""
+    settings = params.models[model]
+    if settings.kind == "endpoint":
+        return base_model_of(params, settings.serves) if settings.serves else []
+    return model_files(settings.weights)
 
 
 def prompt_files(folder: str) -> list[str]:
@@ -68,16 +82,16 @@ def language_training_of(params: Params, experiment: str) -> list[str]:
     for seed in range(loop.training_seeds):
         for i in range(loop.iterations):
             folder = iteration_of(experiment, seed, i)
-            found += shards_of(params, folder)
+            found += shards_of(params, experiment, seed, i)
             found += [f"{folder}/{name}" for name in ("rollouts.parquet", "selection.parquet", "demonstrations.jsonl")]
             found += weights_of(params, experiment, seed, i + 1)
             found.append(f"{iteration_of(experiment, seed, i + 1)}/training-log.csv")
     return found
 
 
-def shards_of(params: Params, folder: str) -> list[str]:
-    """Return the shards of the rollouts in an iteration's folder, named as Snakemake's scattergather does."""
-    shards = params.rollouts.shards
+def shards_of(params: Params, experiment: str, training_seed: int, iteration: int) -> list[str]:
+    """Return the shards of an iteration's rollouts, named as Snakemake's scattergather does."""
+    folder, shards = iteration_of(experiment, training_seed, iteration), params.shards(experiment)
     return [f"{folder}/shards/{shard}-of-{shards}.parquet" for shard in range(1, shards + 1)]
 
 
@@ -150,8 +164,21 @@ def inputs_of_figure(params: Params, label: str) -> list[str]:
         return [evaluation_of(*source) for source in figure.sources]
     if figure.form == "parameters":
         return [training_log_of(name) for name in figure.experiments]
+    if figure.form == "dialogue":
+        first = [iteration_of(name, 0, 0) for name in figure.experiments]
+        return [f"{folder}/{name}.parquet" for folder in first for name in ("rollouts", "selection")]
     left = training_logs_of if figure.form == "losses" else selections_of
     return [path for name in figure.experiments for path in left(params, name)]
+
+
+def inputs_of_table(params: Params, label: str, sources: list[tuple[str, str]]) -> list[str]:
+    """Return what a table is made from, the paper's values last. sources: experiment and evaluation of each."""
+    table = params.tables[label]
+    if table.form == "theorem":
+        return [THEORY]
+    sets = [params.scenarios[name].path(name) for name in table.scenarios]
+    of_experiments = [evaluation_of(*source) for source in sources]
+    return [*sets, *([JARGON] if sets else []), *of_experiments, f"data/paper/{label}.csv"]
 
 
 def section(params: Params, experiments: list[str]) -> list[str]:
@@ -171,4 +198,4 @@ def section(params: Params, experiments: list[str]) -> list[str]:
 def everything(params: Params) -> list[str]:
     """Return every artifact that the workflow makes."""
     experiments = [path for name in params.experiments for path in artifacts_of(params, name)]
-    return [*reward_sets(params), *experiments, THEORY, *figures(params), *tables(params), *METRICS]
+    return [*reward_sets(params), *scenarios(params), *experiments, THEORY, *figures(params), *tables(params), *METRICS]

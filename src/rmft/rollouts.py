@@ -7,7 +7,7 @@ Symbols: n games at a time, M scenarios, L trajectories each, T rounds, d action
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from typing import Protocol as TypingProtocol
 
@@ -20,7 +20,7 @@ from rmft.errors import InputError
 from rmft.jobs import RolloutsJob
 from rmft.language.parsing import Reply, parse
 from rmft.language.prompts import Prompts
-from rmft.language.protocol import Protocol, Round
+from rmft.language.protocol import Protocol, Round, Scenario
 from rmft.play import sample_actions
 from rmft.streams import Purpose, stream
 
@@ -41,7 +41,7 @@ class Turn(TypingProtocol):
 
 
 class Speaker(TypingProtocol):
-    """A language model in n conversations: `agents.local.Conversations`."""
+    """A language model in n conversations: `Conversations` of agents.local and of agents.endpoint."""
 
     max_tokens: int
 
@@ -76,6 +76,10 @@ class Rules:
     temperature: float
     retries: int
     tolerance: float
+
+    def about(self, scenario: Scenario | None) -> Protocol:
+        """Return the protocol of a game that is about something, or about nothing."""
+        return replace(self.protocol, scenario=scenario)
 
 
 @dataclass(frozen=True)
@@ -141,12 +145,15 @@ def play_in_words(
     rules: Rules,
     chance: Chance,
     on_round: Callable[[int, Told], object] = lambda *_: None,
+    scenarios: Sequence[Scenario] | None = None,
 ) -> Told:
     """Play n games with rewards (n, T, d): tell, let reply, read the decision, pay, tell, ...
 
-    on_round: called after every round with the number of rounds that are over.
+    on_round: called after every round with the number of rounds that are over. scenarios: (n,) what the games are
+    about, where they are about something.
     """
     n, horizon, d = rewards.shape
+    protocols = [rules.about(scenario) for scenario in scenarios or [rules.protocol.scenario] * n]
     told = Told(
         prompts=[],
         replies=[],
@@ -164,10 +171,10 @@ def play_in_words(
         anew = t == 0 or rules.protocol.interaction == "summary"
         if anew and t:
             speaker.restart()
-        told.prompts.append([rules.prompts.message(rules.protocol, rounds) for rounds in past])
-        turns, read = _ask(speaker, told.prompts[t], rules, chance, t, told.attempts[t])
+        told.prompts.append([rules.prompts.message(*game) for game in zip(protocols, past, strict=True)])
+        turns, read = _ask(speaker, told.prompts[t], rules, protocols, chance, t, told.attempts[t])
         told.replies.append([turn.text for turn in turns])
-        told.policies[t], told.actions[t] = _decisions(speaker, turns, read, rules, chance, t)
+        told.policies[t], told.actions[t] = _decisions(speaker, turns, read, protocols, chance, t)
         told.fallback[t] = [reply is None for reply in read]
         revealed = full | one_hot(told.actions[t], d)
         seen = np.where(revealed, rewards[:, t], np.nan)  # so that no template can tell what is hidden
@@ -185,7 +192,13 @@ def play_in_words(
 
 
 def _ask(
-    speaker: Speaker, messages: list[str], rules: Rules, chance: Chance, t: int, attempts: np.ndarray
+    speaker: Speaker,
+    messages: list[str],
+    rules: Rules,
+    protocols: list[Protocol],
+    chance: Chance,
+    t: int,
+    attempts: np.ndarray,
 ) -> tuple[list[Turn], list[Reply | None]]:
     """Return the replies (n,) and what they mean, after asking again those who said nothing valid; count attempts."""
     n = len(messages)
@@ -200,7 +213,7 @@ def _ask(
         replies = speaker.reply(asked, temperature=rules.temperature, uniforms=uniforms, rows=rows)
         attempts[rows] += 1
         for row, turn in zip(rows, replies, strict=True):
-            turns[row], read[row] = turn, parse(turn.text, rules.protocol, rules.tolerance)
+            turns[row], read[row] = turn, parse(turn.text, protocols[row], rules.tolerance)
         rows = np.flatnonzero([reply is None for reply in read])
         if not len(rows):
             break
@@ -208,7 +221,7 @@ def _ask(
 
 
 def _decisions(
-    speaker: Speaker, turns: list[Turn], read: list[Reply | None], rules: Rules, chance: Chance, t: int
+    speaker: Speaker, turns: list[Turn], read: list[Reply | None], protocols: list[Protocol], chance: Chance, t: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return policies (n, d) and actions (n,) of replies.
 
@@ -216,7 +229,7 @@ def _decisions(
     model held likely in its place (Sec. `ssec:setting-sec5`), under bandit feedback it is the action alone. Where
     nothing valid was said the policy is uniform.
     """
-    d = rules.protocol.d
+    d, output, feedback = protocols[0].d, protocols[0].output, protocols[0].feedback
     valid = np.array([reply is not None for reply in read])
     policies = np.full((len(read), d), 1 / d)
     actions = sample_actions(policies, chance.fallback(t))
@@ -224,17 +237,17 @@ def _decisions(
     if not len(rows):
         return policies, actions
     said = [read[row] for row in rows]
-    if rules.protocol.output == "distribution":
+    if output == "distribution":
         policies[rows] = [reply.policy for reply in said]
         actions[rows] = sample_actions(policies[rows], chance.actions(t)[rows])
     else:
         actions[rows] = chosen = np.array([reply.action for reply in said])
-        if rules.protocol.feedback == "bandit":
+        if feedback == "bandit":
             policies[rows] = one_hot(chosen, d)
         else:
             spans = [reply.span for reply in said]
             names = [
-                _written(rules.protocol, turns[row].text[slice(*reply.span)])
+                _written(protocols[row], turns[row].text[slice(*reply.span)])
                 for row, reply in zip(rows, said, strict=True)
             ]
             policies[rows] = speaker.action_policies([turns[row] for row in rows], spans, chosen, names, rows=rows)
@@ -250,24 +263,28 @@ def _written(protocol: Protocol, as_here: str) -> list[str]:
 
 def roll_out(
     job: RolloutsJob,
-    open_speaker: Callable[[int], Speaker],
+    open_speaker: Callable[[np.ndarray], Speaker],
     prompts: Prompts,
+    scenarios: Sequence[Scenario] | None,
     held_out: RewardTable | None,
+    batch: int,
     on_round: Callable[[int, int, float], object],
 ) -> dict[str, list[Any]]:
-    """Play a job's shard, `model.batch` games at a time; return the columns of its trajectories.
+    """Play a job's shard, `batch` games at a time; return the columns of its trajectories.
 
-    open_speaker: gives a speaker for so many conversations. held_out: the reward set that is played, where the job
+    open_speaker: gives a speaker for games, scenario and trajectory of each (n, 2). scenarios: as `told_in` gives them,
+    None for none. held_out: the reward set that is played, where the job
     draws none. on_round: called with the number of games in a round that is over, the tokens since the last one, and
     the mean regret so far of the games that are played.
     """
     table, games = _games_of(job, held_out)
     rules = rules_of(job, prompts)
     columns: dict[str, list[Any]] = defaultdict(list)
-    for start in range(0, len(games), job.model.batch):
-        part = games[start : start + job.model.batch]
+    for start in range(0, len(games), batch):
+        part = games[start : start + batch]
         met = table.rows(part[:, 0])
-        speaker, seen = open_speaker(len(part)), 0
+        speaker, seen = open_speaker(part), 0
+        about = None if scenarios is None else [scenarios[scenario] for scenario in part[:, 0]]
 
         def report(t: int, told: Told, met: RewardTable = met) -> None:
             nonlocal seen
@@ -275,7 +292,7 @@ def roll_out(
             on_round(len(met.rewards), told.tokens - seen, so_far)
             seen = told.tokens
 
-        told = play_in_words(speaker, met.rewards, rules, Chance(job.seed, job.stream, part), report)
+        told = play_in_words(speaker, met.rewards, rules, Chance(job.seed, job.stream, part), report, about)
         for name, values in _columns(part, met, told).items():
             columns[name] += values
     return columns
@@ -288,11 +305,29 @@ def rules_of(job: RolloutsJob, prompts: Prompts) -> Rules:
     return Rules(prompts, protocol, job.temperature, telling.retries, telling.tolerance)
 
 
-def tokens_needed(job: RolloutsJob, prompts: Prompts, model: "LanguageModel") -> int:
+def told_in(job: RolloutsJob, bundled: Sequence[Scenario]) -> list[Scenario]:
+    """Return what each of a job's M scenarios is about; raise InputError where the set has nothing of d actions.
+
+    Training reads a set from the front and evaluation from the back, so that they share texts only where M and the
+    instances together are more than there are.
+    """
+    fitting = [scenario for scenario in bundled if len(scenario.names) == job.problem.d]
+    if not fitting:
+        raise InputError(f"{job.scenario_set}: has no scenario of {job.problem.d} actions")
+    ordered = fitting if job.process is not None else fitting[::-1]
+    return [ordered[i % len(ordered)] for i in range(job.scenarios)]
+
+
+def tokens_needed(
+    job: RolloutsJob, prompts: Prompts, model: "LanguageModel", scenarios: Sequence[Scenario] | None = None
+) -> int:
     """Return how many tokens a conversation can come to. Raise InputError if the model cannot read so many."""
     from rmft.agents.local import context_needed
 
     rules, d = rules_of(job, prompts), job.problem.d
+    if scenarios:
+        longest = max(scenarios, key=lambda about: len(about.text) + sum(map(len, about.names)))
+        rules = replace(rules, protocol=rules.about(longest))
     policy = (1 / d,) * d if rules.protocol.output == "distribution" else None
     past = [Round(t, d - 1, policy, (10.0,) * d) for t in range(1, job.T)]
     opening = len(model.turns.first(rules.prompts.message(rules.protocol, [])))

@@ -43,9 +43,10 @@ def refuse_read_only(outputs: Iterable[str]) -> None:
             raise InputError(f"{folder}: Permission denied; jobs have to write there")
 
 
-def this_run() -> str:
-    """Return a name for this process that no later one can have."""
-    return f"{os.getpid()}:{psutil.Process().create_time()}"
+def this_run(process: int | None = None) -> str:
+    """Return a name for a process, this one by default, that no later one can have."""
+    found = psutil.Process(process)
+    return f"{found.pid}:{found.create_time()}"
 
 
 def is_job() -> bool:

@@ -89,13 +89,17 @@ def invalid_replies(played: Trajectories) -> np.ndarray:
 def demonstrations(played: Trajectories, selected: Sequence[bool]) -> list[dict[str, Any]]:
     """Return the conversations of selected trajectories: tokens with labels, and the same as chat messages to read.
 
-    Labels are NOT_LEARNT where the model did not choose the token. A dialogue is one conversation, a summary T of them.
+    Labels are NOT_LEARNT where the model did not choose the token. A reply of weight 0 says nothing valid, and is not
+    to be learnt from either. A dialogue is one conversation, a summary T of them.
     """
     lines = []
     for row in np.flatnonzero(selected):
         messages = [
-            [{"role": "user", "content": told}, {"role": "assistant", "content": said}]
-            for told, said in zip(played["prompt"][row], played["reply"][row], strict=True)
+            [
+                {"role": "user", "content": told},
+                {"role": "assistant", "content": said, **({"weight": 0} if lost else {})},
+            ]
+            for told, said, lost in zip(*(played[name][row] for name in ("prompt", "reply", "fallback")), strict=True)
         ]
         conversations = list(zip(played["ids"][row], played["replied"][row], strict=True))
         whole = [[said for both in messages for said in both]] if len(conversations) == 1 else messages

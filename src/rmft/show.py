@@ -65,7 +65,7 @@ def scoring_of(path: Path, params: Params) -> Scoring:
     """
     parts = (path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path).parts
     experiment = params.experiments.get(parts[1]) if len(parts) > 2 and parts[0] == "results" else None
-    if experiment is None or experiment.kind != "language":
+    if experiment is None or experiment.kind == "numeric":
         raise InputError(f"{path}: of no experiment of params.yaml, so say which --environment was played")
     notion = "expected" if parts[2] == "evaluation" else experiment.training_regret
     return Scoring(experiment.environment, notion, params.evaluation.mean)

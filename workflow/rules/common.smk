@@ -22,8 +22,13 @@ def before(wildcards):
 
 
 def model_files(experiment):
-    """Return the files of an experiment's base model."""
-    return paths.model_files(PARAMS.models[EXPERIMENTS[experiment].model].weights)
+    """Return the files of an experiment's base model; of one behind an endpoint, those that our own server plays."""
+    return paths.base_model_of(PARAMS, EXPERIMENTS[experiment].model)
+
+
+def scenarios_in(name):
+    """Return the file of a set of scenarios, if games are told in one."""
+    return [jobs.scenario_set(PARAMS, name)] if name else []
 
 
 def prompt_files(experiment):
@@ -33,7 +38,7 @@ def prompt_files(experiment):
 
 def players_of(wildcards):
     """Return what an evaluation compares: numeric models, or games that language models have played."""
-    if EXPERIMENTS[wildcards.experiment].kind == "language":
+    if EXPERIMENTS[wildcards.experiment].kind != "numeric":
         return paths.held_out_of(PARAMS, wildcards.experiment, wildcards.evaluation)
     models = paths.models_of(PARAMS, wildcards.experiment)
     return [models[0], models[-1]]
@@ -51,10 +56,8 @@ def figure_job(wildcards):
 
 
 def table_inputs(wildcards):
-    """Return the evaluations that a table fits and then, if there is one, the file of the paper's values."""
-    job = table_job(wildcards)
-    evaluations = [paths.evaluation_of(*source) for source in job.sources]
-    return [*evaluations, f"data/paper/{wildcards.label}.csv"] if evaluations else paths.THEORY
+    """Return what a table is made from and then, if there is one, the file of the paper's values."""
+    return paths.inputs_of_table(PARAMS, wildcards.label, table_job(wildcards).sources)
 
 
 def values_of_paper(wildcards):

@@ -6,6 +6,7 @@ rule rollouts_shard:
         model=lambda wildcards: model_files(wildcards.experiment),
         weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
         prompts=lambda wildcards: prompt_files(wildcards.experiment),
+        scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
     output:
         "results/{experiment}/seed-{seed}/iteration-{iteration}/shards/{shard}-of-{shards}.parquet",
     log:
@@ -25,7 +26,7 @@ rule rollouts_shard:
 
 rule rollouts:
     input:
-        gather.shards("results/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/shards/{scatteritem}.parquet"),
+        lambda wildcards: paths.shards_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
     output:
         "results/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
     log:
@@ -45,6 +46,9 @@ rule held_out:
         model=lambda wildcards: model_files(wildcards.experiment),
         weights=lambda wildcards: paths.weights_of_player(PARAMS, wildcards.experiment, wildcards.player),
         prompts=lambda wildcards: prompt_files(wildcards.experiment),
+        scenarios=lambda wildcards: scenarios_in(
+            asked(wildcards).scenarios or EXPERIMENTS[wildcards.experiment].protocol.scenarios
+        ),
         rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
     output:
         "results/{experiment}/evaluation/{evaluation}/{player}.parquet",

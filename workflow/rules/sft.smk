@@ -1,7 +1,7 @@
 """Supervised fine-tuning: model(i) on the demonstrations of iteration i gives model(i + 1)."""
 
 # A rule for each method, because the file is named by what is in it.
-for method, weights in {"full": "model", "lora": "adapter"}.items():
+for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensors", "api": "model.json"}.items():
 
     rule:
         name:
@@ -11,13 +11,13 @@ for method, weights in {"full": "model", "lora": "adapter"}.items():
             demonstrations=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *before(wildcards))}/demonstrations.jsonl",
             weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *before(wildcards)),
         output:
-            weights=f"results/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/{weights}.safetensors",
+            weights=f"results/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/{weights}",
             log="results/{experiment}/seed-{seed}/iteration-{iteration}/training-log.csv",
         log:
             "logs/{experiment}/seed-{seed}/iteration-{iteration}/sft.log",
         wildcard_constraints:
             experiment=one_of(
-                name for name, of in EXPERIMENTS.items() if of.kind == "language" and of.sft.method == method
+                name for name, of in EXPERIMENTS.items() if of.kind != "numeric" and of.sft.method == method
             ),
         conda:
             "../envs/rmft.yaml"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rmft.figures.bandits import exploration_panels, failure_panels, min_frac_panels
+from rmft.figures.dialogue import example_of_a_game
 from rmft.figures.fine_tuning import losses, luck_in_hindsight
 from rmft.figures.parameters import parameter_evolution
 from rmft.figures.policies import stated_probabilities
@@ -22,6 +23,7 @@ DRAWN: dict[Form, Callable[[FigureJob, Sequence[Path]], Drawing]] = {
     "policies": stated_probabilities,
     "losses": losses,
     "selection": luck_in_hindsight,
+    "dialogue": example_of_a_game,
 }
 
 

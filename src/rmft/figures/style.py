@@ -87,6 +87,10 @@ class Drawing:
         """Record a number that a text in the figure gives."""
         self._record(panel, player, f"printed: {what}", [None], [value])
 
+    def said(self, panel: str, player: str, lines: Sequence[str]) -> None:
+        """Record a text that the figure shows, line by line."""
+        self._record(panel, player, "text", range(1, len(lines) + 1), lines)
+
     def label(self, player: str) -> str:
         """Return the name of a player in legends."""
         return self.style.labels.get(player, player)
@@ -118,7 +122,9 @@ class Drawing:
         color = self.colours.get(player, "#000000")
         return {"color": color, "linestyle": LINESTYLES.get(player, "-"), "linewidth": width}
 
-    def _record(self, panel: str, player: str, series: str, x: Sequence[float | None], y: Sequence[float]) -> None:
+    def _record(
+        self, panel: str, player: str, series: str, x: Sequence[float | None], y: Sequence[float | str]
+    ) -> None:
         point = {"panel": [panel] * len(x), "player": [player] * len(x), "series": [series] * len(x), "x": x, "y": y}
         for column, values in point.items():
             self.records[column].extend(values)

@@ -29,11 +29,15 @@ class RewardSet(Section):
 
 
 class Evaluation(Section):
-    """Base model, trained model and reference algorithms on the first instances and rounds of one reward set."""
+    """Base model, trained model and reference algorithms on the first instances and rounds of one reward set.
+
+    scenarios: the set of texts that are told, where it is another one than in training.
+    """
 
     rewards: str
     T: Count
     instances: Count
+    scenarios: Name | None = None
     algorithms: list[str]
 
 

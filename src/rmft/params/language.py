@@ -6,9 +6,12 @@ from pydantic import Field, model_validator
 
 from rmft.environments import ENVIRONMENTS, check_processes
 from rmft.language.protocol import Format, Interaction, Output
+from rmft.params.endpoint import FineTuningSettings
 from rmft.params.evaluation import Evaluation
 from rmft.params.rmft import RMFT
 from rmft.params.section import AtLeastTwo, Betas, Count, Name, NotNegative, Positive, Section, Several, prefixed
+
+LEAST_LINES = 10  # in a fine-tuning job, by the protocol
 
 
 class LanguageModelSettings(Section):
@@ -50,7 +53,8 @@ class Pretraining(Section):
 class Telling(Section):
     """How games are told and answered: App. `prompt-open-weight`.
 
-    prompts: the folder of templates. max_tokens: of one reply. retries: how often a reply without a valid decision is
+    prompts: the folder of templates. scenarios: the set of texts that say what actions stand for; none: they are mere
+    numbers. max_tokens: of one reply. retries: how often a reply without a valid decision is
     asked for again; after that the decision is uniform. tolerance: how far a policy's sum may be from 1.
     """
 
@@ -58,6 +62,7 @@ class Telling(Section):
     output: Output
     format: Format
     prompts: str
+    scenarios: Name | None = None
     max_tokens: Count
     retries: Annotated[int, Field(ge=0)]
     tolerance: NotNegative
@@ -109,7 +114,7 @@ class LanguageSFT(Section):
 class LanguageProblem(Section):
     """What is played and how it is told."""
 
-    kind: Literal["language"]
+    kind: Literal["language", "endpoint"]
     environment: Literal["fol", "mab", "ns-mab"]
     d: AtLeastTwo
     protocol: Telling
@@ -125,14 +130,14 @@ class LanguageProblem(Section):
         return "realized" if self.protocol.output == "action" else "expected"
 
 
-class LanguageExperiment(LanguageProblem):
+class WordsExperiment(LanguageProblem):
     """Iterations of rollouts, selection and fine-tuning from a model, and what is evaluated after them."""
 
     model: Name
     T: Count
     process: Several
     rmft: LanguageRMFT
-    sft: LanguageSFT
+    sft: LanguageSFT | FineTuningSettings
     evaluations: dict[Name, Evaluation]
 
     @model_validator(mode="after")
@@ -144,8 +149,31 @@ class LanguageExperiment(LanguageProblem):
 
     @property
     def weights(self) -> str:
-        """Return the name of the file that fine-tuning writes."""
-        return "model.safetensors" if self.sft.method == "full" else "adapter.safetensors"
+        """Return the name of the file that fine-tuning writes: weights, or what an endpoint calls its model."""
+        return {"full": "model.safetensors", "lora": "adapter.safetensors", "api": "model.json"}[self.sft.method]
+
+
+class LanguageExperiment(WordsExperiment):
+    """An experiment of Section 5: the model is at hand."""
+
+    kind: Literal["language"]
+    sft: LanguageSFT
+
+
+class EndpointExperiment(WordsExperiment):
+    """An experiment of Section 6: the model is behind an endpoint."""
+
+    kind: Literal["endpoint"]
+    sft: FineTuningSettings
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        lines = self.rmft.scenarios * self.rmft.selected
+        if lines < LEAST_LINES:
+            raise ValueError(
+                f"rmft.scenarios: an endpoint learns from at least {LEAST_LINES} conversations, not {lines}"
+            )
+        return self
 
 
 class LanguageScale(Section):
@@ -166,7 +194,7 @@ class LanguageScale(Section):
     powered: dict[Name, Count] = {}
     sft: dict[str, str | int | float] = {}
 
-    def scaled(self, experiment: LanguageExperiment) -> LanguageExperiment:
+    def scaled(self, experiment: WordsExperiment) -> WordsExperiment:
         """Return an experiment at this scale."""
         loop = {"iterations", "scenarios", "trajectories", "training_seeds"}
         horizon = self.rounds or max(experiment.T, *(asked.T for asked in experiment.evaluations.values()))
@@ -180,7 +208,7 @@ class LanguageScale(Section):
                 "model": self.model or experiment.model,
                 "T": min(experiment.T, horizon),
                 "rmft": experiment.rmft.model_copy(update=self.model_dump(include=loop, exclude_none=True)),
-                "sft": LanguageSFT.model_validate({**experiment.sft.model_dump(), **self.sft}),
+                "sft": type(experiment.sft).model_validate({**experiment.sft.model_dump(), **self.sft}),
                 "evaluations": {key: shortened(key, asked) for key, asked in experiment.evaluations.items()},
             }
         )

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from rmft.params.section import Count, Name, Positive, Section
 
-STAGE_FOLDERS = ("figures", "tables", "theory", "models")  # in results/, beside the experiments' own
+STAGE_FOLDERS = ("figures", "tables", "theory", "models", "scenarios")  # in results/, beside the experiments' own
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$")]  # the paper's, or one of your own
 Form = Literal[
     "parameters",
@@ -18,9 +18,12 @@ Form = Literal[
     "policies",
     "losses",
     "selection",
+    "dialogue",
 ]
-OF_TRAINING: tuple[Form, ...] = ("parameters", "losses", "selection")  # forms that draw training, and no evaluation
+# Forms that draw training, and no evaluation.
+OF_TRAINING: tuple[Form, ...] = ("parameters", "losses", "selection", "dialogue")
 OF_ACTIONS: tuple[Form, ...] = ("exploration", "sufficient-failure", "min-frac")  # which a ball does not have
+OF_NO_EXPERIMENT = ("theorem", "diversity")  # forms of tables
 ONE_EVALUATION: tuple[Form, ...] = ("exploration", "sufficient-failure")
 
 
@@ -66,12 +69,14 @@ class Figures(Section):
 class Table(Section):
     """Which experiments one table sets beside the paper's values, and in which form.
 
-    form: how fast regret grows (growth), how large it is and how fast it grows, base beside trained (regret), or the
-    minimiser of Theorem 1 (theorem), which needs no experiment. evaluations: those it shows; none: all there are.
-    beside: players of ours that are compared with another player of the paper, by our name.
+    form: how fast regret grows (growth), how large it is and how fast it grows, base beside trained (regret), the
+    minimiser of Theorem 1 (theorem), or how diverse sets of scenarios are (diversity); the last two need no
+    experiment. evaluations: those it shows; none: all there are. beside: players of ours that are compared with another
+    player of the paper, by our name.
     """
 
-    form: Literal["growth", "regret", "theorem"]
+    form: Literal["growth", "regret", "theorem", "diversity"]
     experiments: list[Name]
     evaluations: list[Name] = []
+    scenarios: list[Name] = []
     beside: dict[Name, Name] = {}

@@ -6,11 +6,20 @@ from pydantic import Field, model_validator
 
 from rmft.algorithms import check_algorithm, check_settings
 from rmft.environments import check_processes
+from rmft.params.endpoint import Budget, EndpointSettings
 from rmft.params.evaluation import Evaluation, Measures, RewardSet
-from rmft.params.language import LanguageExperiment, LanguageModelSettings, LanguageScale, Pretraining
+from rmft.params.language import (
+    EndpointExperiment,
+    LanguageExperiment,
+    LanguageModelSettings,
+    LanguageScale,
+    LanguageSFT,
+    Pretraining,
+)
 from rmft.params.numeric import LinearAttentionModel, NumericExperiment, NumericScale, Theory, TheoryScale
 from rmft.params.outputs import (
     OF_ACTIONS,
+    OF_NO_EXPERIMENT,
     OF_TRAINING,
     ONE_EVALUATION,
     STAGE_FOLDERS,
@@ -20,14 +29,19 @@ from rmft.params.outputs import (
     Table,
     variant_name,
 )
+from rmft.params.scenarios import ScenarioSet
 from rmft.params.section import Count, Name, Section, known, prefixed
 
-Model = Annotated[LinearAttentionModel | LanguageModelSettings, Field(discriminator="kind")]
-Experiment = Annotated[NumericExperiment | LanguageExperiment, Field(discriminator="kind")]
+Model = Annotated[LinearAttentionModel | LanguageModelSettings | EndpointSettings, Field(discriminator="kind")]
+Experiment = Annotated[NumericExperiment | LanguageExperiment | EndpointExperiment, Field(discriminator="kind")]
+MODEL_OF = {"numeric": "linear-attention", "language": "language", "endpoint": "endpoint"}  # kinds, by experiment's
 
 
 class Rollouts(Section):
-    """How rollouts of one iteration are split: a shard is what is lost, or moved to another machine, at most."""
+    """How rollouts of one iteration are split: a shard is what is lost, or moved to another machine, at most.
+
+    Those of an endpoint are not: they wait together, and what has been answered is in the journal.
+    """
 
     shards: Count
 
@@ -38,11 +52,18 @@ class Selection(Section):
     rerolls: Count
 
 
+class Server(Section):
+    """Our own endpoint. sft: how it fine-tunes; jobs ask for other epochs, batch sizes and multiples of its rate."""
+
+    sft: LanguageSFT
+
+
 class Scale(Section):
     """What a scale changes, by kind of experiment."""
 
     numeric: NumericScale = NumericScale()
     language: LanguageScale = LanguageScale()
+    endpoint: LanguageScale = LanguageScale()
     theory: TheoryScale = TheoryScale()
 
 
@@ -56,6 +77,9 @@ class Params(Section):
     pretraining: Pretraining
     rollouts: Rollouts
     selection: Selection
+    server: Server
+    budget: Budget
+    scenarios: dict[Name, ScenarioSet]
     rewards: dict[Name, RewardSet]
     evaluation: Measures
     experiments: dict[Name, Experiment]
@@ -66,6 +90,12 @@ class Params(Section):
     @model_validator(mode="after")
     def _references_hold(self) -> Self:
         known("scale", self.scale, self.scales)
+        for name, model in self.models.items():
+            self._check_model(f"models.{name}", model)
+        for name, of in self.scenarios.items():
+            if of.source == "generated":
+                endpoints = {model: its for model, its in self.models.items() if its.kind == "endpoint"}
+                known(f"scenarios.{name}.model", of.model, endpoints)
         for name, settings in self.evaluation.algorithms.items():
             if name.startswith(("base", "trained")):
                 raise ValueError(f"evaluation.algorithms.{name}: names like this are those of models")
@@ -73,12 +103,10 @@ class Params(Section):
         for name, experiment in self.experiments.items():
             if name in STAGE_FOLDERS:
                 raise ValueError(f"experiments.{name}: this name is taken by the folder results/{name}")
-            fitting = {
-                model: of
-                for model, of in self.models.items()
-                if (of.kind == "language") == (experiment.kind == "language")
-            }
+            fitting = {model: of for model, of in self.models.items() if of.kind == MODEL_OF[experiment.kind]}
             known(f"experiments.{name}.model", experiment.model, fitting)
+            if experiment.kind != "numeric" and experiment.protocol.scenarios:
+                self._check_scenarios(f"experiments.{name}.protocol", experiment.protocol.scenarios)
             if experiment.kind == "language" and self.rollouts.shards > experiment.rmft.scenarios:
                 scenarios = f"the {experiment.rmft.scenarios} scenarios of {name}"
                 raise ValueError(f"rollouts.shards: {self.rollouts.shards} is more than {scenarios}")
@@ -91,9 +119,22 @@ class Params(Section):
             self._check_table(f"tables.{label}", table)
         return self
 
+    def _check_model(self, key: str, model: Model) -> None:
+        if model.kind == "endpoint" and model.serves is not None:
+            at_hand = {name: of for name, of in self.models.items() if of.kind == "language"}
+            known(f"{key}.serves", model.serves, at_hand)
+
+    def _check_scenarios(self, key: str, name: str) -> None:
+        known(f"{key}.scenarios", name, self.scenarios)
+
     def _check_table(self, key: str, table: Table) -> None:
-        if (table.form == "theorem") != (not table.experiments):
-            raise ValueError(f"{key}.experiments: form theorem has none, every other form at least one")
+        if (table.form in OF_NO_EXPERIMENT) != (not table.experiments):
+            has = "has none" if table.experiments else "has at least one"
+            raise ValueError(f"{key}.experiments: form {table.form} {has}")
+        if (table.form == "diversity") != bool(table.scenarios):
+            raise ValueError(f"{key}.scenarios: form diversity has at least one set, every other form none")
+        for name in table.scenarios:
+            known(f"{key}.scenarios", name, self.scenarios)
         if table.form == "regret" and len(table.experiments) > 1:
             raise ValueError(f"{key}.experiments: form regret has one")
         for name in table.experiments:
@@ -115,7 +156,7 @@ class Params(Section):
             if figure.form == "parameters" and spaces != ["ball", "simplex"]:
                 raise ValueError(f"{key}: draws two numeric experiments, one on the ball and one on the simplex")
             if figure.form != "parameters" and set(spaces) != {"language"}:
-                raise ValueError(f"{key}: form {figure.form} draws experiments of kind language")
+                raise ValueError(f"{key}: form {figure.form} draws games told in words")
             return
         if not figure.evaluations or not figure.players:
             raise ValueError(f"{key}: needs evaluations and players")
@@ -124,7 +165,7 @@ class Params(Section):
         if figure.form in ONE_EVALUATION and len(figure.evaluations) > 1:
             raise ValueError(f"{key}: draws one evaluation")
         if figure.form == "policies" and set(spaces) != {"language"}:
-            raise ValueError(f"{key}: form policies draws experiments of kind language")
+            raise ValueError(f"{key}: form policies draws games told in words")
         for name in figure.experiments:
             for evaluation in figure.evaluations:
                 known(f"{key}.evaluations", evaluation, self.experiments[name].evaluations)
@@ -138,8 +179,12 @@ class Params(Section):
 
     def _check_evaluation(self, key: str, experiment: Experiment, evaluation: Evaluation) -> None:
         known(f"{key}.rewards", evaluation.rewards, self.rewards)
+        if evaluation.scenarios is not None:
+            if experiment.kind == "numeric" or experiment.protocol.scenarios is None:
+                raise ValueError(f"{key}.scenarios: the experiment's games are not told in scenarios")
+            self._check_scenarios(key, evaluation.scenarios)
         rewards = self.rewards[evaluation.rewards]
-        if rewards.d != experiment.d:
+        if experiment.kind == "numeric" and rewards.d != experiment.d:
             raise ValueError(f"{key}.rewards: {evaluation.rewards} has d = {rewards.d}, the model d = {experiment.d}")
         if evaluation.T > rewards.T:
             raise ValueError(f"{key}.T: {evaluation.T} is more than the {rewards.T} rounds of {evaluation.rewards}")
@@ -155,12 +200,16 @@ class Params(Section):
             settings, game = self.evaluation.algorithms[algorithm], (experiment.environment, space)
             prefixed(f"evaluation.algorithms.{algorithm}", check_algorithm, settings, *game)
 
+    def shards(self, experiment: str) -> int:
+        """Return how many shards an experiment's rollouts have."""
+        return 1 if self.experiments[experiment].kind == "endpoint" else self.rollouts.shards
+
     def at_scale(self) -> Self:
         """Return these parameters with the scale's changes made. At scale paper nothing changes."""
         scale = self.scales[self.scale]
 
         def scaled(experiment: Experiment) -> Experiment:
-            return (scale.numeric if experiment.kind == "numeric" else scale.language).scaled(experiment)
+            return getattr(scale, experiment.kind).scaled(experiment)
 
         experiments = {name: scaled(experiment) for name, experiment in self.experiments.items()}
         theory = self.theory.model_copy(update=scale.theory.model_dump(exclude_none=True))

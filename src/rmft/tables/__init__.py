@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rmft.jobs import TableJob
+from rmft.tables.diversity import diversity_table
 from rmft.tables.growth import growth_table
 from rmft.tables.layout import Table
 from rmft.tables.regret import regret_table
@@ -13,6 +14,7 @@ MADE: dict[str, Callable[[TableJob, Sequence[Path]], Table]] = {
     "growth": growth_table,
     "regret": regret_table,
     "theorem": theorem_table,
+    "diversity": diversity_table,
 }
 
 

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmft.jobs import TableJob
+from rmft.metrics.exploration import suffix_failure
 from rmft.metrics.extremes import expected_largest
 from rmft.metrics.growth import growth
+from rmft.results import Played
 from rmft.streams import stream
 
 Statistics = dict[str, float]
 Resampled = dict[str, np.ndarray]
+LATE = 0.98  # of T: where the paper's tables take SuffFailFreq
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,14 @@ class Measured:
         return self.values[statistic] - other.values[statistic], float(np.nanstd(resampled, ddof=1))
 
 
-def measure(job: TableJob, reward: str, player: str, regret: np.ndarray, m: int) -> list[Measured]:
-    """Measure regret (S, n, T) on the first m instances and, if there are more, on all of them.
+def measure(job: TableJob, reward: str, player: str, played: Played, m: int) -> list[Measured]:
+    """Measure a player's games on the first m instances and, if there are more, on all of them.
 
     All players' instances are resampled alike, so that players stay paired. Of S seeds S - 1 are drawn, which makes
     the variance of their mean unbiased (Rao and Wu, 1988).
     """
+    regret = played.regret
+    failed = np.zeros((*regret.shape[:2], 0)) if played.actions is None else late_failures(played)[..., None]
     seeds, n, _ = regret.shape
     m, words = min(m, n), (job.label, reward)
     instances = stream(job.seed, "bootstrap", *words).integers(n, size=(job.resamples, n))
@@ -58,7 +63,7 @@ def measure(job: TableJob, reward: str, player: str, regret: np.ndarray, m: int)
 
     def resample(runs: np.ndarray, size: int) -> Resampled:
         drawn = zip(runs, instances[:, :size], strict=True)
-        found = [_statistics(regret[run][:, chosen], m, job.floor) for run, chosen in drawn]
+        found = [_statistics(regret[run][:, chosen], failed[run][:, chosen], m, job.floor) for run, chosen in drawn]
         return {name: np.array([statistics[name] for statistics in found]) for name in found[0]}
 
     one_run = resample(runs[:, :1], m)
@@ -66,7 +71,7 @@ def measure(job: TableJob, reward: str, player: str, regret: np.ndarray, m: int)
         Measured(
             size,
             seeds,
-            _statistics(regret[:, :size], m, job.floor),
+            _statistics(regret[:, :size], failed[:, :size], m, job.floor),
             one_run if (seeds, size) == (1, m) else resample(runs, size),
             one_run,
         )
@@ -74,8 +79,15 @@ def measure(job: TableJob, reward: str, player: str, regret: np.ndarray, m: int)
     ]
 
 
-def _statistics(regret: np.ndarray, m: int, floor: float | None) -> Statistics:
-    """Return the statistics of regret (S, n, T).
+def late_failures(played: Played) -> np.ndarray:
+    """Return (S, n): whether, from round ⌊0.98 T⌋ on, nobody plays what is best in its round."""
+    round_of = math.floor(LATE * played.regret.shape[2]) - 1
+    games = zip(played.actions, played.best_actions, strict=True)
+    return np.stack([suffix_failure(actions, best)[:, max(round_of, 0)] for actions, best in games])
+
+
+def _statistics(regret: np.ndarray, failed: np.ndarray, m: int, floor: float | None) -> Statistics:
+    """Return the statistics of regret (S, n, T) and of late failures (S, n, 1), (S, n, 0) where there are no actions.
 
     max: the mean of the largest final regret of m instances, over all ways to take m of n; max_of_all: the largest of
     n. Both are those of one training seed, averaged over seeds.
@@ -88,4 +100,5 @@ def _statistics(regret: np.ndarray, m: int, floor: float | None) -> Statistics:
         "exponent": fit.exponent,
         "slope": fit.slope,
         "dropped": fit.dropped,
+        **({"suff_fail_freq": float(failed.mean())} if failed.size else {}),
     }

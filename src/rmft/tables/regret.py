@@ -1,6 +1,6 @@
-"""Tables `open-FOL-indist` and `open-FOL-indist-appendix-A2`: how large regret gets, and how fast it grows."""
+"""Tables of how large regret gets and how fast it grows: `open-FOL-indist`, `-appendix-A2`, `FOL-*`, `nsmab`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,19 @@ from rmft.tables.measured import Measured, measure
 TITLES = {
     "open-FOL-indist": "Regret in full-information online learning with d = 3, trained on T = 25, played to T = 50",
     "open-FOL-indist-appendix-A2": "The same with d = 2 and policies stated in words",
+    "FOL-indist": "Regret in full-information online learning with real-world contexts, trained and played on T = 15",
+    "FOL-ood-horizon": "The same played to T = 25",
+    "FOL-ood-gemini": "The same told in another voice",
+    "FOL-ood-reward": "The same with rewards of other processes",
+    "FOL-ood-action": "The same with d = 4, trained on d = 3",
+    "nsmab": "Regret in non-stationary bandits with real-world contexts, trained on T = 25",
 }
-PRINTED = {"max": "max(LR)", "mean": "avg(LR)", "exponent": "exponent"}  # statistics of the paper by their name in csv
+HEADERS = {  # the statistics that the paper may print, by their name in csv
+    "max": "max(LR)",
+    "mean": "avg(LR)",
+    "exponent": "exponent",
+    "suff_fail_freq": "SuffFailFreq(0.98T)",
+}
 DECIMALS = 2  # that the paper prints
 KEYS = ["reward", "player", "instances"]
 
@@ -38,6 +49,12 @@ class Printed:
     horizon: int
     instances: int
     values: dict[str, float]
+
+
+def _columns(printed: Iterable[Printed]) -> dict[str, str]:
+    """Return the statistics that the paper prints in this table, with the headers of their columns."""
+    there = {name for of in printed for name in of.values}
+    return {name: header for name, header in HEADERS.items() if name in there}
 
 
 @dataclass(frozen=True)
@@ -61,7 +78,8 @@ def regret_table(job: TableJob, paths: Sequence[Path]) -> Table:
         for row in _rows(job, printed, reward, players)
     ]
     tidy = pd.concat(map(_tidy, rows), ignore_index=True)
-    return Table(TITLES.get(job.label, job.label), tidy, _shaped(job, rows), _notes(job, rows))
+    columns = _columns(printed.values())
+    return Table(TITLES.get(job.label, job.label), tidy, _shaped(job, rows, columns), _notes(job, rows))
 
 
 def _printed(path: Path) -> dict[tuple[str, str], Printed]:
@@ -84,14 +102,14 @@ def _rows(
     papers = {name: printed.get((reward, theirs)) for theirs, name in beside.items()}
     first = [beside[player] for of, player in printed if of == reward and player in beside]
     m = max(of.instances for of in printed.values())
-    measured = {name: measure(job, reward, name, played.regret, m) for name, played in players.items()}
+    measured = {name: measure(job, reward, name, played, m) for name, played in players.items()}
     for name in dict.fromkeys([*first, *players]):
         paper = papers[name]
         for ours, base in zip(measured[name], measured["base"], strict=True):
-            verdicts = dict.fromkeys(PRINTED, "")
+            verdicts = dict.fromkeys(HEADERS, "")
             if paper and players[name].regret.shape[2] == paper.horizon and ours.instances >= paper.instances:
                 against = (base, papers["base"]) if name == "trained" else None
-                verdicts = {of: _verdict(of, ours, paper, job.models[0], against) for of in PRINTED}
+                verdicts |= {of: _verdict(of, ours, paper, job.models[0], against) for of in paper.values}
             yield Row(reward, name, ours, paper, verdicts)
 
 
@@ -122,24 +140,24 @@ def _tidy(row: Row) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=[*KEYS, *VALUES])
 
 
-def _shaped(job: TableJob, rows: list[Row]) -> pd.DataFrame:
+def _shaped(job: TableJob, rows: list[Row], columns: dict[str, str]) -> pd.DataFrame:
     """Return the paper's columns: of every player a line with the paper's values, lines of ours, and the verdicts."""
     lines: dict[tuple[str, str], dict[str, str]] = {}
 
     def put(row: Row, source: str, cells: list[str]) -> None:
-        headers = (f"{row.reward} {header}" for header in PRINTED.values())
+        headers = (f"{row.reward} {header}" for header in columns.values())
         lines.setdefault((row.player, source), {}).update(zip(headers, cells, strict=True))
 
     for row in rows:
         if row.printed:
             by = f"paper, {row.printed.model}" if row.printed.model else "paper"
-            put(row, by, [f"{row.printed.values[name]:.2f}" for name in PRINTED])
+            put(row, by, [f"{row.printed.values[name]:.2f}" for name in columns])
         by = f"ours, {job.models[0]}" if row.player in ("base", "trained") else "ours"
-        ours = [f"{row.measured.values[name]:.2f} ± {row.measured.error(name):.2f}" for name in PRINTED]
+        ours = [f"{row.measured.values[name]:.2f} ± {row.measured.error(name):.2f}" for name in columns]
         put(row, f"{by}, n = {row.measured.instances}", ours)
     for row in rows:
         if any(row.verdicts.values()):
-            put(row, "verdict", [row.verdicts[name] for name in PRINTED])  # on the most instances, which come last
+            put(row, "verdict", [row.verdicts[name] for name in columns])  # on the most instances, which come last
     shown = [{"player": player, "": source, **cells} for (player, source), cells in lines.items()]
     order = {player: place for place, player in enumerate(dict.fromkeys(row.player for row in rows))}
     return pd.DataFrame(sorted(shown, key=lambda line: order[line["player"]]))

@@ -1,0 +1,63 @@
+"""Who speaks in a job's games: a language model in process, or one behind an endpoint."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rmft.artifacts import note_reading, read_json
+from rmft.jobs import RolloutsJob
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import Scenario
+from rmft.paths import model_files
+from rmft.rollouts import Speaker, tokens_needed
+
+
+@dataclass(frozen=True)
+class Speakers:
+    """open: gives a speaker for games, scenario and trajectory of each (n, 2). batch: games played at a time.
+
+    said: what there is to tell of the answers when all games are over.
+    """
+
+    open: Callable[[np.ndarray], Speaker]
+    batch: int
+    said: Callable[[], str] = str
+
+
+@contextmanager
+def speakers_of(
+    job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, weights: Path | None, output: Path
+) -> Iterator[Speakers]:
+    """Yield who speaks in a job's games. Raise InputError where the model cannot be had.
+
+    weights: what fine-tuning has written; None for the base model. output: the file that the games go into, which
+    gives the journal of an endpoint's answers its name.
+    """
+    if job.model.kind == "language":
+        yield _local(job, prompts, scenarios, weights)
+        return
+    from rmft.agents.endpoint import Conversations
+    from rmft.endpoints import connection_to, journal_of
+
+    telling = job.problem.protocol
+    model = job.model.model if weights is None else read_json(weights)["id"]
+    logprobs = telling.output == "action" and job.problem.feedback == "full"
+    with connection_to(job.model_name, job.served, model, journal_of(output)) as connection:
+
+        def opened(games: np.ndarray) -> Speaker:
+            return Conversations(connection, len(games), games, telling.max_tokens, job.stream, logprobs)
+
+        yield Speakers(opened, connection.endpoint.settings.batch, lambda: str(connection.counts))
+
+
+def _local(job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, weights: Path | None) -> Speakers:
+    from rmft.agents.local import Conversations, load
+
+    note_reading(map(Path, model_files(job.model.weights)))
+    model = load(job.model, weights)
+    needed = tokens_needed(job, prompts, model, scenarios)
+    most = job.problem.protocol.max_tokens
+    return Speakers(lambda games: Conversations(model, len(games), needed, most), job.model.batch)

@@ -1,0 +1,175 @@
+"""A job's way to its endpoint: prices, journals, keys, what it will cost; our own server, started when it is needed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from trees import done, environment
+
+from rmft.budget import Usage, cost
+from rmft.endpoints import PriceList, access_to, journal_of
+from rmft.errors import InputError
+from rmft.estimate import estimate, spent_on, total
+from rmft.journal import usage_of
+from rmft.params import load
+
+ROOT = Path(__file__).parents[1]
+PARAMS = load(ROOT / "params.yaml")
+EVERY = (Usage(1, 1_000_000, 0, 1_000_000), 0.15 + 0.60), (Usage(1, 1_000_000, 1_000_000, 0), 0.075)
+
+
+@pytest.fixture(autouse=True)
+def in_the_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+# --- Prices and journals ---
+
+
+def test_what_is_fine_tuned_has_the_prices_of_fine_tuned_models_of_what_it_was_tuned_from():
+    prices, model = PriceList(PARAMS), PARAMS.models["gpt-4o-mini"]
+    assert prices[model.model] == model.prices
+    assert prices[f"ft:{model.model}:org:closed-mab:abc"] == model.tuned_prices
+    assert prices["ft:embedded:x::y"] == PARAMS.models["embedded-endpoint"].tuned_prices
+    for unknown in ("gpt-4o-mini", f"ft:{model.model}-2:org:x:y", "ft:other:x::y"):
+        with pytest.raises(KeyError):
+            prices[unknown]
+    for used, dollars in EVERY:
+        assert cost(used, prices[model.model]) == pytest.approx(dollars)
+
+
+def test_every_artifact_has_a_journal_of_its_own():
+    assert journal_of(Path("results/closed_mab/seed-0/iteration-0/shards/1-of-1.parquet")) == Path(
+        "journal/closed_mab/seed-0/iteration-0/shards/1-of-1.jsonl.zst"
+    )
+    names = [
+        "results/e/evaluation/g/base.parquet",
+        "results/e/evaluation/g/trained-0.parquet",
+        "results/scenarios/s.jsonl",
+    ]
+    assert len({journal_of(Path(name)) for name in names}) == len(names)
+
+
+def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_not_before(monkeypatch, tmp_path):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with access_to("gpt-4o-mini", None, tmp_path / "a.jsonl.zst") as access:
+        assert access.key is None
+        with pytest.raises(InputError, match=r"^https://api.openai.com/v1: needs a key: export OPENAI_API_KEY=…$"):
+            access.client()
+
+
+def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):
+    from rmft.jobs import served
+
+    plays = served(PARAMS, "embedded-endpoint")
+    other = plays.model_copy(update={"seed": 1})
+    names = []
+    for one in (plays, plays, other):
+        with access_to("embedded-endpoint", one, tmp_path / "a.jsonl.zst") as access:
+            names.append(access.settings.name)
+    assert names[0] == names[1] != names[2]
+    assert names[0].startswith("own server of embedded-")
+
+
+# --- What it will cost ---
+
+
+def test_an_estimate_is_arithmetic_of_rounds_games_and_a_history_that_is_sent_whole():
+    params = PARAMS.model_copy(update={"scale": "paper"}).at_scale()
+    parts = {part.part: part for part in estimate(params, ["closed_mab"])}
+    base, tuned = parts["rollouts, base model"], parts["rollouts, fine-tuned"]
+    assert base.calls == 200 * 5 * 25
+    assert tuned.used.prompt == pytest.approx(4 * base.used.prompt, rel=1e-6)
+    reply = params.models["gpt-4o-mini"].expected.reply_tokens.bandit
+    assert base.used.completion == base.calls * reply
+    assert tuned.dollars == pytest.approx(8 * base.dollars, rel=1e-6)  # four times as much, twice as dear
+    longer, shorter = parts["gaussian-100, base model"], parts["gaussian-25, base model"]
+    assert 12 < longer.used.prompt / shorter.used.prompt < 16  # the square of the horizon, but for the opening
+
+
+@pytest.mark.parametrize("name", ["open_fol", "nothing"])
+def test_only_what_plays_at_an_endpoint_is_estimated(name):
+    with pytest.raises(InputError, match="is no experiment that plays at an endpoint; those are closed_fol"):
+        estimate(PARAMS.at_scale(), [name])
+
+
+@pytest.mark.xdist_group("built")
+def test_an_estimate_is_within_a_fifth_of_what_the_journal_shows_later(built, monkeypatch):
+    monkeypatch.chdir(built / "rmft")
+    expected, held = total(estimate(load().at_scale(), ["closed_mab"])), spent_on("closed_mab")
+    for part in ("answers", "prompt", "completion", "trained"):
+        assert getattr(expected, part) == pytest.approx(getattr(held, part), rel=0.2), part
+
+
+# --- In the workflow ---
+
+
+@pytest.mark.xdist_group("built")
+def test_without_its_results_and_its_server_an_experiment_is_rebuilt_from_the_journal_byte_by_byte(tree):
+    from trees import digests
+
+    before, paid = digests(tree), usage_of((tree / "journal").rglob("*.zst"))
+    done(tree, "rm", "-r", "results/closed_mab", ".rmft")
+    printed = done(tree, "snakemake", "--cores", "2", "exp_closed_mab")
+    assert "replayed" in printed
+    assert {path: digest for path, digest in digests(tree).items() if "closed_mab" in path} == {
+        path: digest for path, digest in before.items() if "closed_mab" in path
+    }
+    assert usage_of((tree / "journal").rglob("*.zst")) == paid
+    assert not list((tree / ".rmft").rglob("running.json"))  # nobody has been asked, so nobody was started
+
+
+@pytest.mark.xdist_group("built")
+def test_a_key_is_in_no_file_that_a_run_leaves_but_its_own(built):
+    tree = built / "rmft"
+    (key,) = (tree / ".rmft/run").rglob("key")
+    secret = key.read_bytes()
+    assert key.stat().st_mode & 0o077 == 0
+    kept = [path for part in ("results", "journal", ".rmft", ".snakemake", "logs") for path in (tree / part).rglob("*")]
+    assert [path for path in kept if path.is_file() and path != key and secret in path.read_bytes()] == []
+
+
+@pytest.mark.xdist_group("built")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_a_run_that_is_stopped_leaves_no_server_behind_and_the_next_one_pays_for_what_is_missing_alone(tree, stop):
+    from trees import digests
+
+    before = digests(tree)
+    done(tree, "rm", "-r", "results/closed_mab", "journal/closed_mab", ".rmft")
+    run = subprocess.Popen(
+        ["snakemake", "--cores", "2", "exp_closed_mab"],
+        cwd=tree, env=environment(tree), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    answered = tree / "journal/closed_mab/seed-0/iteration-0/shards/1-of-1.jsonl.zst"
+    _wait_until(lambda: answered.exists() and answered.stat().st_size > 0)
+    os.killpg(run.pid, stop)
+    run.communicate()
+    (announced,) = (tree / ".rmft/run").rglob("running.json")
+    server = int(json.loads(announced.read_text())["process"].split(":")[0])
+    _wait_until(lambda: not psutil.pid_exists(server))
+    kept = usage_of([answered])
+    assert kept["embedded"].answers > 0
+    done(tree, "snakemake", "--cores", "2")
+    assert digests(tree) == before
+
+
+def _wait_until(true) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to that in two minutes"
+        time.sleep(0.1)
+
+
+def test_a_server_that_cannot_start_says_why():
+    broken = f"{sys.executable} -c 'from rmft.cli import main; main()' serve --port 0 --plays nothing"
+    finished = subprocess.run(
+        broken, shell=True, cwd=ROOT, env={**environment(ROOT), "RMFT_API_KEY": "k"}, capture_output=True, text=True
+    )
+    assert finished.returncode == 2
+    assert finished.stderr.strip().startswith("rmft: models.nothing: is no language model of params.yaml")
