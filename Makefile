@@ -13,7 +13,7 @@ help:
 	@echo "make plots       training curves and figures as a page (plots/)"
 	@echo "make test        all tests"
 	@echo "make chaos       builds that are killed at random moments, for longer than make test does"
-	@echo "make bench       speed of algorithms, beside other libraries, of training and of rollouts"
+	@echo "make bench       speed of algorithms, beside other libraries, of training, rollouts and the server"
 	@echo "make lint        format and lint, as in CI"
 
 $(VENV)/.ready: requirements.lock pyproject.toml
@@ -51,6 +51,7 @@ bench: $(VENV)/.ready
 	python benchmarks/throughput.py
 	python benchmarks/training.py
 	python benchmarks/rollouts.py
+	python benchmarks/endpoint.py
 	[ ! -d .snakemake/metadata ] || python benchmarks/overhead.py
 
 lint: $(VENV)/.ready

@@ -40,6 +40,7 @@ PROTOCOL = Protocol("dialogue", "distribution", "bandit", "with-reasoning", d=3)
 TOKEN, MAX_TOKENS, TOLERANCE = "benchmark", 64, 0.02
 GOAL_MS = 3.0  # of protocol in the server for each request
 GROWTH_GOAL = 0.1  # of the server's memory in the last three quarters of a soak
+LOOK_SECONDS = 5  # between looks at memory
 SERVE = """
 import sys
 from pathlib import Path
@@ -206,13 +207,14 @@ def soak(games: int, rounds: int, minutes: float) -> bool:
             playing = asyncio.create_task(play_over_http(address, games, rounds, time.monotonic() + 60 * minutes))
             while not playing.done():
                 used.append(process.memory_info().rss / 2**20)
-                await asyncio.wait([playing], timeout=5)
+                await asyncio.wait([playing], timeout=LOOK_SECONDS)
             return playing.result()
 
         tally = asyncio.run(watched())
         early, late = max(used[: max(1, len(used) // 4)]), used[-1]
         print(f"{games} games at once for {minutes:g} minutes: {tally.requests} requests, {len(tally.errors)} errors")
         print(f"memory: {used[0]:.0f} MiB at the start, {early:.0f} in the first quarter, {late:.0f} at the end")
+        print(f"  minute by minute: {' '.join(f'{mebibytes:.0f}' for mebibytes in used[:: 60 // LOOK_SECONDS])}")
         print(f"file descriptors: {process.num_fds()}, threads: {process.num_threads()}")
     for error in tally.errors[:3]:
         print(error)

@@ -657,16 +657,23 @@ def test_a_server_that_is_killed_in_the_middle_of_a_job_does_it_once_and_of_a_se
     answer = ask(client, **keyed("answer"))
     seconds_waited(lambda: any(event.type == "metrics" for event in client.fine_tuning.jobs.list_events(job.id)))
     assert len(running.workers) == 1
+    lines = upload(client, "\n".join(map(batch_line, range(90))).encode(), "batch")
+    batch = client.batches.create(input_file_id=lines, endpoint="/v1/chat/completions", completion_window="24h")
+    seconds_waited(lambda: running.usage["answers"] > 10)
     running.end(signal.SIGKILL)
 
     running = Running(state, CONTEXT).ready()
     client = running.client
     assert client.fine_tuning.jobs.create(**asked) == job
     assert ask(client, **keyed("answer")) == answer
-    assert running.usage == {
-        "requests": 1, "answers": 1, "prompt_tokens": answer.usage.prompt_tokens,
-        "completion_tokens": answer.usage.completion_tokens, "jobs": 1,
-    }  # fmt: skip
+    batch = seconds_waited(lambda: found if (found := client.batches.retrieve(batch.id)).completed_at else None)
+    said = [
+        json.loads(line)["response"]["body"] for line in client.files.content(batch.output_file_id).text.splitlines()
+    ]
+    assert len({one["id"] for one in said}) == 90
+    costs = [answer.usage.to_dict(), *(one["usage"] for one in said)]
+    paid = {name: sum(cost[name] for cost in costs) for name in ("prompt_tokens", "completion_tokens")}
+    assert running.usage == {"requests": 91, "answers": 91, "jobs": 1, **paid}
     over = ended(client, job.id)
     messages = [event.message for event in client.fine_tuning.jobs.list_events(job.id, limit=100)]
     assert (over.status, len(list(client.fine_tuning.jobs.list()))) == ("succeeded", 1)
@@ -691,7 +698,13 @@ def test_a_server_that_is_killed_in_the_middle_of_a_job_does_it_once_and_of_a_se
     assert client.fine_tuning.jobs.retrieve(further.id).status != "failed"
     assert client.fine_tuning.jobs.cancel(further.id).status == "cancelled"
     seconds_waited(lambda: not running.workers)
-    assert running.end(signal.SIGINT) == 0
+    with ThreadPoolExecutor(QUEUE) as pool:  # what is under way is answered, or refused for now
+        under_way = [pool.submit(ask, client, max_completion_tokens=MAX_TOKENS, n=3) for _ in range(QUEUE // 3)]
+        seconds_waited(lambda: any(asked.done() for asked in under_way))
+        assert running.end(signal.SIGINT) == 0
+    errors = [asked.exception() for asked in under_way if asked.exception()]
+    assert all(isinstance(error, openai.InternalServerError | openai.APIConnectionError) for error in errors)
+    assert len(errors) < len(under_way)
 
 
 SETTINGS = ServerSettings(model=MODEL, name="embedded", token=TOKEN, state=Path("nowhere"), sft=SFT, seed=0)

@@ -55,11 +55,11 @@ def create(
     """Return the application."""
     app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False)
     app.add_middleware(Gate, settings=settings)
-    app.add_exception_handler(ApiError, lambda _, error: refused(error))
+    app.add_exception_handler(ApiError, _refusal)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _query_error)
-    app.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=400))  # nobody is there to read it
-    app.add_exception_handler(Exception, lambda *_: refused(ApiError(500, "The server failed; its log says why.")))
+    app.add_exception_handler(ClientDisconnect, _nobody)
+    app.add_exception_handler(Exception, _failure)
     for routes in (_chat_routes, _model_routes, _file_routes, _job_routes, _batch_routes):
         routes(app, parts)
     return app
@@ -119,13 +119,25 @@ def refused(error: ApiError) -> Response:
     return Response(to_json(error.body), error.status, error.headers, "application/json")
 
 
-def _http_error(_: Request, error: HTTPException) -> Response:
+async def _refusal(_: Request, error: ApiError) -> Response:
+    return refused(error)
+
+
+async def _failure(_: Request, __: Exception) -> Response:
+    return refused(ApiError(500, "The server failed; its log says why."))
+
+
+async def _nobody(_: Request, __: ClientDisconnect) -> Response:
+    return Response(status_code=400)  # there is nobody to read it
+
+
+async def _http_error(_: Request, error: HTTPException) -> Response:
     messages = {404: "There is no such route.", 405: "The route does not take this method."}
     message = messages.get(error.status_code, str(error.detail))
     return refused(ApiError(error.status_code, message, headers=dict(error.headers or {})))
 
 
-def _query_error(_: Request, error: RequestValidationError) -> Response:
+async def _query_error(_: Request, error: RequestValidationError) -> Response:
     found = error.errors()[0]
     name = str(found["loc"][-1])
     return refused(invalid(f"Invalid value for '{name}': {found['msg']}.", name, "invalid_value"))
@@ -156,11 +168,11 @@ def page(items: Sequence[Json], after: str | None, limit: int) -> Response:
     return told({"object": "list", "data": data, **ends, "has_more": begin + limit < len(items)})
 
 
-async def made_once(parts: Parts, request: Request, body: bytes, create: Callable[[str], Json]) -> Response:
-    """Return what a request has made, once if it has a key. create: makes it, from a name that it may have."""
+async def made_once(parts: Parts, request: Request, body: bytes, made: Callable[[str], Json]) -> Response:
+    """Return what a request has made, once if it has a key. made: makes it, from a name that it may have."""
 
     async def make(name: str) -> Made:
-        return Made(to_json(create(name)), FREE)
+        return Made(to_json(made(name)), FREE)
 
     key = request.headers.get("idempotency-key")
     return Response(await parts.once.answer(request.url.path, key, body, make), media_type="application/json")

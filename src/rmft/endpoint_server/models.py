@@ -1,6 +1,5 @@
 """The models that there are: the base model, and what it was fine-tuned to."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,8 +33,7 @@ class Models:
         self.folder, self.base = folder, base
         folder.mkdir(parents=True, exist_ok=True)
         found = sorted((read(path.parent) for path in folder.glob(f"*/{MODEL}")), key=lambda model: model.created)
-        # The base model was there before all others, and is the same whenever the server was started.
-        first = Model(base, int(time.time()) if not found else found[0].created, None, base)
+        first = Model(base, 0, None, base)  # older than all others, and the same whenever the server was started
         self.known = {model.id: model for model in (first, *found)}
 
     def get(self, name: str) -> Model:

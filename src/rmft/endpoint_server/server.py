@@ -40,6 +40,8 @@ def serve(settings: ServerSettings) -> None:
         app = create(settings, parts, lambda _: _working(parts))
         config = uvicorn.Config(
             app,
+            ws="none",
+            lifespan="on",
             access_log=False,
             log_level="warning",
             server_header=False,
