@@ -14,6 +14,7 @@ from rmft.metrics.growth import Growth
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load
 from rmft.params.outputs import Table as TableParams
+from rmft.results import Played
 from rmft.tables import make
 from rmft.tables.growth import Row
 from rmft.tables.layout import (
@@ -27,6 +28,7 @@ from rmft.tables.layout import (
     errors_apart,
     value_verdict,
 )
+from rmft.tables.measured import late_failures
 
 ROUNDS = np.arange(1, 31)
 
@@ -283,20 +285,38 @@ def test_a_fall_of_the_papers_is_one_of_ours_if_that_is_sure(ours, error, paper,
     assert direction_verdict(ours, error, paper) == verdict
 
 
-@pytest.mark.parametrize("label", ["open-FOL-indist", "open-FOL-indist-appendix-A2"])
+def test_late_failures_count_games_in_which_what_is_best_is_not_played_once_at_the_end():
+    rng, n, horizon = np.random.default_rng(0), 60, 100
+    actions, best = (rng.integers(3, size=(2, n, horizon)) for _ in "ab")
+    actions[:, :20, 97:] = (best[:, :20, 97:] + 1) % 3  # certainly never at the end: rounds 98, 99, 100
+    played = Played(3, np.zeros((2, n, horizon)), actions, best, None, np.zeros((2, n)))
+    by_hand = [
+        [all(actions[s, i, t - 1] != best[s, i, t - 1] for t in range(98, 101)) for i in range(n)] for s in range(2)
+    ]
+    assert 20 < np.sum(by_hand[0]) < n
+    assert late_failures(played).tolist() == by_hand
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["open-FOL-indist", "open-FOL-indist-appendix-A2", "FOL-indist", "FOL-ood-horizon", "FOL-ood-gemini",
+     "FOL-ood-reward", "FOL-ood-action", "nsmab"],
+)  # fmt: skip
 def test_every_value_of_the_paper_on_regret_has_a_player_of_ours(label):
     params = load()
     job = table_job(params, label, None)
     paper = pd.read_csv(Path(__file__).parents[1] / f"data/paper/{label}.csv")
     (experiment,) = job.table.experiments
     asked = params.experiments[experiment].evaluations
-    assert len(paper) == 3 * 3 * 3
+    assert len(paper) == 3 * 3 * len(job.sources)  # three statistics of three players
     assert [evaluation for _, evaluation in job.sources] == list(dict.fromkeys(paper.reward))
     assert set(paper.model.dropna()) == set(job.models) == {params.experiments[experiment].model}
-    assert set(job.table.beside.values()) == {"ftrl"}
+    assert set(paper.player) - {"base", "trained"} == set(job.table.beside.values() or {"rexp3"})
     for _, evaluation in job.sources:
-        assert (asked[evaluation].T, asked[evaluation].instances) == (50, 50)
-        assert set(job.table.beside) <= set(asked[evaluation].algorithms)
+        printed = paper[paper.reward == evaluation]
+        assert {asked[evaluation].T} == set(printed["T"])
+        assert {asked[evaluation].instances} == set(printed.instances) == {50}
+        assert set(job.table.beside or {"rexp3"}) <= set(asked[evaluation].algorithms)
 
 
 @pytest.mark.parametrize("label", ["simplex-table", "l2ball-table"])
