@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("versions")
 
 FIGURES = (
     *("parameter", "regret-dynamics-noisy", "tfbandit", "simplex-tf-all", "ball-tf-all", "tfgamma"),
-    *("open-MAB-gaussian-T50-gemma", "luck-in-hindsight"),
+    *("open-MAB-gaussian-T50-gemma", "luck-in-hindsight", "sdm-example"),
 )
 OF_BANDITS = {"figure tfbandit", "figure tfgamma"}
 OF_MIXTURE = {
@@ -219,4 +219,4 @@ def test_another_storage_is_one_command_and_is_made_when_absent(tree, tmp_path):
 
 def test_nothing_that_a_job_wrote_is_in_git(tree):
     kept = done(tree, "git", "ls-files", "results", "data", ".snakemake", "logs").split()
-    assert all(path.startswith(("data/models/", "data/paper/", "data/prompts/")) for path in kept)
+    assert all(path.startswith(("data/models/", "data/paper/", "data/prompts/", "data/scenarios/")) for path in kept)

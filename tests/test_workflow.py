@@ -31,7 +31,13 @@ def test_every_figure_and_table_of_the_parameters_is_built(tree):
             "metrics/growth.py",
             "len(x) < 3",
             "len(x) < 4",
-            {"table simplex-table", "table l2ball-table", "table theorem-1", "metrics"},
+            {
+                "table simplex-table",
+                "table l2ball-table",
+                "table theorem-1",
+                "table prompt-diversity-ablation",
+                "metrics",
+            },
         ),
         (
             "figures/style.py",
@@ -48,6 +54,7 @@ def test_every_figure_and_table_of_the_parameters_is_built(tree):
                     "tfgamma",
                     "open-MAB-gaussian-T50-gemma",
                     "luck-in-hindsight",
+                    "sdm-example",
                 )
             },
         ),
