@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler
-from typing import Self
 from urllib.parse import urlsplit
 
-from upstream import Server
+from upstream import Served, Server
 
 from rmft.streams import stream
 
@@ -48,7 +47,7 @@ DRIPS, DRIP_SECONDS = 100, 0.05
 PAGE = b"<html><head><title>Bad gateway</title></head><body>nginx</body></html>"
 
 
-class FaultProxy:
+class FaultProxy(Served):
     """Passes requests on to an endpoint, a share of them with a fault: `with FaultProxy(…) as proxy`, then proxy.url.
 
     seed: of the stream from which faults are drawn, one draw a request, until there were `most`. injected: by kind.
@@ -61,14 +60,6 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._server = Server(("127.0.0.1", 0), type("Handler", (_Relay,), {"proxy": self}))
         self.url = f"http://127.0.0.1:{self._server.server_port}{self.upstream.path}"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def draw(self) -> str | None:
         """Return what befalls a request."""

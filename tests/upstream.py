@@ -69,7 +69,21 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 128
 
 
-class Upstream:
+class Served:
+    """Something that is served in a `with` block, by the server in `_server`."""
+
+    _server: ThreadingHTTPServer
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Upstream(Served):
     """The endpoint: `with Upstream() as upstream`, then upstream.url.
 
     say: what it says to a request. Every answer is paid for, but one that is repeated for its Idempotency-Key, if it
@@ -92,14 +106,6 @@ class Upstream:
         self._lock = threading.Lock()
         self._server = Server(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def reply(self, key: str, body: Body, authorised: bool) -> tuple[int, Body]:
         """Return a status and a body for a request."""

@@ -100,12 +100,9 @@ class Budget:
         if self.calls % EVERY == 0:
             self.others = self._dollars(self.elsewhere())
         self.calls += 1
-        if not self.allows(model, prompt_tokens, max_tokens):
-            raise InputError(
-                f"budget.dollars: {self.spent:.4f} of {self.limit:g} dollars are spent, and the next call could cost "
-                f"{self._most(model, prompt_tokens, max_tokens):.4f}; all answers are kept: raise it and run again"
-            )
-        reservation = Reservation(model, self._most(model, prompt_tokens, max_tokens))
+        most = self._most(model, prompt_tokens, max_tokens)
+        self._refuse_past_limit(most, "the next call")
+        reservation = Reservation(model, most)
         self.reserved.add(reservation)
         return reservation
 
@@ -114,6 +111,9 @@ class Budget:
         if self.limit is None:
             return
         self.others = self._dollars(self.elsewhere())
+        self._refuse_past_limit(dollars, what)
+
+    def _refuse_past_limit(self, dollars: float, what: str) -> None:
         if self.committed + dollars > self.limit:
             raise InputError(
                 f"budget.dollars: {self.spent:.4f} of {self.limit:g} dollars are spent, and {what} could cost "

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmft.agents.calls import Call, Connection, Endpoint, behind_proxies
+from rmft.agents.refusals import required_key
 from rmft.artifacts import note_reading, read_json, sha256
 from rmft.budget import Budget, Usage, cost
 from rmft.errors import InputError
@@ -24,8 +26,6 @@ from rmft.streams import stream
 
 if TYPE_CHECKING:
     from openai import OpenAI
-
-    from rmft.agents.calls import Connection
 
 JOURNALS = Path("journal")
 EPOCHS = 3  # ASSUME: what an endpoint takes if it is left to it
@@ -69,12 +69,11 @@ class Access:
 
     def client(self) -> "OpenAI":
         """Return a client for one call at a time. Raise InputError where the key is missing."""
-        from openai import OpenAI
+        from openai import DefaultHttpx2Client, OpenAI
 
-        key = self.key
-        if not key:
-            raise InputError(f"{self.settings.name}: needs a key: export {self.settings.api_key}=…")
-        return OpenAI(base_url=self.addresses()[0], api_key=key, timeout=self.settings.timeout_seconds)
+        key, url = required_key(self.settings, self.key), self.addresses()[0]
+        http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=behind_proxies(url))
+        return OpenAI(base_url=url, api_key=key, http_client=http)
 
     def addresses(self) -> list[str]:
         """Return where the endpoint is; start our own server if it is that and does not run."""
@@ -108,19 +107,16 @@ def access_to(model_name: str, served: Served | None, path: Path) -> Iterator[Ac
 
 
 @contextmanager
-def connection_to(model_name: str, served: Served | None, model: str, path: Path) -> Iterator["Connection"]:
+def connection_to(model_name: str, served: Served | None, model: str, path: Path) -> Iterator[Connection]:
     """Yield a connection for many calls at once. model: its id at the endpoint. The rest as in `access_to`."""
-    from rmft.agents.calls import Connection, Endpoint
-
     with access_to(model_name, served, path) as access:
         endpoint = Endpoint(access.settings, model, access.addresses, access.key, access.journal, access.budget)
         with Connection(endpoint) as connection:
             yield connection
 
 
-def asking(connection: "Connection", words: str, temperature: float, max_tokens: int) -> Callable[[str, int], str]:
+def asking(connection: Connection, words: str, temperature: float, max_tokens: int) -> Callable[[str, int], str]:
     """Return what answers a prompt, given a seed: one call at a time. words: the name of what is asked for."""
-    from rmft.agents.calls import Call
 
     def ask(prompt: str, seed: int) -> str:
         body = {"messages": [{"role": "user", "content": prompt}], "temperature": temperature}

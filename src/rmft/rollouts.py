@@ -273,9 +273,9 @@ def roll_out(
     """Play a job's shard, `batch` games at a time; return the columns of its trajectories.
 
     open_speaker: gives a speaker for games, scenario and trajectory of each (n, 2). scenarios: as `told_in` gives them,
-    None for none. held_out: the reward set that is played, where the job
-    draws none. on_round: called with the number of games in a round that is over, the tokens since the last one, and
-    the mean regret so far of the games that are played.
+    None for none. held_out: the reward set that is played, where the job draws none. on_round: called with the number
+    of games in a round that is over, the tokens since the last one, and the mean regret so far of the games that are
+    played.
     """
     table, games = _games_of(job, held_out)
     rules = rules_of(job, prompts)

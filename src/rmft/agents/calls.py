@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
-from rmft.agents.refusals import LONGEST_PAUSE, Asked, MalformedError, Trouble, redacted, trouble, until_renewed, whole
+from rmft.agents.refusals import (
+    LONGEST_PAUSE,
+    Asked,
+    MalformedError,
+    Trouble,
+    redacted,
+    required_key,
+    trouble,
+    until_renewed,
+    whole,
+)
 from rmft.budget import Budget, Reservation, Usage
 from rmft.errors import InputError
 from rmft.journal import Journal, key_of
@@ -152,11 +162,7 @@ class Connection:
         endpoint = self.endpoint
         if self._clients:
             return
-        key = (endpoint.api_key or "").strip()
-        if not key:
-            raise InputError(f"{endpoint.settings.name}: needs a key: export {endpoint.settings.api_key}=…")
-        if not (key.isascii() and key.isprintable()):
-            raise InputError(f"{endpoint.settings.api_key}: has characters that no key has; export it again")
+        key = required_key(endpoint.settings, endpoint.api_key)
         from httpx2 import Limits
         from openai import AsyncOpenAI, DefaultAsyncHttpx2Client
 
@@ -165,7 +171,7 @@ class Connection:
             http = DefaultAsyncHttpx2Client(
                 timeout=endpoint.settings.timeout_seconds,
                 limits=Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=IDLE_SECONDS),
-                trust_env=not any(here in url for here in LOOPBACK),  # no proxy of the user's is between us
+                trust_env=behind_proxies(url),
             )
             self._clients.append(AsyncOpenAI(base_url=url, api_key=key, max_retries=0, http_client=http))
 
@@ -323,6 +329,11 @@ class Connection:
     def _go_on(self) -> None:
         if self._stopped.is_set():
             raise _Stopped
+
+
+def behind_proxies(url: str) -> bool:
+    """Return whether a proxy of the user's may be between us and an address: not on this machine."""
+    return not any(here in url for here in LOOPBACK)
 
 
 def _backoff(key: str, attempt: int) -> float:

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmft.errors import InputError
+
+if TYPE_CHECKING:
+    from rmft.params.endpoint import EndpointSettings
 
 BUSY = frozenset({408, 409, 425, 429})  # and all from 500: to be asked again
 GAVE_UP = frozenset({504, 524})  # a gateway, on an endpoint that may have answered
@@ -27,6 +30,16 @@ DURATION_UNITS = (86400.0, 3600.0, 60.0, 1.0, 0.001)  # seconds in each
 
 class MalformedError(Exception):
     """An answer that is not one of the protocol's."""
+
+
+def required_key(settings: "EndpointSettings", key: str | None) -> str:
+    """Return the key to an endpoint. Raise InputError where there is none, or one that cannot be."""
+    key = (key or "").strip()
+    if not key:
+        raise InputError(f"{settings.name}: needs a key: export {settings.api_key}=…")
+    if not (key.isascii() and key.isprintable()):
+        raise InputError(f"{settings.api_key}: has characters that no key has; export it again")
+    return key
 
 
 @dataclass(frozen=True)
