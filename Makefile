@@ -59,6 +59,7 @@ lint: $(VENV)/.ready
 	ruff check
 	snakefmt --check workflow
 	snakemake --lint
+	rmft paper-map --check
 
 lock: $(VENV)/.ready
 	cp requirements.lock requirements.lock.new 2> /dev/null || true  # what it pins stays; delete requirements.lock first to move everything

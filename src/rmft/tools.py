@@ -245,6 +245,29 @@ def plots(
 
 
 @app.command(rich_help_panel=TOOLS)
+def paper_map(
+    check: Annotated[bool, Option("--check", help="Only say whether docs/paper-map.md is up to date.")] = False,
+    source: Annotated[
+        Path | None, Option(help="The paper's LaTeX source, to make data/paper/labels.csv from it first.")
+    ] = None,
+) -> None:
+    """Say where each labelled part of the paper is in this repository: make docs/paper-map.md."""
+    from rmft.artifacts import write_csv, write_text
+    from rmft.paper_map import LABELS, PAGE, Label, labels_in, page
+    from rmft.params import load
+
+    root = Path()
+    if source is not None:
+        found = labels_in(source.read_text(encoding="utf-8"))
+        write_csv(LABELS, {column: [getattr(label, column) for label in found] for column in Label._fields})
+    text = page(root, load())
+    if not check:
+        write_text(PAGE, text)
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        raise InputError(f"{PAGE}: is not up to date; make it again: rmft paper-map")
+
+
+@app.command(rich_help_panel=TOOLS)
 def simulate(
     environment: Annotated[str, Option(help="fol, mab or ns-mab.")],
     process: Annotated[

@@ -1,0 +1,99 @@
+"""docs/paper-map.md: every label of the paper has a place that is there."""
+
+import pytest
+from trees import ROOT
+
+from rmft.paper_map import (
+    PAGE,
+    Label,
+    Place,
+    kebab,
+    labels_in,
+    page,
+    places,
+    problems,
+    read_labels,
+    read_map,
+)
+from rmft.params import load
+
+SOURCE = r"""
+\section{One}\label{sec:one} % \label{sec:no}
+\ifthenelse{\boolean{iclr}}{\subsection{Only there}\label{sec:there}}{\subsection{Here}
+\begin{align}\label{eqn:a} x \end{align}}
+\begin{restatable}{theorem}{name}\label{thm:t}\end{restatable}
+\ifthenelse{\boolean{arxiv}}{\begin{figure}[!h]\begin{center}\label{fig:one_two}\end{center}\end{figure}}{}
+\begin{algorithm}\label{alg:a}\begin{algorithmic}\State a \{ b \label{line:l}\end{algorithmic}\end{algorithm}
+\appendix
+\section{A}\subsection{B}\subsubsection{C}\begin{table*}\label{tab:t}\end{table*}
+\item \hypertarget{uniform}{\textbf{Uniform}}
+"""
+
+
+@pytest.fixture(scope="module")
+def params():
+    return load(ROOT / "params.yaml")
+
+
+def test_labels_are_found_with_kind_and_section_and_comments_are_not():
+    assert labels_in(SOURCE) == [
+        ("sec:one", "section", "1"),
+        ("eqn:a", "equation", "1.1"),
+        ("thm:t", "theorem", "1.1"),
+        ("fig:one_two", "figure", "1.1"),
+        ("alg:a", "algorithm", "1.1"),
+        ("line:l", "line", "1.1"),
+        ("tab:t", "table", "A.1.1"),
+        ("uniform", "process", "A.1.1"),
+        ("sec:there", "section", "ICLR 1.1"),
+    ]
+
+
+def test_every_label_of_the_paper_has_a_place_and_every_place_is_there(params):
+    assert problems(read_labels(ROOT), read_map(ROOT), params, ROOT) == []
+
+
+def test_the_page_is_up_to_date(params):
+    assert (ROOT / PAGE).read_text(encoding="utf-8") == page(ROOT, params), "make it again: rmft paper-map"
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        (None, "sec:one: has no place"),
+        (Place(code=["src/rmft/nowhere.py"]), "sec:one: there is no src/rmft/nowhere.py"),
+        (Place(code=["src/rmft/paths.py:nothing"]), "sec:one: there is no src/rmft/paths.py:nothing"),
+        (Place(params=["rewards.gaussian.nothing"]), "sec:one: params.yaml has no rewards.gaussian.nothing"),
+        (Place(build=["results/figures/nothing.csv"]), "sec:one: there is no target results/figures/nothing.csv"),
+        (Place(build=["exp_nothing"]), "sec:one: there is no target exp_nothing"),
+    ],
+)
+def test_a_label_without_a_place_and_a_place_that_is_not_there_are_found(params, place, problem):
+    said = {} if place is None else {"sec:one": place}
+    assert problems([Label("sec:one", "section", "1")], said, params, ROOT) == [problem]
+
+
+def test_a_place_of_no_label_is_found(params):
+    assert problems([], {"fig:mine": Place(open="mine")}, params, ROOT) == ["fig:mine: is no label of the paper"]
+
+
+def test_the_state_of_a_figure_is_what_the_parameters_draw(params):
+    drawn, undrawn = Label("fig:simplex_tf_all", "figure", "1"), Label("fig:nobody_draws-this", "figure", "1")
+    assert kebab(drawn.label) == "simplex-tf-all"
+    found = places([drawn, undrawn], {label.label: Place(open="to do") for label in (drawn, undrawn)}, params)
+    assert found[drawn.label].state == "built"
+    assert found[drawn.label].build == ["results/figures/simplex-tf-all.csv"]
+    assert found[undrawn.label].state == "open: to do"
+    assert places([undrawn], {}, params) == {}
+
+
+def test_what_the_paper_does_not_have_is_on_the_page_too(params):
+    ours = page(ROOT, params).split("## Not in the paper")[1]
+    assert "| `luck-in-hindsight` | figure |" in ours
+    assert "| `tfbandit` | figure |" not in ours
+
+
+@pytest.mark.parametrize("said", [{"differs": "a", "open": "b"}, {}])
+def test_a_place_says_one_thing(said):
+    with pytest.raises(ValueError, match="says"):
+        Place.model_validate(said)
