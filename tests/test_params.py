@@ -104,6 +104,10 @@ def edited(tmp_path):
         ("models.embedded-endpoint.serves", None, "names a model for our own server"),
         ("models.gpt-4o-mini.base_urls", ["https://me:secret@there/v1"], "models.gpt-4o-mini.base_urls.0"),
         ("models.gpt-4o-mini.api_key", "sk-what-is-itself-a-key", "models.gpt-4o-mini.api_key"),
+        ("experiments.mab_grpo_step.grpo.batch_size", 30, "batch_size: 30 must divide the 1000 games of an iteration"),
+        ("experiments.mab_grpo_step.grpo.trajectories", 1, "experiments.mab_grpo_step.grpo.trajectories: "),
+        ("experiments.mab_grpo_step.process", ["adaptive"], "process 'adaptive' does not belong in mab"),
+        ("figures.drawn.phi-loss.experiments", ["mab_grpo_step"], "and what is selected of them"),
         ("tables.l2ball-table.beside", {"ftrl-52": "ftrl-25"}, "tables.l2ball-table.beside: unknown 'ftrl-52'"),
     ],
 )

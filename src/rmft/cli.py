@@ -255,6 +255,33 @@ def _sft_at_endpoint(job: "SFTJob", demonstrations: Path, start: Path | None, ou
 
 
 @app.command(rich_help_panel=STAGES)
+def grpo(
+    settings: Settings,
+    rollouts: Annotated[Path, Option(help="The trajectories to learn from.")],
+    output: Output,
+    log: Annotated[Path, Option(help="The file for the loss of every step (csv).")],
+    weights: Annotated[Path | None, Option(help="Weights or adapter to continue from; none: the base model.")] = None,
+) -> None:
+    """Reinforce what paid better than in the other trajectories of its scenario (safetensors)."""
+    from rmft.artifacts import note_reading, read_trajectories, write_csv, write_tensors
+    from rmft.jobs import GRPOJob
+    from rmft.paths import model_files
+    from rmft.progress import now_and_then
+    from rmft.training.grpo import reinforce
+
+    job, say = GRPOJob.parse(settings), now_and_then()
+    note_reading(map(Path, model_files(job.model.weights)))
+    tuned = reinforce(
+        job,
+        read_trajectories(rollouts),
+        weights,
+        lambda step, of, loss: say(f"grpo {output}: {step}/{of} steps, loss {loss:.4f}"),
+    )
+    write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
+    write_tensors(output, tuned.tensors, tuned.metadata)
+
+
+@app.command(rich_help_panel=STAGES)
 def evaluation(
     settings: Settings,
     base: Annotated[Path, Argument(help="The base model, or the games that it has played in words.")],

@@ -15,6 +15,7 @@ from rmft.lineage.receipts import WORK
 from rmft.params import Params
 from rmft.params.endpoint import EndpointModel, FineTuningSettings
 from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
+from rmft.params.grpo import Objective
 from rmft.params.language import LanguageModelSettings, LanguageProblem, LanguageSFT, Pretraining
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
 from rmft.params.outputs import OF_TRAINING, Figure, Style, Table
@@ -30,6 +31,7 @@ COMMANDS = (  # that jobs run
     "gather",
     "selection",
     "sft",
+    "grpo",
     "evaluation",
     "theory",
     "figures",
@@ -164,6 +166,21 @@ class SFTJob(Job):
     sft: Annotated[LanguageSFT | FineTuningSettings, Field(discriminator="method")]
 
 
+class GRPOJob(Job):
+    """All that `rmft grpo` depends on, besides the files it reads. stream: names the random streams of this run.
+
+    temperature: at which the games were sampled.
+    """
+
+    seed: int
+    stream: str
+    problem: LanguageProblem
+    model: LanguageModelSettings
+    grpo: Objective
+    temperature: float
+    mean: Literal["nominal", "clipped"]
+
+
 class EvaluationJob(Job):
     """All that `rmft evaluation` depends on, besides the files it reads."""
 
@@ -275,9 +292,9 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
         scenario_set=scenario_set(params, chosen.protocol.scenarios),
         process=chosen.process,
         T=chosen.T,
-        scenarios=chosen.rmft.scenarios,
-        trajectories=chosen.rmft.trajectories,
-        temperature=chosen.rmft.temperature,
+        scenarios=chosen.loop.scenarios,
+        trajectories=chosen.loop.trajectories,
+        temperature=chosen.loop.temperature,
         shard=(shard, params.shards(experiment)),
     )
 
@@ -302,14 +319,14 @@ def held_out_job(params: Params, experiment: str, evaluation: str) -> RolloutsJo
         T=asked.T,
         scenarios=asked.instances,
         trajectories=1,
-        temperature=chosen.rmft.temperature,
+        temperature=chosen.loop.temperature,
         shard=(1, 1),
     )
 
 
 def gather_job(params: Params, experiment: str) -> GatherJob:
     """Return what joining the shards of an iteration depends on."""
-    loop = params.experiments[experiment].rmft
+    loop = params.experiments[experiment].loop
     return GatherJob(code=_code("gather"), games=loop.scenarios * loop.trajectories)
 
 
@@ -339,6 +356,21 @@ def sft_job(params: Params, experiment: str, training_seed: int, iteration: int)
         model_name=chosen.model,
         served=served(params, chosen.model),
         sft=chosen.sft,
+    )
+
+
+def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int) -> GRPOJob:
+    """Return what the GRPO that ends in model(iteration + 1) depends on, besides rollouts and weights."""
+    chosen = params.experiments[experiment]
+    return GRPOJob(
+        code=_code("grpo"),
+        seed=params.seed,
+        stream=_stream(experiment, training_seed, iteration),
+        problem=_part(LanguageProblem, chosen),
+        model=params.models[chosen.model],
+        grpo=_part(Objective, chosen.grpo),
+        temperature=chosen.grpo.temperature,
+        mean=params.evaluation.mean,
     )
 
 

@@ -78,12 +78,13 @@ def weights_of(params: Params, experiment: str, training_seed: int, iteration: i
 
 def language_training_of(params: Params, experiment: str) -> list[str]:
     """Return everything that the iterations of a language experiment write."""
-    loop, found = params.experiments[experiment].rmft, []
+    loop, found = params.experiments[experiment].loop, []
+    selected = () if params.experiments[experiment].kind == "grpo" else ("selection.parquet", "demonstrations.jsonl")
     for seed in range(loop.training_seeds):
         for i in range(loop.iterations):
             folder = iteration_of(experiment, seed, i)
             found += shards_of(params, experiment, seed, i)
-            found += [f"{folder}/{name}" for name in ("rollouts.parquet", "selection.parquet", "demonstrations.jsonl")]
+            found += [f"{folder}/{name}" for name in ("rollouts.parquet", *selected)]
             found += weights_of(params, experiment, seed, i + 1)
             found.append(f"{iteration_of(experiment, seed, i + 1)}/training-log.csv")
     return found
@@ -106,14 +107,14 @@ def selections_of(params: Params, experiment: str) -> list[str]:
 
 
 def _of_iterations(params: Params, experiment: str, first: int, name: str) -> list[str]:
-    loop = params.experiments[experiment].rmft
+    loop = params.experiments[experiment].loop
     iterations = range(first, first + loop.iterations)
     return [f"{iteration_of(experiment, s, i)}/{name}" for s in range(loop.training_seeds) for i in iterations]
 
 
 def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
     """Return the games of the base model, then of every training seed's last model, in an evaluation."""
-    seeds = range(params.experiments[experiment].rmft.training_seeds)
+    seeds = range(params.experiments[experiment].loop.training_seeds)
     players = ["base", *(f"trained-{seed}" for seed in seeds)]
     return [f"results/{experiment}/evaluation/{evaluation}/{player}.parquet" for player in players]
 
@@ -153,7 +154,7 @@ def weights_of_player(params: Params, experiment: str, player: str) -> list[str]
     """Return the file with the weights of `base` (none) or `trained-<training seed>`."""
     if player == "base":
         return []
-    last = params.experiments[experiment].rmft.iterations
+    last = params.experiments[experiment].loop.iterations
     return weights_of(params, experiment, int(player.removeprefix("trained-")), last)
 
 

@@ -110,11 +110,16 @@ class LanguageSFT(Section):
             raise ValueError(f"accumulation: {self.accumulation} must divide batch_size: {self.batch_size}")
         return self
 
+    @property
+    def file(self) -> str:
+        """Return the name of the file that training writes."""
+        return {"full": "model.safetensors", "lora": "adapter.safetensors"}[self.method]
+
 
 class LanguageProblem(Section):
     """What is played and how it is told."""
 
-    kind: Literal["language", "endpoint"]
+    kind: Literal["language", "endpoint", "grpo"]
     environment: Literal["fol", "mab", "ns-mab"]
     d: AtLeastTwo
     protocol: Telling
@@ -148,9 +153,14 @@ class WordsExperiment(LanguageProblem):
         return self
 
     @property
+    def loop(self) -> LanguageRMFT:
+        """Return how often, and how many games, the model plays to learn."""
+        return self.rmft
+
+    @property
     def weights(self) -> str:
         """Return the name of the file that fine-tuning writes: weights, or what an endpoint calls its model."""
-        return {"full": "model.safetensors", "lora": "adapter.safetensors", "api": "model.json"}[self.sft.method]
+        return "model.json" if self.sft.method == "api" else self.sft.file
 
 
 class LanguageExperiment(WordsExperiment):
@@ -176,39 +186,49 @@ class EndpointExperiment(WordsExperiment):
         return self
 
 
-class LanguageScale(Section):
-    """What a scale changes in language experiments; what is absent stays the paper's.
+class PlayedScale(Section):
+    """What a scale changes in the games of language models, in training and in evaluation.
 
-    model: plays in place of every model. rounds: at most so many, in training and in evaluation.
-    instances: of each evaluation, more or fewer than the paper's; powered: of some, by their names, instead: as many as
-    it takes to see a difference.
+    model: plays in place of every model. rounds: at most so many. instances: of each evaluation, more or fewer than the
+    paper's; powered: of some, by their names, instead: as many as it takes to see a difference.
     """
 
     model: Name | None = None
-    iterations: Count | None = None
-    scenarios: Count | None = None
-    trajectories: Count | None = None
-    training_seeds: Count | None = None
     rounds: Count | None = None
     instances: Count | None = None
     powered: dict[Name, Count] = {}
-    sft: dict[str, str | int | float] = {}
 
-    def scaled(self, experiment: WordsExperiment) -> WordsExperiment:
-        """Return an experiment at this scale."""
-        loop = {"iterations", "scenarios", "trajectories", "training_seeds"}
+    def played(self, experiment: LanguageProblem) -> dict[str, object]:
+        """Return the fields of an experiment that are other ones at this scale: model, T and evaluations."""
         horizon = self.rounds or max(experiment.T, *(asked.T for asked in experiment.evaluations.values()))
 
         def shortened(key: str, asked: Evaluation) -> Evaluation:
             instances = self.powered.get(key, self.instances) or asked.instances
             return asked.model_copy(update={"T": min(asked.T, horizon), "instances": instances})
 
+        return {
+            "model": self.model or experiment.model,
+            "T": min(experiment.T, horizon),
+            "evaluations": {key: shortened(key, asked) for key, asked in experiment.evaluations.items()},
+        }
+
+
+class LanguageScale(PlayedScale):
+    """What a scale changes in language experiments; what is absent stays the paper's."""
+
+    iterations: Count | None = None
+    scenarios: Count | None = None
+    trajectories: Count | None = None
+    training_seeds: Count | None = None
+    sft: dict[str, str | int | float] = {}
+
+    def scaled(self, experiment: WordsExperiment) -> WordsExperiment:
+        """Return an experiment at this scale."""
+        loop = self.model_dump(include={"iterations", "scenarios", "trajectories", "training_seeds"}, exclude_none=True)
         return experiment.model_copy(
             update={
-                "model": self.model or experiment.model,
-                "T": min(experiment.T, horizon),
-                "rmft": experiment.rmft.model_copy(update=self.model_dump(include=loop, exclude_none=True)),
+                **self.played(experiment),
+                "rmft": experiment.rmft.model_copy(update=loop),
                 "sft": type(experiment.sft).model_validate({**experiment.sft.model_dump(), **self.sft}),
-                "evaluations": {key: shortened(key, asked) for key, asked in experiment.evaluations.items()},
             }
         )

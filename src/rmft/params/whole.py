@@ -8,6 +8,7 @@ from rmft.algorithms import check_algorithm, check_settings
 from rmft.environments import check_processes
 from rmft.params.endpoint import Budget, EndpointSettings
 from rmft.params.evaluation import Evaluation, Measures, RewardSet
+from rmft.params.grpo import GRPOExperiment, GRPOScale
 from rmft.params.language import (
     EndpointExperiment,
     LanguageExperiment,
@@ -33,8 +34,15 @@ from rmft.params.scenarios import ScenarioSet
 from rmft.params.section import Count, Name, Section, known, prefixed
 
 Model = Annotated[LinearAttentionModel | LanguageModelSettings | EndpointSettings, Field(discriminator="kind")]
-Experiment = Annotated[NumericExperiment | LanguageExperiment | EndpointExperiment, Field(discriminator="kind")]
-MODEL_OF = {"numeric": "linear-attention", "language": "language", "endpoint": "endpoint"}  # kinds, by experiment's
+Experiment = Annotated[
+    NumericExperiment | LanguageExperiment | EndpointExperiment | GRPOExperiment, Field(discriminator="kind")
+]
+MODEL_OF = {  # kinds, by experiment's
+    "numeric": "linear-attention",
+    "language": "language",
+    "endpoint": "endpoint",
+    "grpo": "language",
+}
 
 
 class Rollouts(Section):
@@ -64,6 +72,7 @@ class Scale(Section):
     numeric: NumericScale = NumericScale()
     language: LanguageScale = LanguageScale()
     endpoint: LanguageScale = LanguageScale()
+    grpo: GRPOScale = GRPOScale()
     theory: TheoryScale = TheoryScale()
 
 
@@ -150,13 +159,14 @@ class Params(Section):
             known(f"{key}.experiments", name, self.experiments)
         experiments = [self.experiments[name] for name in figure.experiments]
         spaces = [of.policy_space if of.kind == "numeric" else "language" for of in experiments]
+        selecting = all(of.kind in ("language", "endpoint") for of in experiments)
         if figure.form in OF_TRAINING:
             if figure.evaluations:
                 raise ValueError(f"{key}.evaluations: form {figure.form} draws training, and no evaluation")
             if figure.form == "parameters" and spaces != ["ball", "simplex"]:
                 raise ValueError(f"{key}: draws two numeric experiments, one on the ball and one on the simplex")
-            if figure.form != "parameters" and set(spaces) != {"language"}:
-                raise ValueError(f"{key}: form {figure.form} draws games told in words")
+            if figure.form != "parameters" and not selecting:
+                raise ValueError(f"{key}: form {figure.form} draws games told in words, and what is selected of them")
             return
         if not figure.evaluations or not figure.players:
             raise ValueError(f"{key}: needs evaluations and players")
@@ -201,8 +211,10 @@ class Params(Section):
             prefixed(f"evaluation.algorithms.{algorithm}", check_algorithm, settings, *game)
 
     def shards(self, experiment: str) -> int:
-        """Return how many shards an experiment's rollouts have."""
-        return 1 if self.experiments[experiment].kind == "endpoint" else self.rollouts.shards
+        """Return how many shards an experiment's rollouts have; of GRPO's few scenarios, one each at most."""
+        of = self.experiments[experiment]
+        most = {"endpoint": 1, "grpo": of.loop.scenarios}.get(of.kind, self.rollouts.shards)
+        return min(self.rollouts.shards, most)
 
     def at_scale(self) -> Self:
         """Return these parameters with the scale's changes made. At scale paper nothing changes."""

@@ -61,28 +61,44 @@ def fine_tune(
     seed, words: the root seed, and what tells this training's random streams from others' (experiment, iteration). The
     same arguments give the same bytes on the same machine. on_step is told (step, of how many, its loss).
     """
-    torch.set_num_threads(1)
-    if base.device != "cpu":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+    same_every_time(base.device)
     seeds = [int(stream(seed, purpose, "sft", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
 
     data = Dataset.from_list([{"input_ids": line["ids"], "labels": line["labels"]} for line in demonstrations])
     log = _Log(on_step)
-    with _quiet(), tempfile.TemporaryDirectory() as folder:
+    with quiet(), tempfile.TemporaryDirectory() as folder:
         model, tokenizer = load_pretrained(base)
         check(demonstrations, context_limit(model, base.context))
         dtype = model.dtype
         torch.manual_seed(seeds[0])
-        if settings.method == "lora":
-            model = with_adapter(model, settings.lora, start)
-        else:  # in float32 while they are trained: bfloat16 rounds steps of 5e-5 away
-            model = (with_weights(model, start) if start else model).float()
-        config = _config(settings, base.device, seeds, folder)
+        model = trainable(model, settings, start)
+        config = SFTConfig(
+            **arguments(settings, base.device, seeds, folder),
+            max_length=None,  # by default conversations are cut to 1,024 tokens
+            dataset_kwargs={"skip_prepare_dataset": True},
+        )
         trainer = SFTTrainer(model, config, train_dataset=data, processing_class=tokenizer, callbacks=[log])
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-    return FineTuned(*_to_write(model, dtype), log.rows)
+    return FineTuned(*to_write(model, dtype), log.rows)
+
+
+def same_every_time(device: str) -> None:
+    """Have the same training give the same bytes: one thread, and kernels that add up in one order."""
+    torch.set_num_threads(1)
+    if device != "cpu":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def trainable(
+    model: transformers.PreTrainedModel, settings: LanguageSFT, start: Path | None
+) -> transformers.PreTrainedModel | peft.PeftModel:
+    """Return θ_i, ready to be trained: the model with the weights or the adapter in `start`, if there are any."""
+    if settings.method == "lora":
+        return with_adapter(model, settings.lora, start)
+    # In float32 while they are trained: bfloat16 rounds steps of 5e-5 away.
+    return (with_weights(model, start) if start else model).float()
 
 
 def check(demonstrations: Sequence[Mapping[str, Any]], context: int | None) -> None:
@@ -112,7 +128,7 @@ def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | 
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the libraries from showing bars, warning of each other's old names, and reporting to their makers."""
     constants.HF_HUB_DISABLE_TELEMETRY = True
     transformers.logging.disable_progress_bar()
@@ -121,34 +137,33 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _config(settings: LanguageSFT, device: str, seeds: Sequence[int], folder: str) -> SFTConfig:
-    return SFTConfig(
-        learning_rate=settings.learning_rate,
-        per_device_train_batch_size=settings.batch_size // settings.accumulation,
-        gradient_accumulation_steps=settings.accumulation,
-        num_train_epochs=settings.epochs,
-        lr_scheduler_type="constant_with_warmup" if settings.schedule == "constant" else settings.schedule,
-        warmup_steps=settings.warmup_steps,
-        weight_decay=settings.weight_decay,
-        adam_beta1=settings.betas[0],
-        adam_beta2=settings.betas[1],
-        adam_epsilon=settings.epsilon,
-        max_grad_norm=settings.max_grad_norm,
-        gradient_checkpointing=settings.gradient_checkpointing,
-        bf16=device.startswith("cuda"),
-        use_cpu=device == "cpu",
-        dataloader_pin_memory=device != "cpu",
-        seed=seeds[0],  # of dropout
-        data_seed=seeds[1],  # of the order, another one in every epoch
-        max_length=None,  # by default conversations are cut to 1,024 tokens
-        dataset_kwargs={"skip_prepare_dataset": True},
-        logging_steps=1,
-        output_dir=folder,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        log_level="error",
-    )
+def arguments(settings: LanguageSFT, device: str, seeds: Sequence[int], folder: str) -> dict[str, Any]:
+    """Return what every trainer of TRL is told. seeds: of dropout, and of the order, another one in every epoch."""
+    return {
+        "learning_rate": settings.learning_rate,
+        "per_device_train_batch_size": settings.batch_size // settings.accumulation,
+        "gradient_accumulation_steps": settings.accumulation,
+        "num_train_epochs": settings.epochs,
+        "lr_scheduler_type": "constant_with_warmup" if settings.schedule == "constant" else settings.schedule,
+        "warmup_steps": settings.warmup_steps,
+        "weight_decay": settings.weight_decay,
+        "adam_beta1": settings.betas[0],
+        "adam_beta2": settings.betas[1],
+        "adam_epsilon": settings.epsilon,
+        "max_grad_norm": settings.max_grad_norm,
+        "gradient_checkpointing": settings.gradient_checkpointing,
+        "bf16": device.startswith("cuda"),
+        "use_cpu": device == "cpu",
+        "dataloader_pin_memory": device != "cpu",
+        "seed": seeds[0],
+        "data_seed": seeds[1],
+        "logging_steps": 1,
+        "output_dir": folder,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "log_level": "error",
+    }
 
 
 class _Log(transformers.TrainerCallback):
@@ -169,7 +184,7 @@ class _Log(transformers.TrainerCallback):
         self.on_step(step, state.max_steps, loss)
 
 
-def _to_write(
+def to_write(
     model: transformers.PreTrainedModel | peft.PeftModel, dtype: torch.dtype
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return tensors and metadata: the adapter, or all weights in the base model's dtype, tied ones once."""

@@ -1,0 +1,471 @@
+"""GRPO, against advantages, gradients and AdamW steps worked out here, and against TRL's own advantages.
+
+The model is a random Qwen3 of two layers, one of them with a sliding window. A game is rounds of a message (told) and a
+reply (chosen).
+"""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import fixed_table
+from safetensors.torch import save
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from rmft.agents.local import load, with_weights
+from rmft.environments.tables import one_hot
+from rmft.errors import InputError
+from rmft.jobs import GRPOJob, rollouts_job
+from rmft.params import load as load_params
+from rmft.params.grpo import Objective
+from rmft.params.language import LanguageModelSettings, LanguageProblem, LoRA
+from rmft.params.section import Section
+from rmft.training.advantages import LEAST, advantages, earned, rounds_of
+from rmft.training.grpo import reinforce
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
+
+ROOT = Path(__file__).parents[1]
+PARAMS = load_params(ROOT / "params.yaml")
+EXPERIMENT = PARAMS.experiments["mab_grpo_regret"]
+VOCABULARY, CONTEXT, ROUNDS, D = 40, 600, 3, 2
+GAMES = 8  # two scenarios of four trajectories
+
+
+def replace(settings: Section, **changes: object) -> Section:
+    return settings.model_copy(update=changes)
+
+
+ONE_STEP = replace(
+    Objective.model_validate({name: getattr(EXPERIMENT.grpo, name) for name in Objective.model_fields}),
+    method="full",
+    gradient_checkpointing=False,
+    learning_rate=1e-3,
+    epsilon=1e-3,
+    max_grad_norm=0.05,
+    batch_size=GAMES,
+    accumulation=1,
+    kl=0.0,
+)
+ADAPTED = replace(ONE_STEP, method="lora", lora=LoRA(rank=4, alpha=8, dropout=0.1, target="all-linear"))
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> LanguageModelSettings:
+    """Return a base model with its tokenizer, in a folder."""
+    torch.manual_seed(1)
+    path = tmp_path_factory.mktemp("base")
+    Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            head_dim=16,
+            max_position_embeddings=CONTEXT,
+            sliding_window=8,
+            use_sliding_window=True,
+            layer_types=["full_attention", "sliding_attention"],
+            initializer_range=0.2,
+            tie_word_embeddings=True,
+        )
+    ).save_pretrained(path)
+    words = Tokenizer(WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
+    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", eos_token="1").save_pretrained(path)
+    return LanguageModelSettings(kind="language", weights=str(path), dtype="float32", device="cpu", batch=4)
+
+
+def job(base: LanguageModelSettings, settings: Objective = ONE_STEP, stream: str = "test") -> GRPOJob:
+    telling = replace(EXPERIMENT.protocol, output="action")
+    problem = LanguageProblem(kind="grpo", environment="mab", d=D, protocol=telling)
+    return GRPOJob(
+        seed=0, stream=stream, problem=problem, model=base, grpo=settings, temperature=1.0, mean="nominal"
+    )  # fmt: skip
+
+
+def games(seed: int = 0, rounds: int = ROUNDS, invalid: tuple[int, int] = (1, 1)) -> dict:
+    """Return eight games of two scenarios; messages have 5 tokens, replies 4 or more.
+
+    invalid: game and round of a reply that says nothing valid.
+    """
+    numbers = np.random.default_rng(seed)
+    rewards = np.repeat(numbers.uniform(0, 10, (2, 1, rounds, D)), 4, axis=1).reshape(GAMES, rounds, D)
+    actions = numbers.integers(D, size=(GAMES, rounds))
+    fallback = np.zeros((GAMES, rounds), dtype=bool)
+    fallback[invalid] = True
+    ids, replied = [], []
+    for game in range(GAMES):
+        said, chosen = [], []
+        for t in range(rounds):
+            length = int(numbers.integers(4, 8))
+            said += numbers.integers(2, VOCABULARY, 5 + length).tolist()
+            chosen += [False] * 5 + [not fallback[game, t]] * length
+        ids.append([said])
+        replied.append([chosen])
+    flat = list(rewards.reshape(GAMES, -1))
+    return {
+        "scenario": [0] * 4 + [1] * 4,
+        "trajectory": [0, 1, 2, 3] * 2,
+        "d": [D] * GAMES,
+        **dict.fromkeys(("rewards", "means", "clipped_means"), flat),
+        "policy": list(one_hot(actions, D).reshape(GAMES, -1)),
+        "action": list(actions),
+        "fallback": list(fallback),
+        "ids": ids,
+        "replied": replied,
+    }
+
+
+PLAYED = games()
+
+
+@pytest.fixture
+def model(base):
+    return AutoModelForCausalLM.from_pretrained(base.weights, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def tuned(base):
+    """Return the base model after one step."""
+    return reinforce(job(base), PLAYED, None)
+
+
+def written(result, path: Path) -> Path:
+    path.write_bytes(as_bytes(result))
+    return path
+
+
+def as_bytes(result) -> bytes:
+    return save(result.tensors, metadata=result.metadata)
+
+
+def regrets(played: dict) -> np.ndarray:
+    rewards = np.array(played["rewards"]).reshape(GAMES, -1, D)
+    got = np.take_along_axis(rewards, np.array(played["action"])[..., None], axis=2)[..., 0]
+    return (rewards.max(axis=2) - got).sum(axis=1)
+
+
+def by_hand(model, played: dict, row: int) -> torch.Tensor:
+    """Return log p of the tokens that were chosen, each given all before it."""
+    ids, chosen = played["ids"][row][0], played["replied"][row][0]
+    log_p = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    return torch.stack([log_p[t - 1, token] for t, token in enumerate(ids) if chosen[t]])
+
+
+def of_games(played: dict) -> np.ndarray:
+    """Return what regret credits each game with."""
+    regret = regrets(played).reshape(2, 4)
+    return ((regret.mean(1, keepdims=True) - regret) / (regret.std(1, ddof=1, keepdims=True) + LEAST)).reshape(-1)
+
+
+def assert_one_step_of_adamw(tensors, model, norm: float) -> None:
+    for name, parameter in model.named_parameters():
+        gradient = parameter.grad * min(1.0, ONE_STEP.max_grad_norm / norm)
+        # The first step's bias-corrected moments are the gradient and its square.
+        moved = parameter - ONE_STEP.learning_rate * gradient / (gradient.abs() + ONE_STEP.epsilon)
+        torch.testing.assert_close(tensors[name], moved.detach(), atol=1e-6, rtol=0)
+
+
+def norm_of(model) -> float:
+    return torch.stack([parameter.grad.norm() for parameter in model.parameters()]).norm().item()
+
+
+# Advantages
+
+
+@pytest.mark.parametrize("credit", ["step", "round", "regret"])
+def test_in_a_group_of_equal_trajectories_nobody_has_an_advantage_after_all(credit):
+    same = np.repeat(np.random.default_rng(0).uniform(0, 10, (1, 5)), 4, axis=0)
+    found = advantages(credit, np.zeros(4, int), same, np.full(4, 3.0))
+    assert np.allclose(found, found[0])
+    assert np.allclose(found[:, 0], 0)
+    if credit != "step":
+        assert not found.any()
+
+
+def test_regret_credits_all_rounds_with_how_far_it_is_below_the_groups_in_standard_deviations():
+    found = advantages("regret", np.array([0, 0, 0, 7, 7]), np.zeros((5, 2)), np.array([1.0, 2.0, 3.0, 10.0, 30.0]))
+    assert found[:, 0] == pytest.approx([1, 0, -1, 0.5**0.5, -(0.5**0.5)], abs=1e-3)
+    assert (found[:, 0] == found[:, 1]).all()
+
+
+def test_round_compares_a_reward_with_the_groups_in_the_same_round_alone():
+    rewards = np.array([[1.0, 9.0], [3.0, 5.0]])
+    expected = np.array([[-1, 1], [1, -1]]) / 2**0.5
+    assert advantages("round", np.zeros(2, int), rewards, np.zeros(2)) == pytest.approx(expected, abs=1e-4)
+    later = np.array([[1.0, 9.0], [3.0, 8.0]])
+    assert advantages("round", np.zeros(2, int), later, np.zeros(2))[:, 0] == pytest.approx(expected[:, 0], abs=1e-4)
+
+
+def test_step_credits_a_round_with_its_own_and_all_later_rewards():
+    rewards = np.array([[1.0, 9.0, 2.0], [3.0, 5.0, 4.0]])
+    normalised = (rewards - 4) / (rewards.std(ddof=1) + LEAST)
+    expected = [[row[t:].sum() for t in range(3)] for row in normalised]
+    assert advantages("step", np.zeros(2, int), rewards, np.zeros(2)) == pytest.approx(np.array(expected))
+
+
+@pytest.mark.parametrize("credit", ["step", "round", "regret"])
+def test_scenarios_are_groups_of_their_own(credit):
+    numbers = np.random.default_rng(0)
+    rewards, regret, scenario = numbers.uniform(0, 10, (6, 4)), numbers.uniform(0, 9, 6), np.array([0, 1] * 3)
+    alone = advantages(credit, scenario[::2], rewards[::2], regret[::2])
+    assert (advantages(credit, scenario, rewards, regret)[::2] == alone).all()
+
+
+def test_where_policies_are_stated_their_expected_reward_is_earned():
+    table = fixed_table([[[2.0, 6.0], [1.0, 3.0]]])
+    policies, actions = np.array([[[0.5, 0.5], [1.0, 0.0]]]), np.array([[1, 1]])
+    assert earned(table, policies, actions, stated=True).tolist() == [[4.0, 1.0]]
+    assert earned(table, policies, actions, stated=False).tolist() == [[6.0, 3.0]]
+
+
+def test_tokens_belong_to_the_round_in_which_they_were_chosen_and_invalid_rounds_to_none():
+    no, yes = False, True
+    dialogue = [[no, no, yes, yes, no, yes, no, no, no, no, yes]]
+    found = rounds_of(dialogue, [True, True, False, True])
+    assert [row.tolist() for row in found] == [[-1, -1, 0, 0, -1, 1, -1, -1, -1, -1, 3]]
+    summary = [[no, yes, yes], [no, no], [no, yes]]
+    assert [row.tolist() for row in rounds_of(summary, [True, False, True])] == [[-1, 0, 0], [-1, -1], [-1, 2]]
+
+
+def test_a_valid_reply_without_tokens_is_an_error():
+    with pytest.raises(ValueError, match="no token"):
+        rounds_of([[False, True]], [True, True])
+
+
+# Steps
+
+
+@pytest.mark.parametrize("credit", ["regret", "step", "round"])
+def test_the_first_step_is_one_of_reinforce_with_the_groups_mean_as_baseline(credit, base, model):
+    result = reinforce(job(base, replace(ONE_STEP, reward=credit)), PLAYED, None)
+    rewards = np.array(PLAYED["rewards"]).reshape(GAMES, ROUNDS, D)
+    got = np.take_along_axis(rewards, np.array(PLAYED["action"])[..., None], axis=2)[..., 0]
+    credited = advantages(credit, np.array(PLAYED["scenario"]), got, regrets(PLAYED))
+    if credit == "regret":
+        assert credited[:, 0] == pytest.approx(of_games(PLAYED))
+    terms = []
+    for game in range(GAMES):
+        (rounds,) = rounds_of(PLAYED["replied"][game], ~PLAYED["fallback"][game])
+        weights = torch.tensor(credited[game][rounds[rounds >= 0]], dtype=torch.float32)
+        terms.append((weights * by_hand(model, PLAYED, game)).mean())
+    (-torch.stack(terms).mean()).backward()
+    norm = norm_of(model)
+    assert result.log[0]["grad_norm"] == pytest.approx(norm, rel=1e-4)
+    assert norm > ONE_STEP.max_grad_norm
+    assert result.log[0]["clipped"] == 0
+    assert_one_step_of_adamw(result.tensors, model, norm)
+
+
+def test_a_second_step_clips_what_has_gone_far_and_lets_it_come_back(base, model, tmp_path):
+    far = replace(ONE_STEP, learning_rate=0.02, max_grad_norm=0.0, clip=0.1)
+    log = reinforce(job(base, replace(far, epochs=2)), PLAYED, None).log
+    once = with_weights(model, written(reinforce(job(base, far), PLAYED, None), tmp_path / "once.safetensors"))
+    old = AutoModelForCausalLM.from_pretrained(base.weights, dtype=torch.float32)
+    terms, clipped = [], []
+    for game, advantage in enumerate(of_games(PLAYED)):
+        ratio = (by_hand(once, PLAYED, game) - by_hand(old, PLAYED, game).detach()).exp()
+        outside = ratio > 1.1 if advantage > 0 else ratio < 0.9
+        terms.append(torch.where(outside, 1.1 if advantage > 0 else 0.9, ratio).mean() * advantage)
+        clipped.append(outside.float())
+    loss = -torch.stack(terms).mean()
+    loss.backward()
+    share = torch.cat(clipped).mean().item()
+    assert 0.1 < share < 0.9
+    assert log[1]["clipped"] == pytest.approx(share, abs=1e-3)
+    assert log[1]["loss"] == pytest.approx(loss.item(), abs=1e-5)
+    assert log[1]["grad_norm"] == pytest.approx(norm_of(once), rel=1e-3)
+
+
+def test_equal_returns_teach_nothing(base, model):
+    same = PLAYED | {"action": [np.zeros(ROUNDS, dtype=int)] * GAMES}
+    result = reinforce(job(base), same, None)
+    assert result.log[0]["grad_norm"] == 0
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in result.tensors.items())
+
+
+def test_what_is_told_after_the_last_reply_gets_no_gradient(base):
+    def followed_by(token: int) -> dict:
+        return PLAYED | {
+            "ids": [[[*ids, token]] for (ids,) in PLAYED["ids"]],
+            "replied": [[[*chosen, False]] for (chosen,) in PLAYED["replied"]],
+        }
+
+    assert as_bytes(reinforce(job(base), followed_by(7), None)) == as_bytes(reinforce(job(base), followed_by(8), None))
+
+
+def test_what_was_said_in_an_invalid_round_is_not_reinforced(base, tuned):
+    valid = games(invalid=(slice(0, 0), 0))
+    assert valid["ids"] == PLAYED["ids"]
+    assert as_bytes(reinforce(job(base), valid, None)) != as_bytes(tuned)
+
+
+@pytest.mark.parametrize("settings", [ONE_STEP, ADAPTED], ids=lambda settings: settings.method)
+def test_divergence_is_from_the_base_model_whatever_is_continued(settings, base, model, tmp_path):
+    settings = replace(settings, kl=0.5, learning_rate=0.02)
+    first = reinforce(job(base, settings), PLAYED, None)
+    assert first.log[0]["kl"] == 0
+    path = written(first, tmp_path / "first.safetensors")
+    log = reinforce(job(base, settings), PLAYED, path).log
+    theirs = AutoModelForCausalLM.from_pretrained(base.weights, dtype=torch.float32)
+    ours = with_weights(theirs, path)
+    kl, terms = [], []
+    with torch.no_grad():
+        for game, advantage in enumerate(of_games(PLAYED)):
+            change = by_hand(model, PLAYED, game) - by_hand(ours, PLAYED, game)
+            kl.append(change.exp() - change - 1)
+            terms.append(advantage - 0.5 * kl[-1].mean())
+    assert log[0]["kl"] == pytest.approx(torch.cat(kl).mean().item(), rel=1e-3)
+    assert log[0]["kl"] > 1e-3
+    assert log[0]["loss"] == pytest.approx(-float(np.mean([float(term) for term in terms])), abs=1e-5)
+
+
+def test_the_temperature_of_play_is_that_of_the_probabilities(base, model):
+    result = reinforce(replace(job(base), temperature=2.0), PLAYED, None)
+    for game, advantage in enumerate(of_games(PLAYED)):
+        ids, chosen = PLAYED["ids"][game][0], PLAYED["replied"][game][0]
+        log_p = (model(torch.tensor([ids])).logits[0] / 2).log_softmax(-1)
+        taken = torch.stack([log_p[t - 1, token] for t, token in enumerate(ids) if chosen[t]])
+        (-advantage / GAMES * taken.mean()).backward()
+    assert result.log[0]["grad_norm"] == pytest.approx(norm_of(model), rel=1e-4)
+
+
+def test_several_passes_a_step_give_the_step_of_one_pass(base, tuned):
+    parts = reinforce(job(base, replace(ONE_STEP, accumulation=4)), PLAYED, None)
+    for name, tensor in tuned.tensors.items():
+        torch.testing.assert_close(parts.tensors[name], tensor, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("settings", [ONE_STEP, ADAPTED], ids=lambda settings: settings.method)
+def test_the_same_job_gives_the_same_bytes_and_another_ones_streams_another_order(settings, base):
+    def trained(stream: str) -> bytes:
+        torch.rand(3)  # whatever happened to the global generator before
+        return as_bytes(reinforce(job(base, replace(settings, batch_size=2), stream), PLAYED, None))
+
+    assert (once := trained("a")) == trained("a")
+    assert once != trained("b")
+
+
+def test_every_epoch_reads_every_game_once(base):
+    settings = replace(ONE_STEP, batch_size=2, epochs=3, learning_rate=1e-12)
+    told = []
+    log = reinforce(job(base, settings), PLAYED, None, lambda *step: told.append(step)).log
+    assert [row["epoch"] for row in log] == pytest.approx([(step + 1) / 4 for step in range(12)])
+    assert told == [(row["step"], 12, row["loss"]) for row in log]
+    by_epoch = np.array([row["loss"] for row in log]).reshape(3, 4)
+    assert by_epoch.mean(axis=1) == pytest.approx(-of_games(PLAYED).mean(), abs=1e-4)
+    assert [row["regret"] for row in log] == pytest.approx([regrets(PLAYED).mean()] * 12)
+
+
+def test_where_one_action_is_always_best_its_probability_rises_to_one(base, model):
+    told, best, other, rounds = [5, 6, 7], 11, 10, 6
+    settings = replace(ONE_STEP, learning_rate=3e-3, max_grad_norm=1.0, epsilon=1e-8, clip=0.2, batch_size=GAMES)
+    path, shares = None, []
+    numbers = torch.Generator().manual_seed(0)
+    folder = Path(base.weights)
+    for iteration in range(rounds):
+        now = with_weights(model, path) if path else model
+        with torch.no_grad():
+            p = now(torch.tensor([told])).logits[0, -1].softmax(-1)[[best, other]]
+        shares.append((p[0] / p.sum()).item())
+        # Half of each, whatever the model holds likely: so that every group has something to tell.
+        actions = torch.tensor([0, 1] * 4)[torch.randperm(GAMES, generator=numbers)].numpy()
+        rewards = [np.array([9.0, 1.0])] * GAMES
+        played = {
+            "scenario": [0] * GAMES,
+            "trajectory": list(range(GAMES)),
+            "d": [D] * GAMES,
+            **dict.fromkeys(("rewards", "means", "clipped_means"), rewards),
+            "policy": list(np.eye(D)[actions]),
+            "action": list(actions[:, None]),
+            "fallback": [np.zeros(1, dtype=bool)] * GAMES,
+            "ids": [[[*told, (best, other)[action]]] for action in actions],
+            "replied": [[[False] * 3 + [True]]] * GAMES,
+        }
+        result = reinforce(job(base, settings, f"iteration-{iteration}"), played, path)
+        path = written(result, folder / "toy.safetensors")
+    assert shares == sorted(shares)
+    assert shares[0] < 0.5 < 0.9 < shares[-1]
+
+
+def test_a_summary_is_learnt_from_round_by_round(base, model):
+    """Each round of a game is then a conversation of its own, and compared with that round of the others."""
+    apart = PLAYED | {"ids": [], "replied": []}
+    for (ids,) in PLAYED["ids"]:
+        cut = [0, len(ids) // 3, 2 * len(ids) // 3, len(ids)]
+        parts = list(pairwise(cut))
+        apart["ids"].append([ids[a:b] for a, b in parts])
+        apart["replied"].append([[False] * 2 + [True] * (b - a - 2) for a, b in parts])
+    apart["fallback"] = [np.zeros(ROUNDS, dtype=bool)] * GAMES
+    result = reinforce(job(base, replace(ONE_STEP, batch_size=GAMES * ROUNDS)), apart, None)
+    terms = []
+    for game, advantage in enumerate(of_games(PLAYED)):
+        for ids in apart["ids"][game]:
+            log_p = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+            terms.append(advantage * torch.stack([log_p[t - 1, ids[t]] for t in range(2, len(ids))]).mean())
+    (-torch.stack(terms).mean()).backward()
+    assert result.log[0]["grad_norm"] == pytest.approx(norm_of(model), rel=1e-4)
+
+
+def test_games_that_outgrow_the_context_are_refused(base):
+    with pytest.raises(InputError, match="the context 20; play fewer rounds"):
+        reinforce(job(replace(base, context=20)), PLAYED, None)
+
+
+def test_a_loss_that_diverges_stops_the_training(base):
+    settings = replace(ONE_STEP, learning_rate=1e30, batch_size=4, max_grad_norm=0.0)
+    with pytest.raises(InputError, match=r"grpo\.learning_rate: at 1e\+30 the loss diverges in step 2"):
+        reinforce(job(base, settings), PLAYED, None)
+
+
+def test_nothing_is_printed_or_left_behind(base, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    reinforce(job(base, replace(ONE_STEP, kl=0.1)), PLAYED, None)
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+# Parameters and jobs
+
+
+@pytest.mark.parametrize("scale", ["paper", "demo"])
+def test_budgets_are_those_of_the_papers_table(scale):
+    experiments = replace(PARAMS, scale=scale).at_scale().experiments
+    ours, step, regret = (experiments[f"{name}"] for name in ("open_mab_qwen", "mab_grpo_step", "mab_grpo_regret"))
+    loop = ours.rmft
+
+    def trajectories(of) -> int:
+        return of.loop.iterations * of.loop.scenarios * of.loop.trajectories
+
+    assert trajectories(step) == loop.iterations * loop.scenarios * loop.trajectories  # IML
+    assert trajectories(regret) == loop.iterations * loop.scenarios * loop.selected  # IMk
+    for rival in (step, regret):
+        for name, asked in rival.evaluations.items():
+            assert asked == ours.evaluations[name]
+
+
+def test_games_that_real_conversations_played_are_learnt_from_by_the_command(rmft, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    params = replace(PARAMS, scale="smoke").at_scale()
+    playing = rollouts_job(params, "mab_grpo_step", 0, 0, 1)
+    problem = playing.problem
+    settings = replace(ONE_STEP, reward="step", batch_size=playing.games, learning_rate=1e-4)
+    asked = GRPOJob(
+        seed=0, stream="a", problem=problem, model=playing.model, grpo=settings, temperature=1.0, mean="nominal"
+    )
+    games, weights, log = (tmp_path / name for name in ("games.parquet", "model.safetensors", "log.csv"))
+    assert rmft("rollouts", "--settings", playing.canonical(), "--output", str(games))[0] == 0
+    arguments = ("grpo", "--settings", asked.canonical(), "--rollouts", str(games))
+    assert rmft(*arguments, "--output", str(weights), "--log", str(log))[0] == 0
+    assert load(playing.model, weights).model.config.model_type == "qwen3"
+    header, *rows = log.read_text().splitlines()
+    assert header == "step,epoch,loss,learning_rate,grad_norm,kl,clipped,entropy,reward,regret"
+    assert len(rows) == 1
+    assert json.loads(asked.canonical())["grpo"]["reward"] == "step"

@@ -1,0 +1,29 @@
+"""GRPO: model(i) on all games of iteration i, without a selection, gives model(i + 1)."""
+
+# A rule for each method, because the file is named by what is in it.
+for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in GRPO):
+
+    rule:
+        name:
+            f"grpo_{weights.partition('.')[0]}"
+        input:
+            model=lambda wildcards: model_files(wildcards.experiment),
+            rollouts=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *before(wildcards))}/rollouts.parquet",
+            weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *before(wildcards)),
+        output:
+            weights=f"results/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/{weights}",
+            log="results/{experiment}/seed-{seed}/iteration-{iteration}/training-log.csv",
+        log:
+            "logs/{experiment}/seed-{seed}/iteration-{iteration}/grpo.log",
+        wildcard_constraints:
+            experiment=one_of(name for name in GRPO if EXPERIMENTS[name].weights == weights),
+        conda:
+            "../envs/rmft.yaml"
+        params:
+            settings=lambda wildcards: jobs.grpo_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
+            weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
+        message:
+            "Reinforce {wildcards.experiment}, seed {wildcards.seed}, to iteration {wildcards.iteration}"
+        shell:
+            "rmft grpo --settings {params.settings:q} --rollouts {input.rollouts} {params.weights}"
+            " --output {output.weights} --log {output.log} 2>&1 | tee {log}"
