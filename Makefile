@@ -5,11 +5,12 @@ PYTHON ?= python3
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help reproduce quick figures plots test chaos bench lint lock clean
+.PHONY: help reproduce quick figures report plots test chaos bench lint lock clean
 help:
 	@echo "make reproduce   every figure and table, versioned by DVC (results/)"
 	@echo "make quick       one experiment, to see it run"
 	@echo "make figures     the figures alone"
+	@echo "make report      the report: all figures and tables beside the paper's claims (results/report.html)"
 	@echo "make plots       training curves and figures as a page (plots/)"
 	@echo "make test        all tests"
 	@echo "make chaos       builds that are killed at random moments, for longer than make test does"
@@ -37,6 +38,9 @@ quick: $(VENV)/.ready
 
 figures: $(VENV)/.ready
 	snakemake figures
+
+report: $(VENV)/.ready
+	snakemake report
 
 plots: $(VENV)/.ready
 	rmft plots

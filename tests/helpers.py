@@ -58,3 +58,26 @@ def assert_mean(sample: np.ndarray, expected: float | np.ndarray, *, standard_er
     error = sample.std(axis=0, ddof=1) / np.sqrt(len(sample))
     distance = np.abs(sample.mean(axis=0) - expected)
     assert (distance <= standard_errors * error + 1e-9).all(), f"{distance} apart, standard error {error}"
+
+
+def games(n: int = 6, horizon: int = 20, d: int = 3) -> dict[str, list]:
+    """Return n games told in words, two a scenario, in which every message is another one."""
+    random = np.random.default_rng(0)
+    rewards, means, clipped_means = random.uniform(0, 10, (3, n, horizon * d)).tolist()
+    said = [[f"reply-{i}-{t} [bold]so[/bold]" for t in range(1, horizon + 1)] for i in range(n)]
+    return {
+        "scenario": [i // 2 for i in range(n)],
+        "trajectory": [i % 2 for i in range(n)],
+        "d": [d] * n,
+        "rewards": rewards,
+        "means": means,
+        "clipped_means": clipped_means,
+        "prompt": [[f"prompt-{i}-{t}\nsecond-line-{i}-{t}" for t in range(1, horizon + 1)] for i in range(n)],
+        "reply": said,
+        "policy": random.dirichlet(np.ones(d), (n, horizon)).reshape(n, -1).tolist(),
+        "action": random.integers(d, size=(n, horizon)).tolist(),
+        "attempts": [[1] * horizon for _ in range(n)],
+        "fallback": [[False] * horizon for _ in range(n)],
+        "ids": [[[1]]] * n,
+        "replied": [[[True]]] * n,
+    }

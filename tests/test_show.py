@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import games
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -23,29 +24,6 @@ from rmft.show import Asked, Scoring, dialogues, regret_curves, rounds_named, sc
 
 ROOT = Path(__file__).parents[1]
 MAB = Scoring("mab", "realized")
-
-
-def games(n: int = 6, horizon: int = 20, d: int = 3) -> dict[str, list]:
-    """Return n games, two a scenario, in which every message is another one."""
-    random = np.random.default_rng(0)
-    rewards, means, clipped_means = random.uniform(0, 10, (3, n, horizon * d)).tolist()
-    said = [[f"reply-{i}-{t} [bold]so[/bold]" for t in range(1, horizon + 1)] for i in range(n)]
-    return {
-        "scenario": [i // 2 for i in range(n)],
-        "trajectory": [i % 2 for i in range(n)],
-        "d": [d] * n,
-        "rewards": rewards,
-        "means": means,
-        "clipped_means": clipped_means,
-        "prompt": [[f"prompt-{i}-{t}\nsecond-line-{i}-{t}" for t in range(1, horizon + 1)] for i in range(n)],
-        "reply": said,
-        "policy": random.dirichlet(np.ones(d), (n, horizon)).reshape(n, -1).tolist(),
-        "action": random.integers(d, size=(n, horizon)).tolist(),
-        "attempts": [[1] * horizon for _ in range(n)],
-        "fallback": [[False] * horizon for _ in range(n)],
-        "ids": [[[1]]] * n,
-        "replied": [[[True]]] * n,
-    }
 
 
 def printed(played: dict[str, list], width: int = 100, scoring: Scoring = MAB, **asked: object) -> str:

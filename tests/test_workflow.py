@@ -37,6 +37,7 @@ def test_every_figure_and_table_of_the_parameters_is_built(tree):
                 "table theorem-1",
                 "table prompt-diversity-ablation",
                 "metrics",
+                "report",
             },
         ),
         (
@@ -44,18 +45,21 @@ def test_every_figure_and_table_of_the_parameters_is_built(tree):
             "RATIO = 0.72",
             "RATIO = 0.70",
             {
-                f"figure {label}"
-                for label in (
-                    "parameter",
-                    "regret-dynamics-noisy",
-                    "tfbandit",
-                    "simplex-tf-all",
-                    "ball-tf-all",
-                    "tfgamma",
-                    "open-MAB-gaussian-T50-gemma",
-                    "luck-in-hindsight",
-                    "sdm-example",
-                )
+                "report",
+                *(
+                    f"figure {label}"
+                    for label in (
+                        "parameter",
+                        "regret-dynamics-noisy",
+                        "tfbandit",
+                        "simplex-tf-all",
+                        "ball-tf-all",
+                        "tfgamma",
+                        "open-MAB-gaussian-T50-gemma",
+                        "luck-in-hindsight",
+                        "sdm-example",
+                    )
+                ),
             },
         ),
         ("metrics/growth.py", "def _regress", "# a comment\ndef _regress", set()),
@@ -83,7 +87,7 @@ def test_a_value_that_the_scale_overrides_reruns_nothing(tree):
 def test_a_new_experiment_reruns_no_job_of_an_old_one(tree):
     params = yaml.safe_load((tree / "params.yaml").read_text(encoding="utf-8"))
     set_value(tree, "experiments.mine", params["experiments"]["numeric_mab"])
-    assert to_do(tree) == {"training mine", "evaluation mine/gaussian", "evaluation mine/gamma", "metrics"}
+    assert to_do(tree) == {"training mine", "evaluation mine/gaussian", "evaluation mine/gamma", "metrics", "report"}
 
 
 def test_a_wrong_parameter_stops_snakemake_in_one_line_before_anything_runs(tree):

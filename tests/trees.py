@@ -24,6 +24,7 @@ MESSAGES = {  # what a rule says when a job of it starts: how the job is called 
     r"Evaluate (\S+) on (\S+)": "evaluation {}/{}",
     r"Draw (\S+)": "figure {}",
     r"Make (\S+)": "table {}",
+    r"Write the report": "report",
     r"Collect the metrics of all evaluations": "metrics",
     r"Roll out (\S+), seed (\d+), iteration (\d+), shard (\d+) of \d+": "rollouts {}/{}/{}/{}",
     r"Gather (\S+), seed (\d+), iteration (\d+)": "gather {}/{}/{}",

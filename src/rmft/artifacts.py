@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+TOKEN_COLUMNS = ("ids", "replied")
 REWARD_ARRAYS = ("rewards", "means", "clipped_means")
 
 
@@ -116,6 +117,26 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file."""
     with artifact(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_text(path: Path) -> str:
+    """Read a text file."""
+    with _readable(path):
+        return path.read_text(encoding="utf-8")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a file as it is."""
+    with _readable(path):
+        return path.read_bytes()
+
+
+def read_yaml(path: Path) -> Any:  # noqa: ANN401 (any YAML value)
+    """Read YAML."""
+    import yaml
+
+    with _readable(path, yaml.YAMLError):
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -252,9 +273,10 @@ def write_trajectories(path: Path, columns: Mapping[str, Sequence[Any]]) -> None
     _write_rows(path, columns, _trajectory_schema())
 
 
-def read_trajectories(path: Path) -> dict[str, list[Any]]:
-    """Read games told in words: columns as lists over trajectories."""
-    return _read_rows(path, _trajectory_schema()).to_pydict()
+def read_trajectories(path: Path, *, tokens: bool = True) -> dict[str, list[Any]]:
+    """Read games told in words: columns as lists over trajectories. tokens: those of their tokens too."""
+    rows = _read_rows(path, _trajectory_schema())
+    return (rows if tokens else rows.drop_columns(list(TOKEN_COLUMNS))).to_pydict()
 
 
 def join_trajectories(path: Path, shards: Sequence[Path], games: int) -> None:

@@ -371,6 +371,24 @@ def metrics(
     write_json(summary, summarised(found))
 
 
+@app.command(rich_help_panel=STAGES)
+def report(
+    settings: Settings,
+    inputs: Annotated[list[Path], Argument(help="All files that the pages show; each is found by its name.")],
+    output: Output,
+    trajectories: Annotated[Path, Option(help="The file for the trajectory viewer.")],
+) -> None:
+    """Write the report, one page with every figure and table, and the trajectory viewer (html)."""
+    from rmft.artifacts import write_text
+    from rmft.jobs import ReportJob
+    from rmft.report import page, viewer
+
+    job, files = ReportJob.parse(settings), {path.as_posix(): path for path in inputs}
+    pages = page(job, files), viewer(job, files)  # both read before either is written: one job, one set of inputs
+    for path, text in zip((output, trajectories), pages, strict=True):
+        write_text(path, text)
+
+
 app.add_typer(tools.app)
 
 INTERRUPTED = 130

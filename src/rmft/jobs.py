@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field
 
+from rmft.environments.regret import Notion
 from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
 from rmft.lineage.receipts import WORK
@@ -18,7 +19,7 @@ from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
 from rmft.params.grpo import Objective
 from rmft.params.language import LanguageModelSettings, LanguageProblem, LanguageSFT, Pretraining
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
-from rmft.params.outputs import OF_TRAINING, Figure, Style, Table
+from rmft.params.outputs import OF_TRAINING, Figure, Label, Style, Table
 from rmft.params.scenarios import Generated
 from rmft.params.section import Section
 
@@ -37,6 +38,7 @@ COMMANDS = (  # that jobs run
     "figures",
     "tables",
     "metrics",
+    "report",
 )
 Kind = TypeVar("Kind", bound=Section)
 
@@ -234,6 +236,38 @@ class MetricsJob(Job):
     seed: int
     floor: float | None
     sources: list[tuple[str, str]]
+
+
+class Told(Section):
+    """An experiment whose games are told in words: what the trajectory viewer says of it, and how it counts regret."""
+
+    model: str
+    environment: str
+    T: int
+    iterations: int
+    selected: int
+    regret: Notion
+    mean: Literal["nominal", "clipped"]
+
+
+class ReportJob(Job):
+    """All that `rmft report` depends on, besides the files it reads.
+
+    models: of every experiment, by name. notes: what figures and tables say of their scale, by label. players: their
+    names in legends. story: experiment and evaluation that the pictures of the method show. trajectories: of each
+    experiment that is told.
+    """
+
+    scale: str
+    figures: dict[Label, Figure]
+    tables: dict[Label, Table]
+    figure_notes: dict[Label, str | None]
+    table_notes: dict[Label, str | None]
+    models: dict[str, str]
+    players: dict[str, str]
+    story: tuple[str, str]
+    told: dict[str, Told]
+    trajectories: int
 
 
 def _part(kind: type[Kind], whole: Section) -> Kind:
@@ -465,6 +499,37 @@ def metrics_job(params: Params) -> MetricsJob:
     """Return what metrics.json depends on, besides all evaluations."""
     sources = _evaluations_of(params, list(params.experiments))
     return MetricsJob(code=_code("metrics"), seed=params.seed, floor=params.evaluation.floor, sources=sources)
+
+
+def report_job(params: Params, full_size: Params) -> ReportJob:
+    """Return what the report depends on. full_size: the parameters before their scale, which say what is smaller."""
+    story = params.report.story
+    told = {
+        name: Told(
+            model=of.model,
+            environment=of.environment,
+            T=of.T,
+            iterations=of.rmft.iterations,
+            selected=of.rmft.selected,
+            regret=of.training_regret,
+            mean=params.evaluation.mean,
+        )
+        for name, of in params.experiments.items()
+        if of.kind != "numeric"
+    }
+    return ReportJob(
+        code=_code("report"),
+        scale=params.scale,
+        figures=params.figures.drawn,
+        tables=params.tables,
+        figure_notes={label: full_size.scale_note(of.experiments) for label, of in params.figures.drawn.items()},
+        table_notes={label: full_size.scale_note(of.experiments) for label, of in params.tables.items()},
+        models={name: of.model for name, of in params.experiments.items()},
+        players=params.figures.style.labels,
+        story=(story, next(iter(params.experiments[story].evaluations))),
+        told=told,
+        trajectories=params.report.trajectories,
+    )
 
 
 def _evaluations_of(params: Params, experiments: list[str], shown: Sequence[str] = ()) -> list[tuple[str, str]]:

@@ -9,6 +9,9 @@ from rmft.params.outputs import Figure, Table
 THEORY = "results/theory/minimisers.csv"
 JARGON = "data/scenarios/jargon.txt"
 METRICS = ("results/metrics.json", "results/summary.json")
+REPORT = ("results/report.html", "results/trajectories.html")
+REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
+REPORT_TEMPLATES = "data/report/templates"
 EMBEDDED = [  # what `snakemake models` makes; no part of everything else, which starts from data/models/embedded
     f"results/models/embedded/{name}"
     for name in (
@@ -182,6 +185,23 @@ def inputs_of_table(params: Params, label: str, sources: list[tuple[str, str]]) 
     return [*sets, *([JARGON] if sets else []), *of_experiments, f"data/paper/{label}.csv"]
 
 
+def inputs_of_report(params: Params) -> list[str]:
+    """Return what the report's pages are made from: its texts and templates, results, and the games to look at."""
+    templates = sorted(file.as_posix() for file in Path(REPORT_TEMPLATES).iterdir() if file.is_file())
+    drawn = [f"results/figures/{label}.{ending}" for label in params.figures.drawn for ending in ("png", "csv")]
+    tabulated = [f"results/tables/{label}.{ending}" for label in params.tables for ending in ("csv", "md")]
+    story = params.report.story
+    shown = evaluation_of(story, next(iter(params.experiments[story].evaluations)))
+    games = [
+        f"{iteration_of(name, 0, i)}/{kind}.parquet"
+        for name, of in params.experiments.items()
+        if of.kind != "numeric"
+        for i in range(of.rmft.iterations)
+        for kind in ("rollouts", "selection")
+    ]
+    return [*REPORT_TEXTS, *templates, *drawn, *tabulated, METRICS[0], shown, *games]
+
+
 def section(params: Params, experiments: list[str]) -> list[str]:
     """Return everything that some experiments make, with the figures and tables of them alone, and their rewards."""
 
@@ -199,4 +219,5 @@ def section(params: Params, experiments: list[str]) -> list[str]:
 def everything(params: Params) -> list[str]:
     """Return every artifact that the workflow makes."""
     experiments = [path for name in params.experiments for path in artifacts_of(params, name)]
-    return [*reward_sets(params), *scenarios(params), *experiments, THEORY, *figures(params), *tables(params), *METRICS]
+    outputs = [*figures(params), *tables(params), *METRICS, *REPORT]
+    return [*reward_sets(params), *scenarios(params), *experiments, THEORY, *outputs]

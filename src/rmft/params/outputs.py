@@ -66,6 +66,17 @@ class Figures(Section):
     drawn: dict[Label, Figure]
 
 
+class Report(Section):
+    """How much the report's pages hold.
+
+    story: the experiment, told in words, that the six pictures of the method show. trajectories: games of each such
+    experiment in the trajectory viewer, whole scenarios of all iterations of the first training seed.
+    """
+
+    story: Name
+    trajectories: Count
+
+
 class Table(Section):
     """Which experiments one table sets beside the paper's values, and in which form.
 

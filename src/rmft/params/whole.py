@@ -27,6 +27,7 @@ from rmft.params.outputs import (
     Figure,
     Figures,
     Label,
+    Report,
     Table,
     variant_name,
 )
@@ -95,6 +96,7 @@ class Params(Section):
     theory: Theory
     figures: Figures
     tables: dict[Label, Table]
+    report: Report
 
     @model_validator(mode="after")
     def _references_hold(self) -> Self:
@@ -126,6 +128,8 @@ class Params(Section):
             self._check_figure(f"figures.drawn.{label}", figure)
         for label, table in self.tables.items():
             self._check_table(f"tables.{label}", table)
+        told = {name: of for name, of in self.experiments.items() if of.kind != "numeric"}
+        known("report.story", self.report.story, told)
         return self
 
     def _check_model(self, key: str, model: Model) -> None:

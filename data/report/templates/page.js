@@ -1,0 +1,69 @@
+// Search, one verdict alone, and lineage trees that are built when they are opened.
+const $ = (selector) => document.querySelector(selector);
+const articles = [...document.querySelectorAll("article")].map((element) => ({
+  element,
+  text: [element.id, ...[...element.querySelectorAll("h3, .label, .label + p, .verdict, .known, code")].map((part) => part.textContent)].join(" ").toLowerCase(),
+  entry: document.querySelector(`.contents [data-for="${element.id}"]`),
+}));
+const search = $("#search");
+let only = null;
+
+function show() {
+  const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+  let count = 0;
+  for (const { element, text, entry } of articles) {
+    const shown = words.every((word) => text.includes(word)) && (!only || element.dataset.verdict === only);
+    element.hidden = entry.hidden = !shown;
+    count += shown;
+  }
+  for (const part of document.querySelectorAll(".part")) part.hidden = !part.querySelector("article:not([hidden])");
+  $("#nothing").hidden = count > 0;
+  $("#found").textContent = words.length || only ? `${count} of ${articles.length}` : "";
+}
+search.addEventListener("input", show);
+search.form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const first = document.querySelector("article:not([hidden])");
+  if (first) { first.scrollIntoView(); first.focus({ preventScroll: true }); }
+});
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input, select, textarea");
+  if (event.key === "/" && !typing) { event.preventDefault(); search.focus(); }
+  if (event.key === "Escape" && typing === search) { search.value = ""; show(); }
+});
+for (const chip of document.querySelectorAll("[data-filter]")) chip.addEventListener("click", () => {
+  only = only === chip.dataset.filter ? null : chip.dataset.filter;
+  for (const one of document.querySelectorAll("[data-filter]")) one.setAttribute("aria-pressed", one.dataset.filter === only);
+  show();
+});
+
+const wide = matchMedia("(min-width: 64rem)");
+const fold = () => { $("#contents").open = wide.matches; };
+wide.addEventListener("change", fold);
+fold();
+$("#contents").addEventListener("click", (event) => { if (event.target.closest("a") && !wide.matches) $("#contents").open = false; });
+
+const files = JSON.parse($("#lineage").textContent);
+function branch(path) {
+  const [rule, hash, inputs] = files[path];
+  const said = [path, rule ? `by ${rule}` : "a source, in git", hash].filter(Boolean);
+  const name = document.createElement(inputs.length ? "summary" : "div");
+  const code = document.createElement("code");
+  code.textContent = said[0];
+  const more = document.createElement("span");
+  more.className = "hash";
+  more.textContent = said.slice(1).join("  ");
+  name.append(code, more);
+  if (!inputs.length) { name.className = "leaf"; return name; }
+  const tree = document.createElement("details");
+  tree.append(name);
+  tree.addEventListener("toggle", () => { if (tree.open && !tree.children[1]) tree.append(...inputs.map(branch)); }, { once: false });
+  return tree;
+}
+for (const tree of document.querySelectorAll(".lineage")) tree.addEventListener("toggle", () => {
+  if (!tree.open || tree.dataset.built) return;
+  tree.dataset.built = "yes";
+  const root = branch(tree.dataset.path);
+  tree.append(root);
+  if (root.tagName === "DETAILS") root.open = true;
+});

@@ -1,0 +1,81 @@
+"""What the six pictures of the method show: one scenario's games, what they cost, and what training changed.
+
+Numbers are of one experiment of this build, so that the pictures are results and not sketches.
+
+Symbols: L games of a scenario, T rounds, d actions, I iterations.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rmft.artifacts import read_selection, read_trajectories
+from rmft.jobs import ReportJob
+from rmft.paths import evaluation_of, iteration_of
+from rmft.results import read_players
+
+WIDTH, HEIGHT = 260.0, 120.0  # of what is drawn in a picture, in its own units
+
+
+@dataclass(frozen=True)
+class Story:
+    """actions: (L, T), 0-based, of the first scenario's games. regrets, selected: (L,), theirs.
+
+    means: (I, 2), the mean regret of all games of an iteration, and of those selected. base, trained: points of
+    polylines within WIDTH x HEIGHT, of mean Regret(t) in the evaluation. final: their last regrets.
+    """
+
+    experiment: str
+    evaluation: str
+    model: str
+    d: int
+    T: int
+    actions: list[list[int]]
+    regrets: list[float]
+    selected: list[bool]
+    said: list[tuple[str, str]]
+    means: list[tuple[float, float]]
+    base: str
+    trained: str
+    final: tuple[float, float]
+    instances: int
+
+
+def read_story(job: ReportJob, files: dict[str, Path]) -> Story:
+    """Read what the pictures show."""
+    experiment, evaluation = job.story
+    told = job.told[experiment]
+    folders = [iteration_of(experiment, 0, i) for i in range(told.iterations)]
+    selections = [read_selection(files[f"{folder}/selection.parquet"]) for folder in folders]
+    played = read_trajectories(files[f"{folders[0]}/rollouts.parquet"], tokens=False)
+    rows = [row for row, scenario in enumerate(played["scenario"]) if scenario == played["scenario"][0]]
+    first = selections[0]
+    best = next((row for row in rows if first["selected"][row]), rows[0])
+    players = read_players(files[evaluation_of(experiment, evaluation)])
+    curves = {name: players[name].curve for name in ("base", "trained")}
+    top = max(float(curve.max()) for curve in curves.values())
+    return Story(
+        experiment=experiment,
+        evaluation=evaluation,
+        model=told.model,
+        d=played["d"][0],
+        T=told.T,
+        actions=[played["action"][row] for row in rows],
+        regrets=[float(first["regret"][row]) for row in rows],
+        selected=[bool(first["selected"][row]) for row in rows],
+        said=[(played[side][best][0], played[side][best][-1]) for side in ("prompt", "reply")],
+        means=[(float(of["regret"].mean()), float(of["regret"][of["selected"]].mean())) for of in selections],
+        base=polyline(curves["base"], top),
+        trained=polyline(curves["trained"], top),
+        final=(float(curves["base"][-1]), float(curves["trained"][-1])),
+        instances=players["base"].regret.shape[1],
+    )
+
+
+def polyline(curve: np.ndarray, top: float) -> str:
+    """Return the points of a curve (T,), which begins at 0 before the first round, as SVG has them."""
+    values = np.concatenate([[0.0], curve])
+    x = np.linspace(0, WIDTH, len(values))
+    y = HEIGHT * (1 - values / (top or 1))
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))

@@ -1,0 +1,52 @@
+"""The pages' templates, which are data: data/report/templates."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import DictLoader, Environment, StrictUndefined
+
+from rmft.artifacts import finite, read_text
+from rmft.paths import REPORT_TEMPLATES
+
+
+def rendered(files: dict[str, Path], name: str, **values: Any) -> str:  # noqa: ANN401 (what templates show)
+    """Return a page; what it includes are templates too. A value that a template lacks is an error."""
+    texts = {path.name: read_text(path) for path in files.values() if path.as_posix().startswith(REPORT_TEMPLATES)}
+    environment = Environment(
+        loader=DictLoader(texts), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"json_text": json_text, "number": number, "difference": difference}
+    return environment.get_template(name).render(**values)
+
+
+def json_text(value: Any) -> str:  # noqa: ANN401 (any JSON value)
+    """Return JSON that cannot end the element it stands in."""
+    from markupsafe import Markup
+
+    text = json.dumps(finite(value), ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def number(value: Any) -> str:  # noqa: ANN401 (what a csv may hold)
+    """Return a number with as many decimals as a reader can use; texts such as <0.001 as they are."""
+    if value is None or value != value:
+        return "–"
+    try:
+        value = float(value)
+    except ValueError:
+        return str(value)
+    size = abs(value)
+    if size >= 1000 or value == int(value):
+        text = f"{value:,.0f}"
+    elif size < 0.001:
+        text = f"{value:.1e}"
+    else:
+        text = f"{value:.{1 if size >= 100 else 2 if size >= 1 else 3}f}"
+    return text.replace("-", "−")
+
+
+def difference(value: float | None) -> str:
+    """Return a number with its sign; equal ones differ by 0."""
+    text = number(value)
+    return f"+{text}" if value is not None and value == value and value > 0 else text

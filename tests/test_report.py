@@ -1,0 +1,578 @@
+"""The report: captions for all, verdicts by rule, and pages that a reader can use, in headless Chromium.
+
+Symbols: n games, T rounds.
+"""
+
+import math
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from axe_playwright_python.sync_playwright import Axe
+from helpers import games
+from playwright.sync_api import Browser, Page, sync_playwright
+from trees import ROOT, snakemake
+
+from rmft import paths
+from rmft.artifacts import write_csv, write_evaluation, write_json, write_selection, write_text, write_trajectories
+from rmft.errors import InputError
+from rmft.figures.style import Drawing
+from rmft.jobs import ReportJob, report_job, selection_job
+from rmft.metrics.growth import growth
+from rmft.params import load
+from rmft.params.outputs import Figure
+from rmft.report import page, viewer
+from rmft.report.templates import difference, json_text, number
+from rmft.report.texts import Captions, Claimed, Known, KnownOfPaper, read_texts
+from rmft.report.verdicts import (
+    CHECKS,
+    ILLUSTRATION,
+    OURS,
+    Evidence,
+    Seen,
+    evidence,
+    explained,
+    figure_verdict,
+    table_verdict,
+)
+from rmft.selection import select
+from rmft.tables.layout import (
+    DIRECTION_ONLY,
+    INCONCLUSIVE,
+    INCONSISTENT,
+    NOT_REPRODUCED,
+    REPRODUCED,
+    VALUES,
+)
+
+FULL_SIZE = load(ROOT / "params.yaml")
+PARAMS = FULL_SIZE.at_scale()
+MANY = 1000  # games in the viewer
+ROWS = 60  # of its list that may be drawn at once
+
+
+@pytest.fixture(scope="module")
+def texts() -> tuple[Captions, KnownOfPaper]:
+    return read_texts(*(ROOT / path for path in paths.REPORT_TEXTS))
+
+
+# --- What is said ---
+
+
+@pytest.mark.parametrize(("kind", "labels"), [("figures", PARAMS.figures.drawn), ("tables", PARAMS.tables)])
+def test_every_figure_and_table_has_a_caption_in_a_chapter_that_there_is(texts, kind, labels):
+    captions = getattr(texts[0], kind)
+    assert labels.keys() - captions.keys() == set()
+    assert {caption.part for caption in captions.values()} <= texts[0].parts.keys()
+
+
+def test_what_is_known_of_the_paper_is_about_labels_and_rows_that_there_are(texts):
+    _, known = texts
+    assert known.figures.keys() <= PARAMS.figures.drawn.keys()
+    for label, reasons in known.tables.items():
+        table = PARAMS.tables[label]
+        played = [of for name in table.experiments for of in PARAMS.experiments[name].evaluations.items()]
+        there = {
+            "reward": {name for name, _ in played},
+            "player": {"base", "trained", *(player for _, of in played for player in of.algorithms)},
+        }
+        for one in reasons:
+            for column, names in one.rows.items():
+                assert set(names) <= there[column], label
+
+
+def test_every_claim_is_of_a_figure_that_shows_what_it_is_about(texts):
+    needs = {
+        "failures": {"exploration", "sufficient-failure"},
+        "exploration": {"exploration"},
+        "distances": {"parameters"},
+        "entropy": {"policies"},
+        "loss": {"losses"},
+    }
+    for label, figure in PARAMS.figures.drawn.items():
+        for claimed in texts[0].figures[label].claimed:
+            forms = needs.get(claimed.claim.split()[0])
+            assert figure.form in forms if forms else figure.evaluations, (label, claimed)
+            if claimed.of:
+                assert claimed.of in figure.players
+            if claimed.claim == "failures below greedy":
+                assert "greedy" in figure.players
+
+
+def test_a_label_of_ones_own_needs_no_caption(texts):
+    own = texts[0].of("figures", "my-figure")
+    assert (own.title, own.paper, own.claims) == ("my-figure", None, [])
+
+
+def test_a_mistake_in_the_captions_is_one_line_with_its_key(tmp_path):
+    captions = yaml.safe_load((ROOT / paths.REPORT_TEXTS[0]).read_text(encoding="utf-8"))
+    captions["figures"]["tfbandit"]["claims"] = ["wins"]
+    (tmp_path / "captions.yaml").write_text(yaml.safe_dump(captions), encoding="utf-8")
+    with pytest.raises(InputError, match=r"captions\.yaml: figures\.tfbandit\.claims\.0") as wrong:
+        read_texts(tmp_path / "captions.yaml", ROOT / paths.REPORT_TEXTS[1])
+    assert len(str(wrong.value).splitlines()) == 1
+
+
+# --- What is concluded ---
+
+
+def played(difference: tuple[float, float, float], *, exponent: float = 0.8, beside: float = 10.0) -> dict:
+    """Return the metrics of an evaluation in which the base model's regret is 20."""
+    return {
+        "base": {"mean": 20.0, "exponent": 1.0},
+        "trained": {"mean": 20.0 + difference[1], "exponent": exponent},
+        "algorithms": {"ucb": {"mean": beside}},
+        "paired_difference": list(difference),
+        "n": 50,
+    }
+
+
+def checked(claim: str, *evaluations: dict, of: str | None = None) -> bool | None:
+    """Check one claim on a figure that draws these evaluations."""
+    names = [f"e{i}" for i in range(len(evaluations))]
+    figure = Figure(form="regret", experiments=["x", "variant"], evaluations=names, players=["trained"])
+    metrics = {"x": dict(zip(names, evaluations, strict=True))}
+    (found,) = evidence([Claimed(claim=claim, of=of)], Seen(figure, metrics, pd.DataFrame()))
+    assert len(found.seen) == len(evaluations)
+    return found.holds
+
+
+FELL, ROSE, UNSURE = (-9.0, -6.0, -3.0), (3.0, 6.0, 9.0), (-4.0, -1.0, 2.0)
+
+
+def test_regret_is_below_the_base_models_where_the_whole_interval_is():
+    assert checked("regret below base", played(FELL)) is True
+    assert checked("regret below base", played(UNSURE)) is None
+    assert checked("regret below base", played(ROSE)) is False
+    assert checked("regret below base", played((None, -6.0, None))) is None
+
+
+def test_regret_has_not_fallen_unless_the_whole_interval_is_below():
+    assert checked("regret not below base", played(FELL)) is False
+    assert checked("regret not below base", played(UNSURE)) is True
+    assert checked("regret not below base", played(ROSE)) is True
+
+
+def test_a_claim_holds_if_it_holds_everywhere_and_fails_if_it_fails_anywhere():
+    assert checked("regret below base", played(FELL), played(FELL)) is True
+    assert checked("regret below base", played(FELL), played(UNSURE)) is None
+    assert checked("regret below base", played(FELL), played(UNSURE), played(ROSE)) is False
+
+
+def test_growth_is_sublinear_where_the_exponent_is_below_one():
+    assert checked("growth sublinear", played(FELL, exponent=0.99)) is True
+    assert checked("growth sublinear", played(FELL, exponent=1.01)) is False
+    assert checked("growth sublinear", played(FELL, exponent=None)) is None
+
+
+def test_a_regret_is_near_another_up_to_a_quarter_above_it():
+    assert checked("regret near", played(FELL, beside=14 / 1.24), of="ucb") is True
+    assert checked("regret near", played(FELL, beside=14 / 1.26), of="ucb") is False
+
+
+def drawn(panel: str, series: str = "curve", **curves: list[float]) -> pd.DataFrame:
+    """Return what a figure draws: curves by player."""
+    rows = [(panel, player, series, x, y) for player, curve in curves.items() for x, y in enumerate(curve)]
+    return pd.DataFrame(rows, columns=["panel", "player", "series", "x", "y"])
+
+
+def seen(claim: str, frame: pd.DataFrame) -> bool | None:
+    """Check one claim on what is drawn."""
+    figure = Figure(form="losses", experiments=["x"])
+    (found,) = evidence([Claimed(claim=claim)], Seen(figure, {}, frame))
+    return found.holds
+
+
+def test_failures_are_compared_where_the_papers_tables_take_them():
+    low, high = [0.5] * 97 + [0.1] * 3, [0.0] * 97 + [0.3] * 3  # the order turns at round 98 of 100
+    assert seen("failures below base", drawn("suff fail freq", trained=low, base=high)) is True
+    assert seen("failures below greedy", drawn("suff fail freq", trained=high, greedy=low)) is False
+    assert seen("failures below base", drawn("suff fail freq", trained=low, base=low)) is None
+
+
+def test_exploration_rises_and_falls_if_its_peak_is_inside_the_game():
+    assert seen("exploration rises and falls", drawn("min frac", trained=[0, 0.5, 0.9, 0.4])) is True
+    assert seen("exploration rises and falls", drawn("min frac", trained=[0, 0.5, 0.9])) is False
+    assert seen("exploration rises and falls", drawn("regret", trained=[0, 1, 0])) is None
+
+
+def test_a_distance_has_vanished_at_a_tenth_of_its_first_value():
+    assert seen("distances vanish", drawn("simplex", a=[1.0, 0.09], b=[2.0, 0.2])) is True
+    assert seen("distances vanish", drawn("simplex", a=[1.0, 0.09], b=[2.0, 0.21])) is False
+
+
+@pytest.mark.parametrize(("trained", "stays"), [(0.85, True), (0.5, False)])
+def test_entropy_is_high_or_low_of_every_panel(trained, stays):
+    frame = drawn("gaussian", "printed: mean entropy over log d", trained=[trained], base=[0.9])
+    assert seen("entropy stays", frame) is stays
+    assert seen("entropy low", frame) is not stays
+
+
+def test_a_loss_rises_again_if_it_ends_above_the_first_iterations():
+    def losses(*values: float) -> pd.DataFrame:
+        frame = drawn("x", Loss=list(values))
+        return frame.assign(x=frame["x"] + 1)
+
+    assert seen("loss rises again", losses(1.0, 0.8, 1.2)) is True
+    assert seen("loss rises again", losses(1.0, 0.8, 0.7)) is False
+    assert seen("loss rises again", losses(1.0)) is None
+
+
+def test_every_claim_has_a_check():
+    assert set(Claimed.model_fields["claim"].annotation.__args__) == CHECKS.keys()
+
+
+@pytest.mark.parametrize(
+    ("holds", "note", "verdict"),
+    [
+        ([True, True], None, REPRODUCED),
+        ([True, True], "scale demo", DIRECTION_ONLY),
+        ([True, None], None, INCONCLUSIVE),
+        ([True, None, False], None, NOT_REPRODUCED),
+        ([], None, ILLUSTRATION),
+    ],
+)
+def test_a_figure_is_as_good_as_its_weakest_claim(holds, note, verdict):
+    found = [Evidence("claim", of, []) for of in holds]
+    assert figure_verdict(found, note, of_paper=True) == verdict
+    assert figure_verdict(found, note, of_paper=False) == OURS
+
+
+def tidy(*rows: tuple[str, str, str]) -> pd.DataFrame:
+    """Return a table of (reward, player, verdict)."""
+    frame = pd.DataFrame(rows, columns=["reward", "player", "verdict"])
+    return frame.assign(statistic="slope", ours=1.0, standard_error=0.1, paper=2.0)
+
+
+def test_a_table_is_as_good_as_the_weakest_value_of_its_trained_model():
+    rows = ("a", "trained", REPRODUCED), ("b", "trained", DIRECTION_ONLY), ("a", "ftl", NOT_REPRODUCED)
+    assert table_verdict(tidy(*rows), of_paper=True) == DIRECTION_ONLY
+    assert table_verdict(tidy(*rows[2:]), of_paper=True) == NOT_REPRODUCED
+    assert table_verdict(tidy(*rows), of_paper=False) == OURS
+    assert table_verdict(tidy(("a", "trained", "")), of_paper=True) == INCONCLUSIVE
+
+
+def test_a_known_contradiction_explains_the_rows_it_names_where_they_are_not_reproduced_and_no_others():
+    table = tidy(("a", "ftl", NOT_REPRODUCED), ("a", "ftl", REPRODUCED), ("b", "ftl", NOT_REPRODUCED))
+    found = explained(table, [Known(reason="why", rows={"reward": ["a"]}), Known(reason="told, and no more")])
+    assert list(found["verdict"]) == [INCONSISTENT, REPRODUCED, NOT_REPRODUCED]
+    assert list(found["reason"]) == ["why", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (math.nan, "–"), ("<0.001", "<0.001"), (12.345, "12.35"), (-0.5, "−0.500"), (1481, "1,481")],
+)
+def test_numbers_have_as_many_decimals_as_a_reader_can_use(value, text):
+    assert number(value) == text
+
+
+def test_a_difference_has_its_sign():
+    assert (difference(0.25), difference(-0.25), difference(0)) == ("+0.250", "−0.250", "0")
+
+
+def test_nothing_that_a_model_says_ends_the_element_it_stands_in():
+    assert "<" not in json_text({"said": "</script><script>alert(1)</script>"})
+
+
+# --- The pages ---
+
+
+def put_figure(label: str, frame: pd.DataFrame) -> None:
+    """Write a figure of nothing, with these numbers."""
+    drawing = Drawing(PARAMS.figures.style, None, 1, 1)
+    drawing.records = {column: list(frame[column]) for column in frame}
+    drawing.save(Path(f"results/figures/{label}"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """Return the folder of both pages: three figures, a table, and a thousand games, some of them spiteful."""
+    home, told = tmp_path_factory.mktemp("site"), "open_mab_gemma"
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(home)
+        shutil.copytree(ROOT / "data/report", "data/report")
+        whole = report_job(PARAMS, FULL_SIZE)
+        job = whole.model_copy(
+            update={
+                "figures": {
+                    **{label: whole.figures[label] for label in ("tfbandit", "sdm-example", "luck-in-hindsight")},
+                    "my-figure": whole.figures["sdm-example"],
+                },
+                "figure_notes": {**whole.figure_notes, "my-figure": None},
+                "tables": {"simplex-table": whole.tables["simplex-table"]},
+                "told": {told: whole.told[told].model_copy(update={"iterations": 1, "T": 20})},
+                "trajectories": MANY,
+            }
+        )
+        write_games(job, told)
+        curves = drawn("suff fail freq", trained=[0.1] * 9, base=[0.2] * 9, greedy=[0.3] * 9)
+        for label in job.figures:
+            put_figure(label, curves)
+        metrics = played(FELL)
+        metrics["algorithms"] = {name: {"mean": 30.0} for name in ("ucb", "exp3", "greedy", "uniform")}
+        variant = "numeric_mab_logits_normalised"
+        write_json(Path("results/metrics.json"), {name: {"gaussian": metrics} for name in ("numeric_mab", variant)})
+        rows = [("gaussian", player, "slope", 0.2, 0.01, 0.3, NOT_REPRODUCED) for player in ("trained", "ftl")]
+        table = pd.DataFrame(rows, columns=["reward", "player", *VALUES])
+        write_csv(Path("results/tables/simplex-table.csv"), table)
+        write_text(Path("results/tables/simplex-table.md"), "# Title\n\n- a note <b>below</b>\n")
+        files = {path.as_posix(): path for path in Path().rglob("*") if path.is_file()}
+        write_text(Path("results/report.html"), page(job, files))
+        write_text(Path("results/trajectories.html"), viewer(job, files))
+    return home / "results"
+
+
+def write_games(job: ReportJob, experiment: str) -> None:
+    """Write a thousand games of one iteration, what is selected of them, and the evaluation that the story shows."""
+    folder = Path(paths.iteration_of(experiment, 0, 0))
+    told = games(MANY)
+    told["reply"][0][0] = "</script><img src=https://example.org/x onerror=alert(1)>"
+    write_trajectories(folder / "rollouts.parquet", told)
+    write_selection(folder / "selection.parquet", select(selection_job(PARAMS, experiment, 0, 0), told))
+    n, horizon = 4, 5
+    regret = np.cumsum(np.ones((2 * n, horizon)), axis=1)
+    columns = {
+        "player": ["base"] * n + ["trained"] * n,
+        "training_seed": [0] * 2 * n,
+        "instance": [*range(n), *range(n)],
+        "d": [3] * 2 * n,
+        "regret": list(regret),
+        "action": [[0] * horizon] * 2 * n,
+        "best_action": [[0] * horizon] * 2 * n,
+        "policy": [None] * 2 * n,
+        "invalid": [0] * 2 * n,
+    }
+    write_evaluation(Path(paths.evaluation_of(*job.story)), columns)
+    assert growth(regret[0]).exponent == pytest.approx(1)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if executable is None:
+        pytest.skip("there is no Chromium here; apt-get install chromium")
+    quiet = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-sync", *quiet.split()]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser, site):
+    """Return a function that opens a page where nothing but its own file can be reached, and nothing may go wrong."""
+    wrong, contexts = [], []
+
+    def open_page(name: str, *, width: int = 1280, scheme: str = "light") -> Page:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+        contexts.append(context)
+        tab = context.new_page()
+        own = (site / f"{name}.html").as_uri()
+        tab.on("request", lambda request: request.url.startswith((own, "data:")) or wrong.append(request.url))
+        tab.on("pageerror", lambda error: wrong.append(str(error)))
+        tab.on("console", lambda message: message.type == "error" and wrong.append(message.text))
+        tab.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())
+        tab.goto(own)
+        return tab
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+PAGES = ("report", "trajectories")
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible_and_fit_their_window(opened, name, width, scheme):
+    tab = opened(name, width=width, scheme=scheme)
+    if name == "trajectories":
+        tab.wait_for_selector(".turn")
+    for details in tab.locator("details").all():
+        details.evaluate("element => { element.open = true; }")
+    said = Axe().run(tab).response
+    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in said["violations"]] == []
+    assert len(said["passes"]) > 10  # it did look
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_theme_is_the_readers_until_the_button_is_pressed(opened, name):
+    tab = opened(name, scheme="dark")
+    colour = "getComputedStyle(document.body).backgroundColor"
+    dark = tab.evaluate(colour)
+    tab.click("#theme")
+    assert tab.evaluate(colour) != dark
+    assert tab.evaluate("document.documentElement.dataset.theme") == "light"
+    tab.click("#theme")
+    assert tab.evaluate(colour) == dark
+
+
+def test_every_figure_and_table_is_there_with_its_verdict_scale_data_and_alternative_text(opened):
+    tab = opened("report")
+    verdicts = {
+        article.get_attribute("id"): article.get_attribute("data-verdict") for article in tab.locator("article").all()
+    }
+    assert verdicts == {
+        "figure-tfbandit": INCONCLUSIVE,  # d · MinFrac is not among what was drawn
+        "figure-sdm-example": ILLUSTRATION,
+        "figure-luck-in-hindsight": OURS,
+        "figure-my-figure": OURS,
+        "table-simplex-table": NOT_REPRODUCED,
+    }
+    values = tab.locator("#table-simplex-table tbody .verdict").all_text_contents()
+    assert values == [NOT_REPRODUCED, INCONSISTENT]  # FTL's under Gaussian rewards is explained
+    bandit = tab.locator("#figure-tfbandit")
+    assert "2014−6 [−9, −3]" in bandit.locator("tbody tr").first.text_content()
+    assert "suff fail freq" in bandit.locator("img").get_attribute("alt")
+    assert "The paper's size" in bandit.text_content()
+    assert "embedded in place of" in tab.locator("#figure-luck-in-hindsight").text_content()
+    links = [link.get_attribute("href") for link in bandit.locator(".files a").all()]
+    assert links == ["figures/tfbandit.pdf", "figures/tfbandit.png", "figures/tfbandit.csv", "#figure-tfbandit"]
+
+
+def test_a_reader_finds_a_figure_by_keyboard_alone(opened):
+    tab = opened("report")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.className") == "skip"
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.id") == "search"
+    tab.keyboard.type("luck hindsight")
+    assert tab.locator("article:visible").count() == 1
+    assert tab.locator("#found").text_content() == "1 of 5"
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("document.activeElement.id") == "figure-luck-in-hindsight"
+    tab.keyboard.press("/")
+    tab.keyboard.type("no such thing")
+    assert tab.locator("#nothing").is_visible()
+    tab.keyboard.press("Escape")
+    assert tab.locator("article:visible").count() == 5
+
+
+def test_a_verdict_can_be_shown_alone(opened):
+    tab = opened("report")
+    chip = tab.locator(f'[data-filter="{NOT_REPRODUCED}"]')
+    chip.click()
+    assert chip.get_attribute("aria-pressed") == "true"
+    assert [of.get_attribute("id") for of in tab.locator("article:visible").all()] == ["table-simplex-table"]
+    chip.click()
+    assert tab.locator("article:visible").count() == 5
+
+
+def test_the_lineage_of_a_figure_opens_where_it_is(opened):
+    tab = opened("report")
+    tab.locator("#figure-tfbandit .lineage > summary").click()
+    assert "no record" in tab.locator("#figure-tfbandit .lineage .leaf").text_content()
+
+
+def test_of_a_thousand_games_few_rows_exist_at_a_time_wherever_the_list_is(opened):
+    tab = opened("trajectories")
+    tab.wait_for_selector(".turn")
+    assert f"{MANY} games" in tab.locator("#count").text_content()
+    for scrolled in (0, 20_000, 10**9):
+        tab.evaluate("top => { document.querySelector('#list').scrollTop = top; }", scrolled)
+        tab.wait_for_function("document.querySelector('.game').getBoundingClientRect().top < innerHeight")
+        assert 0 < tab.locator(".game").count() <= ROWS
+    tab.wait_for_selector(f"#game-{MANY - 1}")
+    assert len(tab.locator("script[type='text/plain']").all()) == MANY // 2  # unpacked one by one
+
+
+def test_games_are_chosen_by_arrow_keys_and_rounds_too(opened):
+    tab = opened("trajectories")
+    tab.wait_for_selector(".turn")
+    tab.locator("#list").focus()
+    for key, title in (
+        ("ArrowDown", "Scenario 0, game 1"),
+        ("End", "Scenario 499, game 1"),
+        ("Home", "Scenario 0, game 0"),
+    ):
+        tab.keyboard.press(key)
+        tab.wait_for_function("title => document.querySelector('#title').textContent === title", arg=title)
+        chosen = tab.locator(f"#{tab.locator('#list').get_attribute('aria-activedescendant')}")
+        assert chosen.get_attribute("aria-selected") == "true"
+        assert chosen.is_visible()
+    tab.locator("#round").focus()
+    tab.keyboard.press("ArrowRight")
+    assert tab.locator(".turn.now h3").text_content() == "round 2"
+
+
+def test_a_game_is_told_with_what_it_paid_and_why_it_was_selected(opened):
+    tab = opened("trajectories")
+    tab.wait_for_selector(".turn")
+    game = {name: column[1] for name, column in games(MANY).items()}
+    tab.locator("#game-1").click()
+    tab.wait_for_function("document.querySelector('#title').textContent === 'Scenario 0, game 1'")
+    turns = tab.locator(".turn")
+    assert turns.count() == 20
+    for t in (0, 19):
+        text = turns.nth(t).text_content()
+        assert game["prompt"][t] in text
+        assert game["reply"][t] in text
+        assert f"action {game['action'][t] + 1} paid {game['rewards'][3 * t + game['action'][t]]:.2f}" in text
+    final = sum(
+        max(game["means"][3 * t : 3 * t + 3]) - game["rewards"][3 * t + a] for t, a in enumerate(game["action"])
+    )
+    why = tab.locator("#why").text_content()
+    assert f"regret of {final:.2f}".replace("-", "−") in why
+    selected = tab.locator("#game-1 .kept").count() == 1
+    assert why.startswith("Selected" if selected else "Not selected")
+
+
+def test_what_a_model_says_is_shown_and_never_run(opened):
+    tab = opened("trajectories")
+    tab.wait_for_selector(".turn")
+    assert tab.locator(".said").first.text_content().startswith("</script><img src=https://")
+    assert tab.locator("img").count() == 0
+
+
+def test_selected_games_come_first_where_that_is_asked_for_and_a_scenario_can_be_seen_alone(opened):
+    tab = opened("trajectories")
+    tab.select_option("#order", "selected")
+    tab.wait_for_selector("#game-0 .kept")
+    assert tab.locator("#game-1 .kept").count() == 1
+    tab.select_option("#scenario", "7")
+    tab.wait_for_function("document.querySelector('#title').textContent.startsWith('Scenario 7,')")
+    assert tab.locator(".game").count() == 2
+
+
+def test_an_address_with_a_game_in_it_opens_that_game(opened, site):
+    tab = opened("trajectories")
+    tab.wait_for_selector(".turn")
+    tab.goto(f"{(site / 'trajectories.html').as_uri()}#open_mab_gemma/0/3/1")
+    tab.reload()
+    tab.wait_for_function("document.querySelector('#title').textContent === 'Scenario 3, game 1'")
+
+
+# --- In the workflow ---
+
+
+@pytest.mark.xdist_group("workflow")
+def test_the_built_report_has_all_that_was_asked_for_with_lineage_to_the_sources(built):
+    params = yaml.safe_load((built / "rmft/params.yaml").read_text(encoding="utf-8"))
+    text = (built / "rmft/results/report.html").read_text(encoding="utf-8")
+    ids = set(re.findall(r'<article id="([^"]+)"', text))
+    assert ids == {
+        *(f"figure-{label}" for label in params["figures"]["drawn"]),
+        *(f"table-{label}" for label in params["tables"]),
+    }
+    links = set(re.findall(r'href="((?:figures|tables)/[^"]+|trajectories\.html)"', text))
+    assert all((built / "rmft/results" / link).is_file() for link in links)
+    assert "no record" not in text
+    assert '"data/rewards/gaussian.npz":["reward_set"' in text
+
+
+@pytest.mark.xdist_group("workflow")
+def test_snakemakes_own_report_can_be_made_too(tree):
+    snakemake(tree, "--report", "report.zip")
+    assert (tree / "report.zip").stat().st_size > 100_000

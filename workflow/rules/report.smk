@@ -1,0 +1,20 @@
+"""What a reader opens first: all figures and tables beside the paper's claims, and the games to look at."""
+
+
+rule report_pages:
+    input:
+        paths.inputs_of_report(PARAMS),
+    output:
+        page=paths.REPORT[0],
+        trajectories=paths.REPORT[1],
+    log:
+        "logs/report.log",
+    conda:
+        "../envs/rmft.yaml"
+    params:
+        settings=jobs.report_job(PARAMS, FULL_SIZE).canonical(),
+    message:
+        "Write the report"
+    shell:
+        "rmft report --settings {params.settings:q} --output {output.page} --trajectories {output.trajectories}"
+        " {input} 2>&1 | tee {log}"
