@@ -30,6 +30,7 @@ MESSAGES = {  # what a rule says when a job of it starts: how the job is called 
     r"Gather (\S+), seed (\d+), iteration (\d+)": "gather {}/{}/{}",
     r"Select (\S+), seed (\d+), iteration (\d+)": "selection {}/{}/{}",
     r"Fine-tune (\S+), seed (\d+), to iteration (\d+)": "sft {}/{}/{}",
+    r"Reinforce (\S+), seed (\d+), to iteration (\d+)": "grpo {}/{}/{}",
     r"Play (\S+) on (\S+), (\S+)": "held-out {}/{}/{}",
 }
 

@@ -67,7 +67,7 @@ def reinforce(
     rewards = earned(met, policies, actions, stated=job.problem.training_regret == "expected")
     regrets = final_regrets(job, played, met)
     credited = advantages(job.grpo.reward, np.array(played["scenario"]), rewards, regrets)
-    batch = Conversations.of(played, credited, rewards)
+    batch = Credited.of(played, credited, rewards)
     log = _Log(on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})
     with quiet(), tempfile.TemporaryDirectory() as folder:
         model, tokenizer = load_pretrained(job.model)
@@ -86,8 +86,8 @@ def reinforce(
 
 
 @dataclass(frozen=True)
-class Conversations:
-    """What was told and said in N conversations, those of a group one after the other.
+class Credited:
+    """What was told and said in N conversations, and what of it is credited; those of a group follow each other.
 
     groups: (N,) the scenario, and in a summary the round, whose conversations are compared. ids, chosen: the tokens,
     and which of them the model chose. advantages: of each token, 0 where it did not. earned: (N,) in the whole game.
@@ -135,11 +135,11 @@ class Trainer(GRPOTrainer):
         self,
         model: transformers.PreTrainedModel,
         config: GRPOConfig,
-        batch: Conversations,
+        batch: Credited,
         tokenizer: transformers.PreTrainedTokenizerBase,
         log: "_Log",
     ) -> None:
-        self.conversations = batch
+        self.credited = batch
         super().__init__(
             model,
             reward_funcs=_rewards,
@@ -158,7 +158,7 @@ class Trainer(GRPOTrainer):
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         batch = super()._generate_and_score_completions(inputs)
         of_tokens = torch.zeros(batch["completion_ids"].shape)  # (N, P)
-        for row, values in enumerate(self.conversations.advantages):
+        for row, values in enumerate(self.credited.advantages):
             of_tokens[row, : len(values) - 1] = torch.as_tensor(values[1:])
         return batch | {"advantages": of_tokens.to(batch["completion_ids"].device)}
 
@@ -168,7 +168,7 @@ def _had(prompts: list[str], trainer: Trainer) -> dict[str, list[Any]]:
 
     So rows begin together, and every position is what it was when they were had.
     """
-    batch = trainer.conversations
+    batch = trainer.credited
     if prompts != batch.groups:
         raise ValueError("TRL asks for other groups than there are, or in another order")
     return {
@@ -185,10 +185,12 @@ def _rewards(earned: list[float], **_: object) -> list[float]:
     return earned
 
 
-def _config(job: GRPOJob, batch: Conversations, seeds: Sequence[int], folder: str) -> GRPOConfig:
+def _config(job: GRPOJob, batch: Credited, seeds: Sequence[int], folder: str) -> GRPOConfig:
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # of rollout_func, whose like we pin
     settings = job.grpo
+    revision = job.model.revision
     return GRPOConfig(
+        model_init_kwargs={"revision": revision} if revision else None,  # of the base model, as the reference
         **arguments(settings, job.model.device, seeds, folder)
         | {"num_train_epochs": 1},  # what TRL calls an epoch plays, and reads its games num_iterations times
         num_iterations=settings.epochs,
