@@ -163,14 +163,14 @@ class Connection:
         if self._clients:
             return
         key = required_key(endpoint.settings, endpoint.api_key)
-        from httpx2 import Limits
         from openai import AsyncOpenAI, DefaultAsyncHttpx2Client
 
-        most = endpoint.settings.concurrency
+        from rmft.agents.lanes import Lanes
+
         for url in endpoint.base_urls():
             http = DefaultAsyncHttpx2Client(
                 timeout=endpoint.settings.timeout_seconds,
-                limits=Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=IDLE_SECONDS),
+                transport=Lanes(endpoint.settings.concurrency, IDLE_SECONDS),
                 trust_env=behind_proxies(url),
             )
             self._clients.append(AsyncOpenAI(base_url=url, api_key=key, max_retries=0, http_client=http))
