@@ -28,7 +28,7 @@ from rmft.params import load
 from rmft.params.outputs import Figure
 from rmft.report import page, viewer
 from rmft.report.templates import difference, json_text, number
-from rmft.report.texts import Captions, Claimed, Known, KnownOfPaper, read_texts
+from rmft.report.texts import Captions, Claimed, Known, KnownOfPaper, plain, read_texts
 from rmft.report.verdicts import (
     CHECKS,
     ILLUSTRATION,
@@ -150,6 +150,7 @@ def test_regret_is_below_the_base_models_where_the_whole_interval_is():
     assert checked("regret below base", played(UNSURE)) is None
     assert checked("regret below base", played(ROSE)) is False
     assert checked("regret below base", played((None, -6.0, None))) is None
+    assert checked("regret below base", played((-2e-8, -1e-8, -1e-8))) is None  # alike, but for rounding
 
 
 def test_regret_has_not_fallen_unless_the_whole_interval_is_below():
@@ -204,6 +205,8 @@ def test_exploration_rises_and_falls_if_its_peak_is_inside_the_game():
 def test_a_distance_has_vanished_at_a_tenth_of_its_first_value():
     assert seen("distances vanish", drawn("simplex", a=[1.0, 0.09], b=[2.0, 0.2])) is True
     assert seen("distances vanish", drawn("simplex", a=[1.0, 0.09], b=[2.0, 0.21])) is False
+    step = drawn("simplex", **{"a": [1.0, 0.09], "$|c|$, the step size": [1.0, 1.0]})  # which is no distance
+    assert seen("distances vanish", step) is True
 
 
 @pytest.mark.parametrize(("trained", "stays"), [(0.85, True), (0.5, False)])
@@ -274,6 +277,13 @@ def test_numbers_have_as_many_decimals_as_a_reader_can_use(value, text):
 
 def test_a_difference_has_its_sign():
     assert (difference(0.25), difference(-0.25), difference(0)) == ("+0.250", "−0.250", "0")
+
+
+@pytest.mark.parametrize(
+    ("label", "text"), [(r"FTRL $\eta_{25}$", "FTRL η_25"), (r"$\|\mathbf{A}\|_F\,\|\mathbf{b}\|_2$", "‖A‖_F ‖b‖_2")]
+)
+def test_a_legends_label_can_be_read_aloud(label, text):
+    assert plain(label) == text
 
 
 def test_nothing_that_a_model_says_ends_the_element_it_stands_in():

@@ -1,6 +1,7 @@
 """The report: how RMFT works in six pictures, and every figure and table beside what the paper says of it."""
 
 import base64
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from rmft.paths import FIGURE_ENDINGS, METRICS, REPORT_TEXTS, TABLE_ENDINGS
 from rmft.report.ancestry import ancestry
 from rmft.report.story import read_story
 from rmft.report.templates import rendered
-from rmft.report.texts import Caption, Captions, Kind, Known, KnownOfPaper, read_texts
+from rmft.report.texts import Caption, Captions, Kind, Known, KnownOfPaper, plain, read_texts
 from rmft.report.verdicts import (
     HIGH_ENTROPY,
     NEAR,
@@ -39,8 +40,9 @@ SINGULAR = {"figures": "figure", "tables": "table"}
 class Entry:
     """A figure or table on the page.
 
-    models: of its experiments. image, alt: of a figure. evidence: of its claims. games: what was played, in numbers.
-    values: of a table, where the paper has one too; more: how many others its csv has. notes: below a table.
+    models: of its experiments. image, size (in pixels), alt: of a figure. evidence: of its claims. games: what was
+    played, in numbers. values: of a table, where the paper has one too; more: how many others its csv has. notes: below
+    a table.
     """
 
     kind: Kind
@@ -51,6 +53,7 @@ class Entry:
     models: dict[str, str]
     scale_note: str | None
     image: str = ""
+    size: tuple[int, int] = (0, 0)
     alt: str = ""
     evidence: list[Evidence] = field(default_factory=list)
     games: list[dict[str, Any]] = field(default_factory=list)
@@ -116,7 +119,7 @@ def _figure(
     png, csv = (files[f"results/figures/{label}.{ending}"] for ending in ("png", "csv"))
     frame = read_csv(csv, ["panel", "player", "series", "x", "y"])
     found = evidence(caption.claimed, Seen(figure, metrics, frame))
-    note = job.figure_notes[label]
+    note, image = job.figure_notes[label], read_bytes(png)
     return Entry(
         kind="figures",
         label=label,
@@ -125,7 +128,8 @@ def _figure(
         known=known.figures.get(label, []),
         models={name: job.models[name] for name in figure.experiments},
         scale_note=note,
-        image=f"data:image/png;base64,{base64.b64encode(read_bytes(png)).decode()}",
+        image=f"data:image/png;base64,{base64.b64encode(image).decode()}",
+        size=struct.unpack(">II", image[16:24]),  # where a PNG has its width and height
         alt=_alt(caption, frame, job.players),
         evidence=found,
         games=list(_games(figure, metrics)),
@@ -135,7 +139,7 @@ def _figure(
 def _alt(caption: Caption, frame: pd.DataFrame, players: dict[str, str]) -> str:
     """Return what can be told of a figure in words, from what it draws."""
     panels, drawn = (list(dict.fromkeys(frame[column])) for column in ("panel", "player"))
-    names = ", ".join(players.get(name, name).replace("$", "") for name in drawn)
+    names = ", ".join(plain(players.get(name, name)) for name in drawn)
     return f"{caption.title}. Panels: {', '.join(panels)}. Shown: {names}. The csv below holds all that is drawn."
 
 
@@ -143,14 +147,14 @@ def _games(figure: Figure, metrics: Metrics) -> Iterator[dict[str, Any]]:
     """Yield the final regrets in every evaluation that a figure draws."""
     for experiment, evaluation in figure.sources:
         of = metrics[experiment][evaluation]
-        low, middle, high = of["paired_difference"]
+        interval = [None if value is None else round(value, 6) for value in of["paired_difference"]]
         others = {name: of["algorithms"][name]["mean"] for name in figure.players if name in of["algorithms"]}
         yield {
             "experiment": experiment,
             "evaluation": evaluation,
             "base": of["base"]["mean"],
             "trained": of["trained"]["mean"],
-            "interval": (low, middle, high),
+            "interval": interval,
             "exponent": of["trained"]["exponent"],
             "n": of["n"],
             "others": others,

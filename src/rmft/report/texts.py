@@ -1,5 +1,6 @@
 """What data/report says of figures and tables: captions, the paper's claims, and what is known of the paper."""
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,7 @@ Claim = Literal[
     "loss rises again",
 ]
 Kind = Literal["figures", "tables"]
+SYMBOLS = {r"\\\|": "‖", r"\\eta": "η", r"\\,": " ", r"\\math\w+": "", r"[${}]": ""}  # LaTeX in legends
 
 
 class Claimed(Section):
@@ -94,3 +96,10 @@ def _validated(path: Path, kind: type[Section]) -> Any:  # noqa: ANN401 (one of 
     except ValidationError as error:
         first = error.errors()[0]
         raise InputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+
+
+def plain(label: str) -> str:
+    """Return a legend's label without LaTeX."""
+    for pattern, symbol in SYMBOLS.items():
+        label = re.sub(pattern, symbol, label)
+    return label
