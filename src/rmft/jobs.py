@@ -514,8 +514,7 @@ def report_job(params: Params, full_size: Params) -> ReportJob:
             regret=of.training_regret,
             mean=params.evaluation.mean,
         )
-        for name, of in params.experiments.items()
-        if of.kind != "numeric"
+        for name, of in params.selecting.items()
     }
     return ReportJob(
         code=_code("report"),

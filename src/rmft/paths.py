@@ -194,8 +194,7 @@ def inputs_of_report(params: Params) -> list[str]:
     shown = evaluation_of(story, next(iter(params.experiments[story].evaluations)))
     games = [
         f"{iteration_of(name, 0, i)}/{kind}.parquet"
-        for name, of in params.experiments.items()
-        if of.kind != "numeric"
+        for name, of in params.selecting.items()
         for i in range(of.rmft.iterations)
         for kind in ("rollouts", "selection")
     ]

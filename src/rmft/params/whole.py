@@ -128,8 +128,7 @@ class Params(Section):
             self._check_figure(f"figures.drawn.{label}", figure)
         for label, table in self.tables.items():
             self._check_table(f"tables.{label}", table)
-        told = {name: of for name, of in self.experiments.items() if of.kind != "numeric"}
-        known("report.story", self.report.story, told)
+        known("report.story", self.report.story, self.selecting)
         return self
 
     def _check_model(self, key: str, model: Model) -> None:
@@ -213,6 +212,11 @@ class Params(Section):
             space = experiment.policy_space if experiment.kind == "numeric" else "simplex"
             settings, game = self.evaluation.algorithms[algorithm], (experiment.environment, space)
             prefixed(f"evaluation.algorithms.{algorithm}", check_algorithm, settings, *game)
+
+    @property
+    def selecting(self) -> dict[str, LanguageExperiment | EndpointExperiment]:
+        """Return the experiments that select games told in words, which the report shows."""
+        return {name: of for name, of in self.experiments.items() if of.kind in ("language", "endpoint")}
 
     def shards(self, experiment: str) -> int:
         """Return how many shards an experiment's rollouts have; of GRPO's few scenarios, one each at most."""
