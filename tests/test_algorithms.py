@@ -23,8 +23,8 @@ BANDIT = ("ucb", "exp3", "rexp3", "greedy", "thompson-sampling", "uniform")
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_an_algorithm_is_refused_where_it_lacks_its_feedback(algorithm, environment):
-    if algorithm in (FULL if environment == "fol" else BANDIT):
+def test_an_algorithm_is_refused_where_it_lacks_its_feedback_or_contexts(algorithm, environment):
+    if algorithm in {"fol": FULL, "cb": (*BANDIT, "linucb")}.get(environment, BANDIT):
         check_algorithm(AlgorithmSettings(algorithm, variation=1.0 if algorithm == "rexp3" else None), environment)
     else:
         with pytest.raises(InputError, match=algorithm):
@@ -47,6 +47,9 @@ def test_an_algorithm_is_refused_where_it_lacks_its_feedback(algorithm, environm
         (AlgorithmSettings("hedge", eta="T=0"), "fol", "simplex", "T=ROUNDS"),
         (AlgorithmSettings("hedge", eta="25"), "fol", "simplex", "T=ROUNDS"),
         (AlgorithmSettings("exp3", eta="anytime"), "mab", "simplex", "anytime"),
+        (AlgorithmSettings("ucb", alpha=0.5), "mab", "simplex", "alpha belongs to linucb"),
+        (AlgorithmSettings("linucb", alpha=-1.0), "cb", "simplex", "alpha must be a positive number"),
+        (AlgorithmSettings("ucb", options={"epsilon": 0.1}), "mab", "simplex", "options belong to"),
     ],
 )
 def test_impossible_settings_are_refused_in_words(settings, environment, policy_space, words):

@@ -336,14 +336,15 @@ def test_stationary_means_have_no_variation():
 
 
 BELONGS = {
-    "fol": set(PROCESSES) - {"gradual-variation"},
+    "fol": set(PROCESSES) - {"gradual-variation", "linear-contextual"},
     "mab": {"uniform", "gaussian", "gamma", "bernoulli"},
     "ns-mab": {"gradual-variation"},
+    "cb": {"linear-contextual"},
 }
 
 
 @pytest.mark.parametrize(("environment", "process"), [*product(ENVIRONMENTS, PROCESSES)])
-def test_a_process_is_refused_where_the_paper_does_not_allow_it(environment, process):
+def test_a_process_is_refused_where_it_does_not_belong(environment, process):
     if process in BELONGS[environment]:
         check_processes(environment, [process])
     else:

@@ -20,7 +20,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from rmft.agents.numeric import SYMBOLS, LinearAttention
-from rmft.environments import AdaptiveRewards, Rewards, RewardTable
+from rmft.environments import AdaptiveRewards, ContextualTable, Rewards, RewardTable
 from rmft.errors import InputError
 from rmft.lineage.receipts import WORK, receipt, receipt_path
 from rmft.running import is_job, process_exists, refuse_orphan
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 TOKEN_COLUMNS = ("ids", "replied")
 REWARD_ARRAYS = ("rewards", "means", "clipped_means")
+CONTEXTS = "contexts"
 
 
 @contextmanager
@@ -187,9 +188,13 @@ def read_csv(path: Path, columns: Iterable[str], rows: int | None = None) -> "pd
 
 
 def write_rewards(path: Path, rewards: Rewards) -> None:
-    """Write a reward set: arrays (n, T, d), or for the adaptive process, which has no table, the shape alone."""
-    table = isinstance(rewards, RewardTable)
-    arrays = {name: getattr(rewards, name) for name in REWARD_ARRAYS} if table else {}
+    """Write a reward set: arrays (n, T, d), or for the adaptive process, which has no table, the shape alone.
+
+    Where there are contexts (n, T, p), they are stored beside the rewards.
+    """
+    names = REWARD_ARRAYS if isinstance(rewards, RewardTable) else ()
+    contexts = (CONTEXTS,) if isinstance(rewards, ContextualTable) else ()
+    arrays = {name: getattr(rewards, name) for name in (*names, *contexts)}
     with artifact(path) as temporary:
         np.savez_compressed(temporary, shape=rewards.shape, **arrays)
 
@@ -200,8 +205,10 @@ def read_rewards(path: Path) -> Rewards:
         if "rewards" not in file:
             return AdaptiveRewards(tuple(map(int, file["shape"])))
         # Instances last in memory again, as `environments.tables` wants them.
-        arrays = (np.ascontiguousarray(file[name].transpose(1, 2, 0)).transpose(2, 0, 1) for name in REWARD_ARRAYS)
-        return RewardTable(*arrays)
+        names, kind = (*REWARD_ARRAYS, CONTEXTS), ContextualTable
+        if CONTEXTS not in file:
+            names, kind = REWARD_ARRAYS, RewardTable
+        return kind(*(np.ascontiguousarray(file[name].transpose(1, 2, 0)).transpose(2, 0, 1) for name in names))
 
 
 def write_model(path: Path, model: LinearAttention) -> None:
@@ -270,20 +277,29 @@ def _array(column: "pa.Array") -> np.ndarray | None:
 
 def write_trajectories(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
     """Write games told in words, one trajectory a row; columns are those of `_trajectory_schema`."""
-    _write_rows(path, columns, _trajectory_schema())
+    _write_rows(path, columns, _trajectory_schema(contextual=CONTEXTS in columns))
 
 
 def read_trajectories(path: Path, *, tokens: bool = True) -> dict[str, list[Any]]:
     """Read games told in words: columns as lists over trajectories. tokens: those of their tokens too."""
-    rows = _read_rows(path, _trajectory_schema())
+    rows = _read_games(path)
     return (rows if tokens else rows.drop_columns(list(TOKEN_COLUMNS))).to_pydict()
+
+
+def _read_games(path: Path) -> "pa.Table":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _readable(path, pa.ArrowException):
+        contextual = CONTEXTS in pq.read_schema(path).names
+    return _read_rows(path, _trajectory_schema(contextual=contextual))
 
 
 def join_trajectories(path: Path, shards: Sequence[Path], games: int) -> None:
     """Write the games of shards, in their order, as one file. Raise InputError where they are not `games` in all."""
     import pyarrow as pa
 
-    joined = pa.concat_tables(_read_rows(shard, _trajectory_schema()) for shard in shards)
+    joined = pa.concat_tables(map(_read_games, shards))
     if len(joined) != games:
         raise InputError(f"{path}: its shards hold {len(joined)} games, not {games}; delete them and run again")
     _write_parquet(path, joined)
@@ -346,9 +362,10 @@ def write_pretrained(folder: Path, *parts: "PreTrainedModel | PreTrainedTokenize
                 shutil.copyfile(file, temporary)
 
 
-def _trajectory_schema() -> "pa.Schema":
+def _trajectory_schema(*, contextual: bool) -> "pa.Schema":
     import pyarrow as pa
 
+    shown = [(CONTEXTS, pa.list_(pa.float64()))] if contextual else []  # T · p, what was shown before each round
     return pa.schema(
         [
             ("scenario", pa.int32()),
@@ -365,6 +382,7 @@ def _trajectory_schema() -> "pa.Schema":
             ("fallback", pa.list_(pa.bool_())),  # whether none was valid, so that the policy is uniform
             ("ids", pa.list_(pa.list_(pa.int32()))),  # tokens of each conversation: one in a dialogue, T in a summary
             ("replied", pa.list_(pa.list_(pa.bool_()))),  # which of them the model chose
+            *shown,
         ]
     )
 

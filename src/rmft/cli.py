@@ -64,14 +64,15 @@ def scenarios(settings: Settings, output: Output) -> None:
 
 @app.command(rich_help_panel=STAGES)
 def rewards(settings: Settings, output: Output) -> None:
-    """Draw a reward set: rewards and means of every action, round and instance (npz)."""
+    """Draw a reward set: rewards and means of every action, round and instance, and contexts (npz)."""
     from rmft.artifacts import write_rewards
     from rmft.environments import draw_rewards
     from rmft.jobs import RewardsJob
 
     job = RewardsJob.parse(settings)
-    shape = (job.rewards.instances, job.rewards.T, job.rewards.d)
-    write_rewards(output, draw_rewards(job.seed, job.name, job.rewards.process, shape))
+    asked = job.rewards
+    shape = (asked.instances, asked.T, asked.d)
+    write_rewards(output, draw_rewards(job.seed, job.name, asked.process, shape, features=asked.features))
 
 
 @app.command(rich_help_panel=STAGES)

@@ -19,7 +19,7 @@ from rmft.language.protocol import Round, Scenario
 from rmft.language.scenarios import read_scenarios
 from rmft.params import Params
 from rmft.params.endpoint import EndpointSettings, Prices
-from rmft.rollouts import rules_of, told_in
+from rmft.rollouts import rules_of, told_in, typical_context
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -130,14 +130,15 @@ def _told(job: RolloutsJob, meter: Meter) -> tuple[float, float]:
     prompts, d = Prompts.load(Path(job.problem.protocol.prompts)), job.problem.d
     rules = rules_of(job, prompts)
     policy = (1 / d,) * d if rules.protocol.output == "distribution" else None
-    played = [Round(t, 0, policy, (TYPICAL_REWARD,) * d) for t in (1, 2)]
+    context = typical_context(rules.protocol)
+    played = [Round(t, 0, policy, (TYPICAL_REWARD,) * d, context) for t in (1, 2)]
     told: list[Scenario | None] = [None]
     if job.scenario_set:
         told = list(dict.fromkeys(told_in(job, read_scenarios(Path(job.scenario_set)))))
     protocols = [rules.about(scenario) for scenario in told]
 
     def tokens(past: list[Round]) -> float:
-        counts = [meter.tokens(prompts.message(protocol, past)) for protocol in protocols]
+        counts = [meter.tokens(prompts.message(protocol, past, context)) for protocol in protocols]
         return sum(counts) / len(counts) + MESSAGE_TOKENS
 
     if rules.protocol.interaction == "summary":

@@ -4,11 +4,16 @@ Snakemake sees it as one canonical JSON text, the job reads it back. A job is gi
 record, so nothing can matter to it that Snakemake does not compare.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field
 
+from rmft import extensions
+from rmft.artifacts import note_reading
 from rmft.environments.regret import Notion
 from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
@@ -44,14 +49,18 @@ Kind = TypeVar("Kind", bound=Section)
 
 
 class Code(Section):
-    """What a job runs, see `lineage.code`: a digest, and the versions of libraries by name."""
+    """What a job runs, see `lineage.code`: a digest, the versions of libraries by name, a user's own files."""
 
     digest: str
     libraries: dict[str, str]
+    extensions: list[str]
 
 
 class Job(Section):
-    """All that a job depends on, besides the files it reads."""
+    """All that a job depends on, besides the files it reads.
+
+    The extensions that its code names are run before the rest of the record is read, which may name what they register.
+    """
 
     code: Code | None = None  # None: run by hand
 
@@ -62,7 +71,17 @@ class Job(Section):
         Raise InputError with the dotted key.
         """
         WORK.settings = text
+        files = _extensions_named(text)
+        note_reading(map(Path, files))
+        extensions.load(files)
         return super().parse(text)
+
+
+def _extensions_named(text: str) -> list[str]:
+    """Return the extensions in the code of a record; none where it is no record: `Section.parse` says so."""
+    with suppress(ValueError, TypeError, AttributeError):
+        return list((json.loads(text).get("code") or {}).get("extensions", []))
+    return []
 
 
 class RewardsJob(Job):
@@ -275,9 +294,11 @@ def _part(kind: type[Kind], whole: Section) -> Kind:
     return kind.model_validate({name: getattr(whole, name) for name in kind.model_fields})
 
 
-def _code(command: str) -> Code:
-    digest, libraries = fingerprint(command)
-    return Code(digest=digest, libraries=libraries)
+def _code(command: str, processes: Iterable[str] = (), algorithms: Iterable[str] = ()) -> Code:
+    """Return what a job runs. processes, algorithms: those that it draws and plays, of extensions or not."""
+    files = extensions.files_of(processes, algorithms)
+    digest, libraries = fingerprint(command, extensions=tuple(files))
+    return Code(digest=digest, libraries=libraries, extensions=files)
 
 
 def scenarios_job(params: Params, name: str) -> ScenariosJob:
@@ -296,7 +317,8 @@ def scenarios_job(params: Params, name: str) -> ScenariosJob:
 
 def rewards_job(params: Params, name: str) -> RewardsJob:
     """Return what the job that draws a reward set depends on."""
-    return RewardsJob(code=_code("rewards"), seed=params.seed, name=name, rewards=params.rewards[name])
+    asked = params.rewards[name]
+    return RewardsJob(code=_code("rewards", asked.process), seed=params.seed, name=name, rewards=asked)
 
 
 def models_job(params: Params) -> ModelsJob:
@@ -308,7 +330,10 @@ def training_job(params: Params, experiment: str) -> TrainingJob:
     """Return what an experiment's training depends on."""
     chosen = params.experiments[experiment]
     return TrainingJob(
-        code=_code("training"), seed=params.seed, training=_part(Training, chosen), model=params.models[chosen.model]
+        code=_code("training", chosen.process),
+        seed=params.seed,
+        training=_part(Training, chosen),
+        model=params.models[chosen.model],
     )
 
 
@@ -316,7 +341,7 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
     """Return what a shard (from 1) of an iteration's rollouts depends on, besides the fine-tuned weights."""
     chosen = params.experiments[experiment]
     return RolloutsJob(
-        code=_code("rollouts"),
+        code=_code("rollouts", chosen.process),
         seed=params.seed,
         stream=_stream(experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
@@ -368,7 +393,7 @@ def selection_job(params: Params, experiment: str, training_seed: int, iteration
     """Return what the selection of an iteration depends on, besides its rollouts."""
     chosen = params.experiments[experiment]
     return SelectionJob(
-        code=_code("selection"),
+        code=_code("selection", chosen.process),
         seed=params.seed,
         stream=_stream(experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
@@ -436,12 +461,15 @@ def scenario_set(params: Params, name: str | None) -> str | None:
 
 
 def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProblem | LanguageProblem:
-    """Return what is played in an evaluation: a language model may meet another number of actions than in training."""
+    """Return what is played in an evaluation.
+
+    A language model may meet another number of actions, or of features, than in training.
+    """
     chosen = params.experiments[experiment]
     if chosen.kind == "numeric":
         return _part(NumericProblem, chosen)
-    d = params.rewards[chosen.evaluations[evaluation].rewards].d
-    return _part(LanguageProblem, chosen).model_copy(update={"d": d})
+    held_out = params.rewards[chosen.evaluations[evaluation].rewards]
+    return _part(LanguageProblem, chosen).model_copy(update={"d": held_out.d, "features": held_out.features})
 
 
 def _stream(experiment: str, training_seed: int, iteration: int) -> str:
@@ -454,7 +482,7 @@ def evaluation_job(params: Params, experiment: str, evaluation: str) -> Evaluati
     asked = chosen.evaluations[evaluation]
     algorithms = {name: params.evaluation.algorithms[name] for name in asked.algorithms}
     return EvaluationJob(
-        code=_code("evaluation"),
+        code=_code("evaluation", algorithms=[of.algorithm for of in algorithms.values()]),
         seed=params.seed,
         problem=problem_in(params, experiment, evaluation),
         evaluation=asked,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmft.algorithms.players import Player
-from rmft.environments import Rewards, RewardTable
+from rmft.algorithms.players import ContextualPlayer, Player
+from rmft.environments import ContextualTable, Rewards, RewardTable
 from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.tables import one_hot, zeros
 from rmft.streams import stream
@@ -66,7 +66,10 @@ def play(
     policies, met = zeros(n, horizon, d), None if known else zeros(n, horizon, d)
     actions = None if uniforms is None else zeros(n, horizon, dtype=np.int64)
     everything = np.ones((n, d), dtype=bool)
+    contextual = isinstance(rewards, ContextualTable) and isinstance(player, ContextualPlayer)
     for t in range(horizon):
+        if contextual:
+            player.see(rewards.contexts[:, t])
         policies[:, t] = policy = player.policy()
         reward = rewards.at(t, policy)
         if not known:

@@ -2,7 +2,7 @@
 
 `play_in_words` is the game; `roll_out` is a job, which plays a shard of all games.
 
-Symbols: n games at a time, M scenarios, L trajectories each, T rounds, d actions.
+Symbols: n games at a time, M scenarios, L trajectories each, T rounds, d actions, p features of a context.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ from typing import Protocol as TypingProtocol
 
 import numpy as np
 
-from rmft.environments import ENVIRONMENTS, RewardTable, draw_rewards
+from rmft.environments import ENVIRONMENTS, ContextualTable, RewardTable, draw_rewards
 from rmft.environments.regret import regret
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
@@ -146,11 +146,12 @@ def play_in_words(
     chance: Chance,
     on_round: Callable[[int, Told], object] = lambda *_: None,
     scenarios: Sequence[Scenario] | None = None,
+    contexts: np.ndarray | None = None,
 ) -> Told:
     """Play n games with rewards (n, T, d): tell, let reply, read the decision, pay, tell, ...
 
     on_round: called after every round with the number of rounds that are over. scenarios: (n,) what the games are
-    about, where they are about something.
+    about, where they are about something. contexts: (n, T, p), what is shown before each round, where anything is.
     """
     n, horizon, d = rewards.shape
     protocols = [rules.about(scenario) for scenario in scenarios or [rules.protocol.scenario] * n]
@@ -171,7 +172,8 @@ def play_in_words(
         anew = t == 0 or rules.protocol.interaction == "summary"
         if anew and t:
             speaker.restart()
-        told.prompts.append([rules.prompts.message(*game) for game in zip(protocols, past, strict=True)])
+        shown = [()] * n if contexts is None else [tuple(context) for context in contexts[:, t].tolist()]
+        told.prompts.append([rules.prompts.message(*game) for game in zip(protocols, past, shown, strict=True)])
         turns, read = _ask(speaker, told.prompts[t], rules, protocols, chance, t, told.attempts[t])
         told.replies.append([turn.text for turn in turns])
         told.policies[t], told.actions[t] = _decisions(speaker, turns, read, protocols, chance, t)
@@ -186,7 +188,7 @@ def play_in_words(
             # What says nothing valid is kept, but is not to be learnt from.
             told.replied[game][-1] += turn.replied if read[game] else [False] * len(turn.replied)
             policy = tuple(told.policies[t, game]) if rules.protocol.output == "distribution" else None
-            past[game].append(Round(t + 1, int(told.actions[t, game]), policy, tuple(seen[game])))
+            past[game].append(Round(t + 1, int(told.actions[t, game]), policy, tuple(seen[game]), shown[game]))
         on_round(t + 1, told)
     return told
 
@@ -292,7 +294,8 @@ def roll_out(
             on_round(len(met.rewards), told.tokens - seen, so_far)
             seen = told.tokens
 
-        told = play_in_words(speaker, met.rewards, rules, Chance(job.seed, job.stream, part), report, about)
+        chance, contexts = Chance(job.seed, job.stream, part), _contexts(met)
+        told = play_in_words(speaker, met.rewards, rules, chance, report, about, contexts)
         for name, values in _columns(part, met, told).items():
             columns[name] += values
     return columns
@@ -301,7 +304,8 @@ def roll_out(
 def rules_of(job: RolloutsJob, prompts: Prompts) -> Rules:
     """Return how a job's games are told."""
     telling, problem = job.problem.protocol, job.problem
-    protocol = Protocol(telling.interaction, telling.output, problem.feedback, telling.format, problem.d)
+    told = (telling.interaction, telling.output, problem.feedback, telling.format)
+    protocol = Protocol(*told, problem.d, features=problem.features or 0)
     return Rules(prompts, protocol, job.temperature, telling.retries, telling.tolerance)
 
 
@@ -329,19 +333,34 @@ def tokens_needed(
         longest = max(scenarios, key=lambda about: len(about.text) + sum(map(len, about.names)))
         rules = replace(rules, protocol=rules.about(longest))
     policy = (1 / d,) * d if rules.protocol.output == "distribution" else None
-    past = [Round(t, d - 1, policy, (10.0,) * d) for t in range(1, job.T)]
-    opening = len(model.turns.first(rules.prompts.message(rules.protocol, [])))
+    context = typical_context(rules.protocol)
+    past = [Round(t, d - 1, policy, (10.0,) * d, context) for t in range(1, job.T)]
+    opening = len(model.turns.first(rules.prompts.message(rules.protocol, [], context)))
     if rules.protocol.interaction == "summary":
-        opening, rounds, feedback = len(model.turns.first(rules.prompts.message(rules.protocol, past))), 1, 0
+        opening, rounds, feedback = len(model.turns.first(rules.prompts.message(rules.protocol, past, context))), 1, 0
     else:
-        rounds, feedback = job.T, len(model.turns.next(rules.prompts.message(rules.protocol, past))) if past else 0
+        told = rules.prompts.message(rules.protocol, past, context)
+        rounds, feedback = job.T, len(model.turns.next(told)) if past else 0
     return context_needed(model.limit, opening, rounds, feedback, job.problem.protocol.max_tokens)
+
+
+def typical_context(protocol: Protocol) -> tuple[float, ...]:
+    """Return a context of which the message is as long as that of any; none where games have none."""
+    return (1 / protocol.features,) * protocol.features if protocol.features else ()
+
+
+def _contexts(met: RewardTable) -> np.ndarray | None:
+    """Return the contexts (n, T, p) of rewards that have them."""
+    return met.contexts if isinstance(met, ContextualTable) else None
 
 
 def _games_of(job: RolloutsJob, held_out: RewardTable | None) -> tuple[RewardTable, np.ndarray]:
     """Return the rewards (M, T, d) of all scenarios, and scenario and trajectory (n, 2) of the shard's games."""
     shape = (job.scenarios, job.T, job.problem.d)
-    table = draw_rewards(job.seed, job.stream, job.process, shape) if held_out is None else held_out.head(*shape[:2])
+    if held_out is None:
+        table = draw_rewards(job.seed, job.stream, job.process, shape, features=job.problem.features)
+    else:
+        table = held_out.head(*shape[:2])
     if table.shape != shape:
         raise InputError(f"reward set: holds (n, T, d) = {held_out.shape}, too little for {shape}")
     shard, shards = job.shard
@@ -361,7 +380,8 @@ def regret_so_far(job: RolloutsJob, met: RewardTable, told: Told, t: int) -> flo
 
 
 def _columns(games: np.ndarray, met: RewardTable, told: Told) -> dict[str, list[Any]]:
-    n = len(games)
+    n, contexts = len(games), _contexts(met)
+    shown = {} if contexts is None else {"contexts": list(contexts.reshape(n, -1))}
     return {
         "scenario": games[:, 0].tolist(),
         "trajectory": games[:, 1].tolist(),
@@ -377,4 +397,5 @@ def _columns(games: np.ndarray, met: RewardTable, told: Told) -> dict[str, list[
         "fallback": list(told.fallback.T),
         "ids": told.ids,
         "replied": told.replied,
+        **shown,
     }

@@ -75,7 +75,7 @@ def rerolled_regrets(job: SelectionJob, played: Trajectories) -> np.ndarray:
     shape = (int(scenario.max()) + 1, horizon, d)
     total = np.zeros(len(scenario))
     for again in range(1, job.rerolls + 1):
-        drawn = draw_rewards(job.seed, job.stream, job.process, shape, reroll=again)
+        drawn = draw_rewards(job.seed, job.stream, job.process, shape, again, job.problem.features)
         total += final_regrets(job, played, drawn.rows(scenario))
     return total / job.rerolls
 

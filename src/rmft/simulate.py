@@ -12,7 +12,13 @@ import numpy as np
 
 from rmft.algorithms import AlgorithmSettings, check_algorithm, start_on
 from rmft.artifacts import finite
-from rmft.environments import ENVIRONMENTS, block_of_rewards, check_policy_space, check_processes
+from rmft.environments import (
+    ENVIRONMENTS,
+    block_of_rewards,
+    check_features,
+    check_policy_space,
+    check_processes,
+)
 from rmft.environments.regret import Mean, Notion, best_actions, regret
 from rmft.errors import InputError
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
@@ -21,12 +27,12 @@ from rmft.play import action_uniforms, play
 from rmft.streams import blocks
 
 OnRound = Callable[[int], object]
-DEFAULT_NOTION: dict[str, Notion] = {"fol": "expected", "mab": "pseudo", "ns-mab": "dynamic"}
+DEFAULT_NOTION: dict[str, Notion] = {"fol": "expected", "mab": "pseudo", "ns-mab": "dynamic", "cb": "pseudo"}
 
 
 @dataclass(frozen=True)
 class Game:
-    """What is simulated. radius: of the ball, None for the simplex."""
+    """What is simulated. radius: of the ball, None for the simplex. features: of contexts, None where are none."""
 
     environment: str
     processes: Sequence[str]
@@ -36,6 +42,7 @@ class Game:
     radius: float | None = None
     notion: Notion | None = None
     mean: Mean = "nominal"
+    features: int | None = None
 
     def check(self) -> None:
         """Raise InputError where this cannot be played."""
@@ -46,7 +53,10 @@ class Game:
         if self.radius is not None and not 0 < self.radius < float("inf"):
             raise InputError(f"radius must be a positive number, not {self.radius:g}")
         check_policy_space(self.environment, on_ball=self.radius is not None)
+        if self.features is not None and self.features < 1:
+            raise InputError(f"features must be 1 or more, not {self.features}")
         check_processes(self.environment, self.processes)
+        check_features(self.processes, self.features)
         check_algorithm(self.algorithm, self.environment, "simplex" if self.radius is None else "ball")
 
 
@@ -138,7 +148,8 @@ def _play_block(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return Regret(t) (n, T), and sums over replicates (T,) of suffix failure and scaled MinFrac."""
     environment, name = ENVIRONMENTS[game.environment], "simulate"
-    rewards = block_of_rewards(root, name, game.processes, (n, game.horizon, game.d), block)
+    shape = (n, game.horizon, game.d)
+    rewards = block_of_rewards(root, name, game.processes, shape, block, features=game.features)
     player = start_on(root, f"{name}-{block}", game.algorithm, rewards, game.radius)
     on_ball = game.radius is not None
     uniforms = None if on_ball else action_uniforms(root, n, name, block)

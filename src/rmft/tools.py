@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rmft.lineage.trace import Trace
 
 TOOLS = "Tools"
+DEFAULT_FEATURES = 3
 app = typer.Typer()
 
 
@@ -176,7 +177,7 @@ def show(
     rounds: Annotated[
         str | None, Option(metavar="A-B", help="These rounds, in full. Default: the first and the last ones.")
     ] = None,
-    environment: Annotated[str | None, Option(help="fol, mab or ns-mab, for a file of no experiment.")] = None,
+    environment: Annotated[str | None, Option(help="fol, mab, ns-mab or cb, for a file of no experiment.")] = None,
     regret: Annotated[
         str | None,
         Option(help="realized, expected or pseudo: what ranks. Default: the experiment's own; else realized."),
@@ -269,17 +270,21 @@ def paper_map(
 
 @app.command(rich_help_panel=TOOLS)
 def simulate(
-    environment: Annotated[str, Option(help="fol, mab or ns-mab.")],
+    environment: Annotated[str, Option(help="fol, mab, ns-mab or cb (contextual bandits).")],
     process: Annotated[
         str,
         Option(
             help="Reward process: uniform, gaussian, gamma, bernoulli, sine-trend, alternating, noisy-alternating, "
-            "adaptive, gradual-variation; several with commas make an even mixture."
+            "adaptive, gradual-variation, in cb linear-contextual, or one of your extensions; several with commas "
+            "make an even mixture."
         ),
     ],
     algorithm: Annotated[
         str,
-        Option(help="In fol: ftl, ftrl, hedge, uniform; else: ucb, exp3, rexp3, greedy, thompson-sampling, uniform."),
+        Option(
+            help="In fol: ftl, ftrl, hedge, uniform; else: ucb, exp3, rexp3, greedy, thompson-sampling, uniform; in cb "
+            "also linucb. Or one of your extensions, which params.yaml lists."
+        ),
     ],
     actions: Annotated[int, Option(help="d, the number of actions.")] = 3,
     horizon: Annotated[int, Option(help="T, the number of rounds.")] = 100,
@@ -292,10 +297,17 @@ def simulate(
     ] = None,
     gamma: Annotated[float | None, Option(help="Exploration of exp3. Default: min(1, eta d / 2).")] = None,
     variation: Annotated[float | None, Option(help="V_T for rexp3. Default: each instance's own.")] = None,
+    features: Annotated[int | None, Option(help="Of the context shown before each round, in cb. Default: 3.")] = None,
+    alpha: Annotated[float | None, Option(help="Width of linucb's confidence bound. Default: 1.")] = None,
+    options: Annotated[
+        list[str] | None,
+        Option("--option", metavar="NAME=VALUE", help="Of an algorithm of your extensions; repeatable."),
+    ] = None,
     regret: Annotated[
         str | None,
         Option(
-            help="expected, pseudo, realized or dynamic. Default: expected in fol, pseudo in mab, dynamic in ns-mab."
+            help="expected, pseudo, realized or dynamic. Default: expected in fol, pseudo in mab and cb, dynamic in "
+            "ns-mab."
         ),
     ] = None,
     mean: Annotated[str, Option(help="Means of clipped processes: nominal (the paper's) or clipped.")] = "nominal",
@@ -308,9 +320,11 @@ def simulate(
     """
     from rmft.algorithms import AlgorithmSettings
     from rmft.environments import ENVIRONMENTS
+    from rmft.params import load_extensions
     from rmft.progress import bar
     from rmft.simulate import Game, simulate
 
+    load_extensions()
     _one_of("environment", environment, tuple(ENVIRONMENTS))
     _one_of("policy-space", policy_space, ("simplex", "ball"))
     _one_of("mean", mean, ("nominal", "clipped"))
@@ -325,10 +339,18 @@ def simulate(
         [name.strip() for name in process.split(",")],
         actions,
         horizon,
-        AlgorithmSettings(algorithm, _number_or_text(eta), gamma, variation),
+        AlgorithmSettings(
+            algorithm,
+            _number_or_text(eta),
+            gamma,
+            variation,
+            alpha=alpha,
+            options=dict(map(_named, options or [])),
+        ),
         (1.0 if radius is None else radius) if policy_space == "ball" else None,
         regret,
         mean,
+        DEFAULT_FEATURES if features is None and ENVIRONMENTS[environment].contextual else features,
     )
     with bar("rounds", replicates * horizon) as advance:
         summary = simulate(seed, game, replicates, advance)
@@ -342,6 +364,13 @@ def simulate(
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise InputError(f"--{option}: unknown {value!r}; one of {', '.join(allowed)}")
+
+
+def _named(option: str) -> tuple[str, float | str]:
+    name, equals, value = option.partition("=")
+    if not equals:
+        raise InputError(f"--option: {option!r} is no NAME=VALUE")
+    return name, _number_or_text(value)
 
 
 def _number_or_text(text: str | None) -> float | str | None:

@@ -6,6 +6,11 @@ def asked(wildcards):
     return EXPERIMENTS[wildcards.experiment].evaluations[wildcards.evaluation]
 
 
+def extensions(job):
+    """Return the files of a user's own that a job runs."""
+    return job.code.extensions
+
+
 def one_of(names):
     """Return the expression that matches any of these names, and nothing where there are none."""
     return "|".join(names) or "(?!)"

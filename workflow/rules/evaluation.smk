@@ -6,6 +6,7 @@ rule evaluation:
         base=lambda wildcards: players_of(wildcards)[0],
         trained=lambda wildcards: players_of(wildcards)[1:],
         rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
+        extensions=lambda wildcards: extensions(jobs.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation)),
     output:
         "results/{experiment}/evaluation/{evaluation}.parquet",
     log:

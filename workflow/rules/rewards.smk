@@ -2,6 +2,8 @@
 
 
 rule reward_set:
+    input:
+        extensions=lambda wildcards: extensions(jobs.rewards_job(PARAMS, wildcards.set)),
     output:
         "data/rewards/{set}.npz",
     log:

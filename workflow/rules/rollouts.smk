@@ -7,6 +7,9 @@ rule rollouts_shard:
         weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
         prompts=lambda wildcards: prompt_files(wildcards.experiment),
         scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
+        extensions=lambda wildcards: extensions(
+            jobs.rollouts_job(PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard))
+        ),
     output:
         "results/{experiment}/seed-{seed}/iteration-{iteration}/shards/{shard}-of-{shards}.parquet",
     log:

@@ -4,6 +4,7 @@
 rule selection:
     input:
         rollouts="results/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
+        extensions=lambda wildcards: extensions(jobs.selection_job(PARAMS, wildcards.experiment, *iteration(wildcards))),
     output:
         selection="results/{experiment}/seed-{seed}/iteration-{iteration}/selection.parquet",
         demonstrations="results/{experiment}/seed-{seed}/iteration-{iteration}/demonstrations.jsonl",

@@ -6,6 +6,8 @@ for experiment in NUMERIC:
     rule:
         name:
             f"training_{experiment}"
+        input:
+            extensions=extensions(jobs.training_job(PARAMS, experiment)),
         output:
             models=paths.models_of(PARAMS, experiment),
             log=paths.training_log_of(experiment),

@@ -1,16 +1,18 @@
-"""Reference algorithms of App. `appendix_baseline`, vectorised over n replicates.
+"""Reference algorithms of App. `appendix_baseline` and ours, vectorised over n replicates.
 
 A player decides on a policy (n, d), then observes what the environment reveals. Rewards reach it normalised to
 [0, 1] by the known range, as in the appendix.
 """
 
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from rmft.algorithms.bandits import EXP3, Greedy, Rexp3, ThompsonSampling, UpperConfidenceBound
+from rmft.algorithms.contextual import LinUCB
 from rmft.algorithms.full_information import (
     FollowTheLeader,
     FollowTheRegularizedLeader,
@@ -20,17 +22,34 @@ from rmft.algorithms.full_information import (
     constant_step_size,
 )
 from rmft.algorithms.players import Player
-from rmft.environments import Rewards, RewardTable, environment_named, variation
+from rmft.environments import ContextualTable, Rewards, RewardTable, environment_named, variation
 from rmft.environments.clipping import HIGH, LOW
 from rmft.errors import InputError
 from rmft.streams import stream
 
-__all__ = ["ALGORITHMS", "AlgorithmSettings", "Player", "check_algorithm", "check_settings", "start", "start_on"]
+__all__ = [
+    "ADDED",
+    "ALGORITHMS",
+    "Added",
+    "AlgorithmSettings",
+    "Player",
+    "check_algorithm",
+    "check_settings",
+    "start",
+    "start_on",
+]
 
 FULL_FEEDBACK = ("ftl", "ftrl", "hedge", "uniform")
 BANDIT_FEEDBACK = ("ucb", "exp3", "rexp3", "greedy", "thompson-sampling", "uniform")
-ALGORITHMS = tuple(dict.fromkeys(FULL_FEEDBACK + BANDIT_FEEDBACK))
-TAKES = {"eta": ("ftrl", "hedge", "exp3"), "gamma": ("exp3",), "variation": ("rexp3",), "normalise": ("ftrl", "hedge")}
+CONTEXTUAL = ("linucb",)  # beside those of bandit feedback, which play without looking at contexts
+ALGORITHMS = tuple(dict.fromkeys(FULL_FEEDBACK + BANDIT_FEEDBACK + CONTEXTUAL))  # ours
+TAKES = {
+    "eta": ("ftrl", "hedge", "exp3"),
+    "gamma": ("exp3",),
+    "variation": ("rexp3",),
+    "normalise": ("ftrl", "hedge"),
+    "alpha": ("linucb",),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +58,8 @@ class AlgorithmSettings:
 
     eta: a number; "anytime" for η_t = √(2 log d / t) (ftrl, hedge); "T=25" for the constant tuned to 25 rounds.
     gamma: exploration of exp3. variation: V_T of rexp3 on the rewards' scale; None takes each instance's own.
-    normalise: False lets ftrl and hedge see rewards in [0, 10] as they are, against the appendix.
+    normalise: False lets ftrl and hedge see rewards in [0, 10] as they are, against the appendix. alpha: of linucb.
+    options: what else an algorithm of an extension takes, by name.
     """
 
     algorithm: str
@@ -47,26 +67,53 @@ class AlgorithmSettings:
     gamma: float | None = None
     variation: float | None = None
     normalise: bool | None = None
+    alpha: float | None = None
+    options: dict[str, bool | int | float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Added:
+    """An algorithm of an extension. environments: that it can play. start: called with n, T, d, streams, options."""
+
+    environments: tuple[str, ...]
+    start: Callable[..., Player]
+
+
+ADDED: dict[str, Added] = {}  # by name; `rmft.extensions` fills it
 
 
 def check_algorithm(settings: AlgorithmSettings, environment: str, policy_space: str = "simplex") -> None:
     """Raise InputError where the algorithm cannot play the environment, or is itself wrong."""
     check_settings(settings)
     name = settings.algorithm
-    playable = FULL_FEEDBACK if environment_named(environment).full_feedback else BANDIT_FEEDBACK
+    playable = playing(environment)
     if name not in playable:
         raise InputError(f"algorithm {name!r} cannot play {environment}; there: {', '.join(playable)}")
-    if policy_space == "ball" and name == "hedge":
-        raise InputError("hedge plays on the simplex; on the ball use ftrl")
+    if policy_space == "ball" and (name == "hedge" or name in ADDED):
+        raise InputError(f"{name} plays on the simplex; on the ball use ftrl")
     if name == "rexp3" and environment == "mab" and settings.variation is None:
         raise InputError("rexp3 in mab needs a variation: there V_T of the instance is 0")
+
+
+def playing(environment: str) -> tuple[str, ...]:
+    """Return the algorithms that can play an environment."""
+    of = environment_named(environment)
+    ours = FULL_FEEDBACK if of.full_feedback else BANDIT_FEEDBACK + (CONTEXTUAL if of.contextual else ())
+    return *ours, *(name for name, added in ADDED.items() if environment in added.environments)
 
 
 def check_settings(settings: AlgorithmSettings) -> None:
     """Raise InputError where the algorithm is unknown or its tuning is wrong."""
     name = settings.algorithm
-    if name not in ALGORITHMS:
-        raise InputError(f"unknown algorithm {name!r}; one of {', '.join(ALGORITHMS)}")
+    if name not in ALGORITHMS and name not in ADDED:
+        raise InputError(f"unknown algorithm {name!r}; one of {', '.join((*ALGORITHMS, *ADDED))}")
+    if name in ADDED:
+        try:
+            inspect.signature(ADDED[name].start).bind(None, None, None, None, **settings.options)
+        except TypeError as error:
+            raise InputError(f"options of {name}: {error}") from None
+    elif settings.options:
+        raise InputError(f"options belong to algorithms of extensions, not to {name}")
     for option, algorithms in TAKES.items():
         value = getattr(settings, option)
         if value is not None and name not in algorithms:
@@ -97,11 +144,13 @@ def start(
     radius: float | None = None,
     streams: Callable[..., np.random.Generator] | None = None,
     variation: np.ndarray | None = None,
+    features: int | None = None,
 ) -> Player:
     """Return the algorithm at the start of n games of T rounds with d actions, shape = (n, T, d).
 
     radius: of the ball, None on the simplex. streams: opens the algorithm's own random streams
-    (thompson-sampling). variation: (n,), each instance's V_T on the rewards' scale (rexp3).
+    (thompson-sampling). variation: (n,), each instance's V_T on the rewards' scale (rexp3). features: p of the
+    contexts, None where there are none (linucb).
     """
     n, horizon, d = shape
     eta = settings.eta
@@ -133,6 +182,12 @@ def start(
             if budget is None:
                 raise InputError("rexp3 needs a variation where rewards have no means of their own")
             return Rexp3(n, d, horizon, budget / (HIGH - LOW))
+        case "linucb":
+            if features is None:
+                raise InputError("linucb needs contexts")
+            return LinUCB(n, d, features, settings.alpha)
+    if settings.algorithm in ADDED:
+        return ADDED[settings.algorithm].start(n, horizon, d, streams, **settings.options)
     raise InputError(f"unknown algorithm {settings.algorithm!r}")
 
 
@@ -140,4 +195,5 @@ def start_on(root: int, name: str, settings: AlgorithmSettings, rewards: Rewards
     """Return an algorithm at the start of its games on the reward set `name`, with its streams and V_T from there."""
     streams = partial(stream, root, "sampling", name, settings.algorithm)
     budget = variation(rewards.means) if isinstance(rewards, RewardTable) else None
-    return start(settings, rewards.shape, radius=radius, streams=streams, variation=budget)
+    features = rewards.contexts.shape[2] if isinstance(rewards, ContextualTable) else None
+    return start(settings, rewards.shape, radius=radius, streams=streams, variation=budget, features=features)

@@ -1,15 +1,16 @@
 """What plays a game, and the two ways in which a policy space turns a score into a policy.
 
-Symbols: n replicates, d actions.
+Symbols: n replicates, d actions, p features of a context.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from rmft.environments.tables import one_hot
 
 
+@runtime_checkable
 class Player(Protocol):
     """An algorithm or agent in the middle of n games at once.
 
@@ -23,6 +24,14 @@ class Player(Protocol):
 
     def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
         """Take in a round: which rewards were revealed (n, d), and these rewards, zero where they were not."""
+
+
+@runtime_checkable
+class ContextualPlayer(Player, Protocol):
+    """A player that wants to see contexts. Others play the same games without."""
+
+    def see(self, contexts: np.ndarray) -> None:
+        """Take in the contexts (n, p) of the coming round, before its policy is asked for."""
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

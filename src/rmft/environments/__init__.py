@@ -1,6 +1,6 @@
 """Online decision problems: reward processes, what an agent gets to see of them, and regret. Needs numpy only.
 
-Symbols: n instances, T rounds, d actions.
+Symbols: n instances, T rounds, d actions, p features of a context.
 """
 
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from rmft.environments.processes import NOISE, TABULAR
-from rmft.environments.tables import AdaptiveRewards, Rewards, RewardTable, variation
+from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
+from rmft.environments.tables import AdaptiveRewards, ContextualTable, Rewards, RewardTable, variation
 from rmft.errors import InputError
 from rmft.streams import blocks, stream
 
@@ -19,10 +19,13 @@ __all__ = [
     "ENVIRONMENTS",
     "PROCESSES",
     "AdaptiveRewards",
+    "ContextualTable",
     "Environment",
     "RewardTable",
     "Rewards",
     "block_of_rewards",
+    "check_features",
+    "check_mixture",
     "check_policy_space",
     "check_processes",
     "draw_rewards",
@@ -31,22 +34,27 @@ __all__ = [
 ]
 
 ADAPTIVE = "adaptive"
-PROCESSES = (*TABULAR, ADAPTIVE)
+PROCESSES = (*TABULAR, ADAPTIVE, *CONTEXTUAL)  # of ours
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A class of problems: what is fed back, which comparator regret has, which processes belong to it."""
+    """A class of problems: what is fed back, which comparator regret has, which processes belong to it.
+
+    processes: open, `rmft.extensions` adds a user's own. contextual: whether a context is shown before each round.
+    """
 
     full_feedback: bool
     comparator: str  # "hindsight": the best fixed policy on the draws; "best mean": the best action's mean, a round
-    processes: tuple[str, ...]
+    processes: list[str]
+    contextual: bool = False
 
 
 ENVIRONMENTS = {
-    "fol": Environment(True, "hindsight", tuple(name for name in PROCESSES if name != "gradual-variation")),
-    "mab": Environment(False, "best mean", ("uniform", "gaussian", "gamma", "bernoulli")),
-    "ns-mab": Environment(False, "best mean", ("gradual-variation",)),
+    "fol": Environment(True, "hindsight", [*(name for name in TABULAR if name != "gradual-variation"), ADAPTIVE]),
+    "mab": Environment(False, "best mean", ["uniform", "gaussian", "gamma", "bernoulli"]),
+    "ns-mab": Environment(False, "best mean", ["gradual-variation"]),
+    "cb": Environment(False, "best mean", [*CONTEXTUAL], contextual=True),
 }
 
 
@@ -67,27 +75,55 @@ def check_processes(environment: str, processes: Sequence[str]) -> None:
     """Raise InputError where App. `reward_dist` does not allow a process in an environment."""
     allowed = environment_named(environment).processes
     for process in processes:
-        if process not in PROCESSES:
-            raise InputError(f"unknown process {process!r}; one of {', '.join(PROCESSES)}")
+        if process not in (there := (*TABULAR, ADAPTIVE, *CONTEXTUAL)):
+            raise InputError(f"unknown process {process!r}; one of {', '.join(there)}")
         if process not in allowed:
             raise InputError(f"process {process!r} does not belong in {environment}; there: {', '.join(allowed)}")
     if ADAPTIVE in processes and len(processes) > 1:
         raise InputError("process 'adaptive' cannot be part of a mixture: its rewards answer the policy")
 
 
+def check_mixture(processes: Sequence[str]) -> None:
+    """Raise InputError where there is no environment to which all of some processes belong."""
+    fitting = [name for name, of in ENVIRONMENTS.items() if processes[0] in of.processes]
+    sharing = [name for name in fitting if set(processes) <= set(ENVIRONMENTS[name].processes)]
+    check_processes((sharing or fitting or ["fol"])[0], processes)
+
+
+def check_features(processes: Sequence[str], features: int | None) -> None:
+    """Raise InputError where rewards have a context and nobody said how large it is, or the other way round."""
+    contextual = [process for process in processes if process in CONTEXTUAL]
+    if contextual and features is None:
+        raise InputError(f"process {contextual[0]!r} needs the number of features of its contexts")
+    if features is not None and not contextual:
+        raise InputError(f"process {processes[0]!r} has no contexts, and so no features")
+
+
 def block_of_rewards(
-    root: int, name: str, processes: Sequence[str], shape: tuple[int, int, int], block: int, reroll: int = 0
+    root: int,
+    name: str,
+    processes: Sequence[str],
+    shape: tuple[int, int, int],
+    block: int,
+    reroll: int = 0,
+    features: int | None = None,
 ) -> Rewards:
     """Draw one block of the reward set `name`: shape (n, T, d) with n ≤ BLOCK.
 
     Of several processes each serves equally many instances: every run of k instances is a random permutation
     of the k processes. reroll: 0 for the set itself; for others the same instances with their rewards drawn again.
+    features: p, where there are contexts.
     """
     if tuple(processes) == (ADAPTIVE,):
         return AdaptiveRewards(shape)
     n, horizon, d = shape
     open_stream = partial(_open, root, name, block, reroll)
-    components = [TABULAR[process](partial(open_stream, process), n, horizon, d) for process in processes]
+    components = [
+        CONTEXTUAL[process](partial(open_stream, process), n, horizon, d, features)
+        if process in CONTEXTUAL
+        else TABULAR[process](partial(open_stream, process), n, horizon, d)
+        for process in processes
+    ]
     if len(components) == 1:
         return components[0]
     # A permutation for each run of k instances, read row by row like every stream.
@@ -103,15 +139,21 @@ def _open(root: int, name: str, block: int, reroll: int, *words: str | int) -> n
 
 
 def draw_rewards(
-    root: int, name: str, processes: Sequence[str], shape: tuple[int, int, int], reroll: int = 0
+    root: int,
+    name: str,
+    processes: Sequence[str],
+    shape: tuple[int, int, int],
+    reroll: int = 0,
+    features: int | None = None,
 ) -> Rewards:
     """Draw the whole reward set `name` of shape (n, T, d), or, with a reroll, its instances with new rewards.
 
-    Instance i is the same whatever n, and round t the same whatever T.
+    Instance i is the same whatever n, and round t the same whatever T. features: p, where there are contexts.
     """
     n, horizon, d = shape
     if tuple(processes) == (ADAPTIVE,):
         return AdaptiveRewards(shape)
     return RewardTable.concatenate(
-        block_of_rewards(root, name, processes, (size, horizon, d), block, reroll) for block, size in blocks(n)
+        block_of_rewards(root, name, processes, (size, horizon, d), block, reroll, features)
+        for block, size in blocks(n)
     )

@@ -1,8 +1,9 @@
-"""The reward processes of App. `reward_dist` that can be drawn before the game (all but VIII, Adaptive).
+"""The reward processes of App. `reward_dist` that can be drawn before the game (all but VIII, Adaptive), and ours.
 
-Symbols: n instances, T rounds, d actions. A process is a function `(streams, n, T, d) -> RewardTable`;
-`streams(*words)` opens a named random stream. To stay prefix-stable a process reads each stream row by row:
-one stream for the instances' parameters, one a round for their draws.
+Symbols: n instances, T rounds, d actions, p features of a context. A process is a function
+`(streams, n, T, d) -> RewardTable`, one with contexts `(streams, n, T, d, p) -> ContextualTable`; `streams(*words)`
+opens a named random stream. To stay prefix-stable a process reads each stream row by row: one stream for the instances'
+parameters, one a round for their draws.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from rmft.environments.clipping import HIGH, LOW, MIXTURE_VARIANCES, gamma_mean, gaussian_mixture_mean
-from rmft.environments.tables import RewardTable
+from rmft.environments.tables import ContextualTable, RewardTable
 
 Streams = Callable[..., np.random.Generator]
 NOISE = frozenset(["draw", "noise", "component"])  # streams of a round's draws; the others make an instance what it is
@@ -112,6 +113,26 @@ def gradual_variation(streams: Streams, n: int, horizon: int, d: int) -> RewardT
     return RewardTable(rewards, means, gaussian_mixture_mean(means))
 
 
+def linear_contextual(streams: Streams, n: int, horizon: int, d: int, p: int) -> ContextualTable:
+    """Means linear in a context that is shown before each round: r_t(a) = ⟨θ_a, x_t⟩; draws as in II, clipped.
+
+    Not in the paper's experiments: contextual bandits are the first direction that it names beyond them.
+    # ASSUME: x_t is uniform on the simplex (shares of p kinds, say of customers) and θ_a uniform on [0, 10]^p (what an
+    # action pays each kind). So means are linear without an intercept and in [0, 10] without clipping.
+    """
+    weights = streams("parameters").uniform(LOW, HIGH, (n, d, p))
+    exponentials = _each_round(horizon, lambda t: streams("context", t).standard_exponential((n, p)))
+    contexts = exponentials / exponentials.sum(axis=2, keepdims=True)
+    # Feature by feature, and not by a matrix product, which rounds by how many instances there are.
+    means = sum(_constant(weights[:, :, j], horizon) * contexts[:, :, j, None] for j in range(p))
+    rewards = np.clip(_mixture_of_gaussians(streams, means), LOW, HIGH)
+    return ContextualTable(rewards, means, gaussian_mixture_mean(means), contexts)
+
+
+# Both are open: `rmft.extensions` adds a user's own.
+CONTEXTUAL: dict[str, Callable[[Streams, int, int, int, int], ContextualTable]] = {
+    "linear-contextual": linear_contextual,
+}
 TABULAR: dict[str, Callable[[Streams, int, int, int], RewardTable]] = {
     "uniform": uniform,
     "gaussian": gaussian,

@@ -3,7 +3,7 @@
 Symbols: n instances, T rounds, d actions. A regret is a comparator's cumulative reward minus the agent's, and
 is returned as (n, T): at round t it holds Regret(t), with the comparator *of round t* and not that of round T.
 
-| notion   | agent earns   | comparator, FOL           | comparator, MAB and NS-MAB |
+| notion   | agent earns   | comparator, FOL           | comparator, all bandits    |
 |----------|---------------|---------------------------|----------------------------|
 | expected | ⟨π_t, values⟩ | best fixed policy on R    | Σ max_a r_t(a)             |
 | pseudo   | r_t(a_t)      | best fixed policy on r    | Σ max_a r_t(a)             |
@@ -11,7 +11,8 @@ is returned as (n, T): at round t it holds Regret(t), with the comparator *of ro
 | dynamic  | r_t(a_t)      | -                         | Σ max_a r_t(a)             |
 
 values are the draws R in FOL and the means r in MAB. The means of MAB do not change, so there Σ max_a r_t(a) is
-t max_a r(a); in NS-MAB the same sum follows the best action of each round, which makes every notion dynamic.
+t max_a r(a); in NS-MAB the same sum follows the best action of each round, which makes every notion dynamic, and in CB,
+contextual bandits, the best action for each round's context.
 """
 
 from typing import Literal
@@ -67,7 +68,7 @@ def regret(
     if comparator == "best mean":
         return best_mean(means) - earned(played, table.rewards if notion == "realized" else means)
     if notion == "dynamic":
-        raise InputError("dynamic regret is defined for mab and ns-mab")
+        raise InputError("dynamic regret is defined for bandits")
     values = means if notion == "pseudo" else table.rewards
     return best_fixed_policy(values, radius) - earned(played, values)
 

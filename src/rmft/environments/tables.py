@@ -1,8 +1,8 @@
 """Reward tables: what every action pays in every round of n instances, drawn before the game is played.
 
-Symbols: n instances, T rounds, d actions. Arrays are (n, T, d) and (n, d) to the reader, while in memory the
-instances come last: an operation over all of them then runs along contiguous numbers, several times faster than
-over a last axis of three actions, and numpy keeps that order in what it computes.
+Symbols: n instances, T rounds, d actions, p features of a context. Arrays are (n, T, d) and (n, d) to the reader, while
+in memory the instances come last: an operation over all of them then runs along contiguous numbers, several times
+faster than over a last axis of three actions, and numpy keeps that order in what it computes.
 """
 
 from collections.abc import Iterable
@@ -54,14 +54,28 @@ class RewardTable:
         """Return the instances at `index`."""
         return type(self)(*(array[index] for array in self._arrays()))
 
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _arrays(self) -> tuple[np.ndarray, ...]:
         return self.rewards, self.means, self.clipped_means
 
-    @classmethod
-    def concatenate(cls, tables: Iterable[Self]) -> Self:
-        """Join tables of one horizon and one number of actions along their instances."""
-        columns = zip(*(table._arrays() for table in tables), strict=True)
-        return cls(*(np.concatenate([array.T for array in arrays], axis=-1).T for arrays in columns))
+    @staticmethod
+    def concatenate(tables: "Iterable[RewardTable]") -> "RewardTable":
+        """Join tables of one kind, one horizon and one number of actions along their instances."""
+        first, *others = tables
+        columns = zip(*(table._arrays() for table in (first, *others)), strict=True)
+        return type(first)(*(np.concatenate([array.T for array in arrays], axis=-1).T for arrays in columns))
+
+
+@dataclass(frozen=True)
+class ContextualTable(RewardTable):
+    """Rewards whose means depend on what is shown before a round.
+
+    contexts: (n, T, p), p features a round; the other arrays as in any table.
+    """
+
+    contexts: np.ndarray
+
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        return *super()._arrays(), self.contexts
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ class Prompts:
         """Read a folder of templates. Raise InputError where one is missing or is no template."""
         return cls(**{name: read_template(folder / f"{name}.j2") for name in TEMPLATES})
 
-    def message(self, protocol: Protocol, past: Sequence[Round]) -> str:
-        """Return what the model is told before round len(past) + 1.
+    def message(self, protocol: Protocol, past: Sequence[Round], context: tuple[float, ...] = ()) -> str:
+        """Return what the model is told before round len(past) + 1, context (p,) included where there is one.
 
         In a dialogue that is the opening and then, turn by turn, what is new; in a summary it is everything.
         Raises InputError where a template uses what there is not.
@@ -55,6 +55,7 @@ class Prompts:
             "past": past,
             "last": past[-1] if past else None,
             "t": len(past) + 1,
+            "context": context,
         }
         return "\n".join(rendered(part, values) for part in (*parts, self.request))
 

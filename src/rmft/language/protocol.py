@@ -27,7 +27,8 @@ class Protocol:
     """What a model is told, what it must reply, and how much it sees.
 
     interaction: `dialogue` goes on turn by turn; `summary` puts all past rounds into each prompt, which then stands
-    alone. scenario: None for actions that are mere numbers.
+    alone. scenario: None for actions that are mere numbers. features: of the context that is shown before each round,
+    0 where there is none.
     """
 
     interaction: Interaction
@@ -36,13 +37,19 @@ class Protocol:
     format: Format
     d: int
     scenario: Scenario | None = None
+    features: int = 0
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one round brought. t: 1-based. action: 0-based. policy: as replied, or None. rewards: (d,), all of them."""
+    """What one round brought.
+
+    t: 1-based. action: 0-based. policy: as replied, or None. rewards: (d,), all of them. context: (p,), what was shown
+    before it.
+    """
 
     t: int
     action: int
     policy: tuple[float, ...] | None
     rewards: tuple[float, ...]
+    context: tuple[float, ...] = ()

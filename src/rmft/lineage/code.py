@@ -11,9 +11,12 @@ import importlib.metadata
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from rmft.errors import InputError
 
 SOURCE = Path(__file__).parents[2]  # the folder that holds the package
 NO_PART = {"lineage", "running"}  # modules of ours: what tells and guards how artifacts are made, and makes none
@@ -29,21 +32,25 @@ class Code:
 
 
 @functools.cache
-def fingerprint(command: str, source: Path = SOURCE) -> tuple[str, dict[str, str]]:
-    """Return the code of a sub-command: a digest, and the versions of its libraries by name."""
-    codes = code_of(command, source)
+def fingerprint(command: str, source: Path = SOURCE, extensions: tuple[str, ...] = ()) -> tuple[str, dict[str, str]]:
+    """Return the code of a sub-command: a digest, and the versions of its libraries by name.
+
+    extensions: a user's own files that it runs.
+    """
+    codes = code_of(command, source, extensions)
     libraries = {name: _version(name) for name in sorted({name for code in codes.values() for name in code.libraries})}
     digest = _short_hash([{part: code.digest for part, code in codes.items()}, libraries])
     return digest, libraries
 
 
-def code_of(command: str, source: Path = SOURCE) -> dict[str, Code]:
+def code_of(command: str, source: Path = SOURCE, extensions: Sequence[str] = ()) -> dict[str, Code]:
     """Return what a sub-command runs: its own text under "cli", and every module of ours that it imports by name.
 
-    source: the folder that holds the package, here or in another checkout.
+    source: the folder that holds the package, here or in another checkout. extensions: a user's own files, by path.
     """
     codes = {"cli": _code_of(_command(command, source), source)}
-    pending = [*codes["cli"].modules]
+    codes |= {file: _code_of(_parsed(Path(file)), source) for file in extensions}
+    pending = [module for code in codes.values() for module in code.modules]
     while pending:
         module = pending.pop()
         if module not in codes:
@@ -96,7 +103,11 @@ def _plain(syntax: object) -> object:
 
 @functools.cache
 def _syntax(module: str, source: Path) -> ast.Module:
-    file = _file(module, source)
+    return _parsed(_file(module, source))
+
+
+def _parsed(file: Path) -> ast.Module:
+    """Return the syntax of a file without docstrings, and without what is imported for annotations alone."""
     tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -125,7 +136,15 @@ def _version(library: str) -> str:
 
 
 def _distribution(library: str) -> str:
-    return {"yaml": "pyyaml"}.get(library, library)
+    """Return what a library is installed as: mostly, but not for all that a user may import, its own name."""
+    known = {"yaml": "pyyaml"}.get(library, library)
+    with suppress(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.distribution(known)
+        return known
+    found = importlib.metadata.packages_distributions().get(library)
+    if not found:
+        raise InputError(f"{library}: is installed as no package, so nothing can tell its version; install it as one")
+    return found[0]
 
 
 def locked(lock: Path) -> dict[str, str]:

@@ -55,7 +55,7 @@ def as_mermaid(found: Trace) -> str:
         text = f"{path}<br/>{(ancestor.sha256 or 'missing')[:SHORT]}"
         lines.append(f'  {numbers[path]}["{text}"]' + (":::bad" if path in bad else ""))
         lines += [f"  {numbers[name]} -->|{ancestor.record.rule}| {numbers[path]}" for name in ancestor.inputs]
-        if ancestor.record and not ancestor.inputs:
+        if ancestor.record and not ancestor.data:
             seed = f"root seed {ancestor.record.settings.get('seed')}"
             lines.append(f'  seed(["{seed}"]) -->|{ancestor.record.rule}| {numbers[path]}')
     return "\n".join([*lines, "  classDef bad stroke:#B00020,color:#B00020", ""])

@@ -31,6 +31,12 @@ class Ancestor:
         """Return what it was made from."""
         return list(self.record.inputs) if self.record else []
 
+    @property
+    def data(self) -> list[str]:
+        """Return what it was made from, without the user's own code; none where it was drawn from the root seed."""
+        extensions = self.record.code.get("extensions", []) if self.record else []
+        return [name for name in self.inputs if name not in extensions]
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -106,7 +112,7 @@ def as_text(found: Trace, width: int = 120) -> Iterator[str]:
                 yield from _wrapped(text, width, f"{indent}  | ")
             for name in ancestor.inputs:
                 yield from below(name, depth + 1)
-            if not ancestor.inputs:
+            if not ancestor.data:
                 yield f"{indent}  root seed {ancestor.record.settings.get('seed')}"
 
     return below(found.path, 0)

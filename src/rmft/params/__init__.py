@@ -3,7 +3,7 @@
 Unknown keys, wrong types and impossible values are refused with the dotted key.
 """
 
-from rmft.params.reading import load
+from rmft.params.reading import load, load_extensions
 from rmft.params.whole import Params
 
-__all__ = ["Params", "load"]
+__all__ = ["Params", "load", "load_extensions"]

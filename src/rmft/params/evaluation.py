@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import ConfigDict, model_validator, with_config
 
 from rmft.algorithms import AlgorithmSettings
-from rmft.environments import check_processes
+from rmft.environments import check_features, check_mixture
 from rmft.params.section import AtLeastTwo, Count, Name, Positive, Section, Several, prefixed
 
 # The record itself belongs to `algorithms`, which does not know pydantic; a YAML map may stand for it.
@@ -13,18 +13,22 @@ Algorithm = with_config(ConfigDict(extra="forbid", strict=False))(AlgorithmSetti
 
 
 class RewardSet(Section):
-    """A stored set of reward tables, held out for evaluation; several processes make an even mixture."""
+    """A stored set of reward tables, held out for evaluation; several processes make an even mixture.
+
+    features: of the context that is shown before each round, where the process has one.
+    """
 
     process: Several
     d: AtLeastTwo
+    features: Count | None = None
     T: Count
     instances: Count
 
     @model_validator(mode="after")
     def _known(self) -> Self:
         # Whether an environment allows it is checked where an experiment uses the set.
-        environment = "ns-mab" if self.process == ["gradual-variation"] else "fol"
-        prefixed("process", check_processes, environment, self.process)
+        prefixed("process", check_mixture, self.process)
+        prefixed("features", check_features, self.process, self.features)
         return self
 
 

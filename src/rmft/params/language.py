@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from rmft.environments import ENVIRONMENTS, check_processes
+from rmft.environments import ENVIRONMENTS, check_features, check_processes
 from rmft.language.protocol import Format, Interaction, Output
 from rmft.params.endpoint import FineTuningSettings
 from rmft.params.evaluation import Evaluation
@@ -117,11 +117,12 @@ class LanguageSFT(Section):
 
 
 class LanguageProblem(Section):
-    """What is played and how it is told."""
+    """What is played and how it is told. features: of the context that is shown before each round, in cb."""
 
     kind: Literal["language", "endpoint", "grpo"]
-    environment: Literal["fol", "mab", "ns-mab"]
+    environment: Literal["fol", "mab", "ns-mab", "cb"]
     d: AtLeastTwo
+    features: Count | None = None
     protocol: Telling
 
     @property
@@ -148,6 +149,7 @@ class WordsExperiment(LanguageProblem):
     @model_validator(mode="after")
     def _playable(self) -> Self:
         prefixed("process", check_processes, self.environment, self.process)
+        prefixed("features", check_features, self.process, self.features)
         if self.process == ["adaptive"]:
             raise ValueError("process: adaptive rewards answer each trajectory's policy and cannot be trained on")
         return self

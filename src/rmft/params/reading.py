@@ -1,14 +1,16 @@
 """Reading params.yaml: a mistake is one line with the dotted key."""
 
 import difflib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
+from rmft import extensions
 from rmft.errors import InputError
-from rmft.params.whole import Params
+from rmft.params.whole import EXTENSION, Params
 
 
 class _UniqueKeys(yaml.SafeLoader):
@@ -33,6 +35,7 @@ def load(path: Path = Path("params.yaml")) -> Params:
         raise InputError(f"{path}: not a text file: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    extensions.load(_extensions_in(values), path.parent)
     try:
         params = Params.model_validate(values)
     except ValidationError as error:
@@ -42,6 +45,21 @@ def load(path: Path = Path("params.yaml")) -> Params:
     except ValidationError as error:
         raise InputError(f"{path}: at scale {params.scale}: {_first_error(error, values)}") from None
     return params
+
+
+def load_extensions(path: Path = Path("params.yaml")) -> None:
+    """Load the extensions that params.yaml lists, where there is such a file, whatever else is in it."""
+    values = None
+    with suppress(OSError, ValueError, yaml.YAMLError):
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    extensions.load(_extensions_in(values), path.parent)
+
+
+def _extensions_in(values: object) -> list[str]:
+    """Return the extensions that params.yaml lists; none where that is no list of files: the model says so."""
+    listed = values.get("extensions") if isinstance(values, dict) else None
+    listed = listed if isinstance(listed, list) else []
+    return [file for file in listed if isinstance(file, str) and EXTENSION.fullmatch(file)]
 
 
 def _first_error(error: ValidationError, values: object) -> str:

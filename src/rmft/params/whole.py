@@ -1,5 +1,6 @@
 """All of params.yaml, and the only place where `scale` acts."""
 
+import re
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -46,6 +47,9 @@ MODEL_OF = {  # kinds, by experiment's
 }
 
 
+EXTENSION = re.compile(r"[\w-][\w./-]*\.py")  # a user's own file, in the repository so that it is versioned
+
+
 class Rollouts(Section):
     """How rollouts of one iteration are split: a shard is what is lost, or moved to another machine, at most.
 
@@ -78,9 +82,10 @@ class Scale(Section):
 
 
 class Params(Section):
-    """All of params.yaml, at its scale."""
+    """All of params.yaml, at its scale. extensions: files with a user's own processes and algorithms."""
 
     seed: Annotated[int, Field(ge=0)]
+    extensions: list[Annotated[str, Field(pattern=f"^{EXTENSION.pattern}$")]] = []
     scale: Name
     scales: dict[Name, Scale]
     models: dict[Name, Model]
