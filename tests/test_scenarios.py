@@ -515,3 +515,53 @@ def test_no_more_titles_are_told_than_a_prompt_can_bear():
 
 def test_likeness_is_judged_at_the_stated_threshold():
     assert 0.15 < ALIKE < 0.75  # between one author's texts and a text with a tenth of its words changed
+
+
+# --- CSV files of a user's own ---
+
+
+@pytest.mark.parametrize(
+    ("begin", "separator", "end"), [("", ",", "\n"), ("\N{BYTE ORDER MARK}", ";", "\r\n")], ids=["plain", "spreadsheet"]
+)
+def test_a_csv_file_holds_the_scenarios_of_its_rows(tmp_path, begin, separator, end):
+    rows = [
+        ["Scenario", "Action 1", "Action 2", "Action 3", "Domain"],
+        [f'"{TEXT}"', "north pier", "south pier", "old pier", "logistics"],
+        ["", "", "", "", ""],
+        [f'"Again: {TEXT}"', " north pier ", "south pier", "", ""],
+    ]
+    text = "".join(separator.join(row) + end for row in rows)
+    (tmp_path / "mine.csv").write_bytes((begin + text).encode())
+    assert read_records(tmp_path / "mine.csv") == [
+        record(),
+        record(f"Again: {TEXT}", ["north pier", "south pier"], "other"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", ":1: columns must be scenario, action 1, action 2"),
+        ("text,action 1\n", "they are text, action 1"),
+        ("scenario,action,action\n", "each once"),
+        ("scenario,action 1,action 2,colour\n", "they are scenario, action 1, action 2, colour"),
+        (f'scenario,action 1,action 2\n"{TEXT}",north\n', ":2: has 2 cells where there are 3 columns"),
+        (f'scenario,action 1,action 2\n"{TEXT}",north,\n', ":2: actions: must be a list of 2 to 10 names"),
+        (f'scenario,action 1,action 2,action 3\n"{TEXT}",north,,south\n', ":2: actions: '' is not of letters"),
+        ("scenario,action 1,action 2\nShort.,north,south\n", ":2: scenario: must be one line of 80"),
+        (
+            f'scenario,action 1,action 2\n"{TEXT}",north,south\n"{TEXT}",north,south\n',
+            ":3: scenario: is that of line 2",
+        ),
+        (f'scenario,action 1,action 2,domain\n"{TEXT}",north,south,piers\n', ":2: domain: 'piers' is none of"),
+        (f'scenario,action 1,action 2\n"{TEXT},north,south\n', ": is no CSV"),
+        (b"scenario,\xff\n", "utf-8"),
+    ],
+)
+def test_a_csv_file_that_is_not_as_it_must_be_is_refused_with_the_line(tmp_path, text, says):
+    path = tmp_path / "mine.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(InputError, match=re.escape(says)) as refused:
+        read_records(path)
+    assert str(refused.value).startswith(str(path))
+    assert "\n" not in str(refused.value)

@@ -27,9 +27,12 @@ def params(
     """Check params.yaml and print it as it stands at its scale."""
     import yaml
 
+    from rmft.language.scenarios import check_tables
     from rmft.params import load
 
-    print(yaml.safe_dump(load(path).at_scale().model_dump(mode="json"), sort_keys=False), end="")
+    found = load(path).at_scale()
+    check_tables(found)
+    print(yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False), end="")
 
 
 @app.command(rich_help_panel=TOOLS)

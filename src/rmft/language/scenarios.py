@@ -1,19 +1,26 @@
 """Files of decision problems of the real world, told in words: App. `prompt_scene_generation`.
 
-One JSON object a line, a record: {"scenario": text, "actions": [names], "domain": one of DOMAINS}.
+One JSON object a line, a record: {"scenario": text, "actions": [names], "domain": one of DOMAINS}. Or a CSV file with a
+record a row: a column `scenario`, columns `action 1`, `action 2`, ..., of which a row leaves the last ones empty where
+it has fewer actions, and a column `domain` or none.
 """
 
+import csv
+import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmft.artifacts import note_reading
 from rmft.errors import InputError
 from rmft.language.parsing import parse
 from rmft.language.protocol import Protocol, Scenario
+
+if TYPE_CHECKING:
+    from rmft.params import Params
 
 Record = dict[str, Any]
 
@@ -50,13 +57,21 @@ def read_scenarios(path: Path) -> list[Scenario]:
     return list(map(scenario_of, read_records(path)))
 
 
+def check_tables(params: "Params") -> None:
+    """Raise InputError naming file and line where scenarios of a user's own CSV file are not as they must be."""
+    for of in params.scenarios.values():
+        if of.source == "csv":
+            read_records(Path(of.file))
+
+
 def read_records(path: Path) -> list[Record]:
     """Read a file of scenarios with their domains, where a missing one is "other"."""
     records: list[Record] = []
     lines: dict[str, int] = {}
-    for number, line in enumerate(read_text(path).removesuffix("\n").split("\n"), start=1):
+    lines_or_rows = _rows(path) if path.suffix == ".csv" else _lines(path)
+    for number, found in lines_or_rows:
         try:
-            record = {"domain": "other", **_object(line)}
+            record = {"domain": "other", **(found if isinstance(found, dict) else _object(found))}
             check(record)
             if record["scenario"] in lines:
                 raise InputError(f"scenario: is that of line {lines[record['scenario']]}")
@@ -65,6 +80,48 @@ def read_records(path: Path) -> list[Record]:
         lines[record["scenario"]] = number
         records.append(record)
     return records
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file with their numbers."""
+    yield from enumerate(read_text(path).removesuffix("\n").split("\n"), start=1)
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Record]]:
+    """Yield the records of a CSV file, each with the number of the line that it ends on.
+
+    Raise InputError where the file is no table with the columns that there must be.
+    """
+    text = read_text(path).removeprefix("\N{BYTE ORDER MARK}")  # which spreadsheet programs write
+    header = text.partition("\n")[0]
+    rows = csv.reader(
+        io.StringIO(text, newline=""), strict=True, delimiter=";" if header.count(";") > header.count(",") else ","
+    )
+    names = [name.strip().lower() for name in next(rows, [])]
+    actions = [name for name in names if name.startswith("action")]
+    unknown = [name for name in names if not name.startswith("action") and name not in ("scenario", "domain")]
+    if "scenario" not in names or not actions or unknown or len(set(names)) < len(names):
+        expected = "scenario, action 1, action 2, ... and, if you like, domain"
+        raise InputError(f"{path}:1: columns must be {expected}, each once; they are {', '.join(names) or 'none'}")
+    try:
+        for row in rows:
+            if not any(map(str.strip, row)):
+                continue
+            if len(row) != len(names):
+                raise InputError(f"{path}:{rows.line_num}: has {len(row)} cells where there are {len(names)} columns")
+            yield rows.line_num, _record(names, [cell.strip() for cell in row])
+    except csv.Error as error:
+        raise InputError(f"{path}:{rows.line_num}: is no CSV ({error})") from None
+
+
+def _record(names: list[str], cells: list[str]) -> Record:
+    """Return a row of a CSV file as a record; what is empty is left out at the end of the actions, and as a domain."""
+    actions = [cell for name, cell in zip(names, cells, strict=True) if name.startswith("action")]
+    while actions and not actions[-1]:
+        actions.pop()
+    named = dict(zip(names, cells, strict=True))
+    domain = {"domain": named["domain"]} if named.get("domain") else {}
+    return {"scenario": named["scenario"], "actions": actions, **domain}
 
 
 def scenario_of(record: Record) -> Scenario:

@@ -18,6 +18,17 @@ class Bundled(Section):
         return self.file
 
 
+class Spreadsheet(Section):
+    """Scenarios of a CSV file of your own: columns scenario, action 1, action 2, ... and, if you like, domain."""
+
+    source: Literal["csv"]
+    file: Annotated[str, Field(pattern=r"\.csv$")]
+
+    def path(self, _name: str) -> str:
+        """Return where the scenarios are."""
+        return self.file
+
+
 class Generated(Section):
     """Scenarios that a model of `models` writes, `batch` at a time: so many (count) of each number of actions."""
 
@@ -35,4 +46,4 @@ class Generated(Section):
         return f"results/scenarios/{name}.jsonl"
 
 
-ScenarioSet = Annotated[Bundled | Generated, Field(discriminator="source")]
+ScenarioSet = Annotated[Bundled | Spreadsheet | Generated, Field(discriminator="source")]
