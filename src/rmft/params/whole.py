@@ -167,7 +167,7 @@ class Params(Section):
             known(f"{key}.experiments", name, self.experiments)
         experiments = [self.experiments[name] for name in figure.experiments]
         spaces = [of.policy_space if of.kind == "numeric" else "language" for of in experiments]
-        selecting = all(of.kind in ("language", "endpoint") for of in experiments)
+        selecting = set(figure.experiments) <= self.selecting.keys()
         if figure.form in OF_TRAINING:
             if figure.evaluations:
                 raise ValueError(f"{key}.evaluations: form {figure.form} draws training, and no evaluation")
