@@ -148,20 +148,25 @@ def _told(job: RolloutsJob, meter: Meter) -> tuple[float, float]:
 
 def as_table(parts: Sequence[Work], params: Params) -> "Table":
     """Return the parts, their sums, and what journals hold already, for a terminal."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=f"At scale {params.scale}, before retries, and as if nothing were on record")
-    for header in ("experiment", "part"):
-        table.add_column(header)
-    for header in ("calls", "prompt tokens", "of them cached", "reply tokens", "trained tokens", "dollars", "hours"):
+    table = Table(
+        title=f"At scale {params.scale}, before retries, and as if nothing were on record",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("", no_wrap=True)
+    for header in ("calls", "prompt", "cached", "reply", "trained", "dollars", "hours"):
         table.add_column(header, justify="right")
     for name in dict.fromkeys(part.experiment for part in parts):
         of_one = [part for part in parts if part.experiment == name]
+        table.add_row(name, style="bold")
         for part in of_one:
-            table.add_row(name, part.part, *_cells(part.used, part.dollars, part.hours))
-        table.add_row("", "in all", *_cells(*_sums(of_one)), style="bold")
-        table.add_row("", "on record", *_cells(spent_on(name), 0.0, 0.0)[:5], style="dim", end_section=True)
-    table.add_row("all", "", *_cells(*_sums(parts)), style="bold")
+            table.add_row(f"  {part.part}", *_cells(part.used, part.dollars, part.hours))
+        table.add_row("  in all", *_cells(*_sums(of_one)), style="bold")
+        table.add_row("  on record", *_cells(spent_on(name), 0.0, 0.0)[:5], style="dim", end_section=True)
+    table.add_row("all", *_cells(*_sums(parts)), style="bold")
     return table
 
 
@@ -171,7 +176,14 @@ def _sums(parts: Sequence[Work]) -> tuple[Usage, float, float]:
 
 def _cells(used: Usage, dollars: float, hours: float) -> list[str]:
     tokens = (used.answers, used.prompt, used.cached, used.completion, used.trained)
-    return [*(f"{count:,}" for count in tokens), f"{dollars:,.2f}", f"{hours:.2f}"]
+    return [*map(_short, tokens), f"{dollars:,.2f}", f"{hours:.2f}"]
+
+
+def _short(count: int) -> str:
+    """Return a count as it fits a terminal."""
+    if count >= 1_000_000:
+        return f"{count / 1_000_000:,.1f}M"
+    return f"{count / 1_000:.1f}k" if count >= 10_000 else f"{count:,}"
 
 
 def total(parts: Sequence[Work]) -> Usage:
