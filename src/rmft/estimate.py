@@ -152,13 +152,13 @@ def as_table(parts: Sequence[Work], params: Params) -> "Table":
     from rich.table import Table
 
     table = Table(
-        title=f"At scale {params.scale}, before retries, and as if nothing were on record",
+        title=f"At scale {params.scale}, before retries, and as if nothing were on record; in tokens",
         box=SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
     )
     table.add_column("", no_wrap=True)
     for header in ("calls", "prompt", "cached", "reply", "trained", "dollars", "hours"):
-        table.add_column(header, justify="right")
+        table.add_column(header, justify="right", no_wrap=True)
     for name in dict.fromkeys(part.experiment for part in parts):
         of_one = [part for part in parts if part.experiment == name]
         table.add_row(name, style="bold")
@@ -181,9 +181,10 @@ def _cells(used: Usage, dollars: float, hours: float) -> list[str]:
 
 def _short(count: int) -> str:
     """Return a count as it fits a terminal."""
-    if count >= 1_000_000:
-        return f"{count / 1_000_000:,.1f}M"
-    return f"{count / 1_000:.1f}k" if count >= 10_000 else f"{count:,}"
+    if count < 10_000:
+        return f"{count:,}"
+    value, unit = (count / 1e6, "M") if count >= 1_000_000 else (count / 1e3, "k")
+    return f"{value:,.{int(value < 100)}f}{unit}"
 
 
 def total(parts: Sequence[Work]) -> Usage:
