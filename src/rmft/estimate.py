@@ -148,13 +148,14 @@ def _told(job: RolloutsJob, meter: Meter) -> tuple[float, float]:
 
 def as_table(parts: Sequence[Work], params: Params) -> "Table":
     """Return the parts, their sums, and what journals hold already, for a terminal."""
-    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(
         title=f"At scale {params.scale}, before retries, and as if nothing were on record; in tokens",
-        box=SIMPLE_HEAD,
+        box=None,
+        pad_edge=False,
         padding=(0, 1, 0, 0),
+        header_style="bold",
     )
     table.add_column("", no_wrap=True)
     for header in ("calls", "prompt", "cached", "reply", "trained", "dollars", "hours"):
@@ -163,9 +164,9 @@ def as_table(parts: Sequence[Work], params: Params) -> "Table":
         of_one = [part for part in parts if part.experiment == name]
         table.add_row(name, style="bold")
         for part in of_one:
-            table.add_row(f"  {part.part}", *_cells(part.used, part.dollars, part.hours))
-        table.add_row("  in all", *_cells(*_sums(of_one)), style="bold")
-        table.add_row("  on record", *_cells(spent_on(name), 0.0, 0.0)[:5], style="dim", end_section=True)
+            table.add_row(f" {part.part}", *_cells(part.used, part.dollars, part.hours))
+        table.add_row(" in all", *_cells(*_sums(of_one)), style="bold")
+        table.add_row(" on record", *_cells(spent_on(name), 0.0, 0.0)[:5], style="dim", end_section=True)
     table.add_row("all", *_cells(*_sums(parts)), style="bold")
     return table
 
