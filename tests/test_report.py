@@ -71,6 +71,12 @@ def test_every_figure_and_table_has_a_caption_in_a_chapter_that_there_is(texts, 
     assert {caption.part for caption in captions.values()} <= texts[0].parts.keys()
 
 
+def test_where_a_caption_says_that_it_is_in_the_paper_there_is_such_a_label(texts):
+    there = set(pd.read_csv(ROOT / "data/paper/labels.csv")["label"])
+    said = {of.paper for kind in (texts[0].figures, texts[0].tables) for of in kind.values() if of.paper}
+    assert said - there == {"Theorem 1"}
+
+
 def test_what_is_known_of_the_paper_is_about_labels_and_rows_that_there_are(texts):
     _, known = texts
     assert known.figures.keys() <= PARAMS.figures.drawn.keys()
@@ -447,7 +453,9 @@ def test_every_figure_and_table_is_there_with_its_verdict_scale_data_and_alterna
     assert "2014−6 [−9, −3]" in bandit.locator("tbody tr").first.text_content()
     assert "suff fail freq" in bandit.locator("img").get_attribute("alt")
     assert "The paper's size" in bandit.text_content()
-    assert "embedded in place of" in tab.locator("#figure-luck-in-hindsight").text_content()
+    luck = tab.locator("#figure-luck-in-hindsight")
+    assert "embedded in place of" in luck.text_content()
+    assert luck.locator('a[href="trajectories.html#open_mab_gemma/0"]').count() == 1
     links = [link.get_attribute("href") for link in bandit.locator(".files a").all()]
     assert links == ["figures/tfbandit.pdf", "figures/tfbandit.png", "figures/tfbandit.csv", "#figure-tfbandit"]
 

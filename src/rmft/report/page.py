@@ -3,7 +3,7 @@
 import base64
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,8 +94,8 @@ def page(job: ReportJob, files: dict[str, Path]) -> str:
     captions, known = read_texts(*(files[path] for path in REPORT_TEXTS))
     metrics = read_json(files[METRICS[0]])
     entries = [
-        *(_figure(job, files, label, captions, known, metrics) for label in job.figures),
-        *(_table(job, files, label, captions, known) for label in job.tables),
+        *(_figure(job, files, label, captions, known, metrics) for label in _ordered(job.figures, captions.figures)),
+        *(_table(job, files, label, captions, known) for label in _ordered(job.tables, captions.tables)),
     ]
     parts = {part: [entry for entry in entries if entry.caption.part == part] for part in captions.parts}
     return rendered(
@@ -107,9 +107,15 @@ def page(job: ReportJob, files: dict[str, Path]) -> str:
         counts={verdict: sum(entry.verdict == verdict for entry in entries) for verdict in VERDICTS},
         story=read_story(job, files),
         lineage=ancestry(entry.csv for entry in entries),
-        players=job.players,
+        told=job.told,
         rules={"near": NEAR, "vanished": VANISHED, "entropy": HIGH_ENTROPY},
     )
+
+
+def _ordered(labels: Iterable[str], captions: Iterable[str]) -> list[str]:
+    """Return labels in the order of their captions, those without one last: a job's record is sorted by name."""
+    order = {label: place for place, label in enumerate(captions)}
+    return sorted(labels, key=lambda label: order.get(label, len(order)))
 
 
 def _figure(

@@ -5,6 +5,7 @@ Numbers are of one experiment of this build, so that the pictures are results an
 Symbols: L games of a scenario, T rounds, d actions, I iterations.
 """
 
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +17,16 @@ from rmft.paths import evaluation_of, iteration_of
 from rmft.results import read_players
 
 WIDTH, HEIGHT = 260.0, 120.0  # of what is drawn in a picture, in its own units
+LETTERS = 150  # of a message that a picture quotes
 
 
 @dataclass(frozen=True)
 class Story:
     """actions: (L, T), 0-based, of the first scenario's games. regrets, selected: (L,), theirs.
 
-    means: (I, 2), the mean regret of all games of an iteration, and of those selected. base, trained: points of
-    polylines within WIDTH x HEIGHT, of mean Regret(t) in the evaluation. final: their last regrets.
+    said: the last message of a selected game, and the reply to it. means: (I, 2), the mean regret of all games of an
+    iteration, and of those selected. base, trained: points of polylines within WIDTH x HEIGHT, of mean Regret(t) in the
+    evaluation. final: their last regrets.
     """
 
     experiment: str
@@ -34,7 +37,7 @@ class Story:
     actions: list[list[int]]
     regrets: list[float]
     selected: list[bool]
-    said: list[tuple[str, str]]
+    said: tuple[str, str]
     means: list[tuple[float, float]]
     base: str
     trained: str
@@ -64,13 +67,18 @@ def read_story(job: ReportJob, files: dict[str, Path]) -> Story:
         actions=[played["action"][row] for row in rows],
         regrets=[float(first["regret"][row]) for row in rows],
         selected=[bool(first["selected"][row]) for row in rows],
-        said=[(played[side][best][0], played[side][best][-1]) for side in ("prompt", "reply")],
+        said=(_shortened(played["prompt"][best][-1]), _shortened(played["reply"][best][-1])),
         means=[(float(of["regret"].mean()), float(of["regret"][of["selected"]].mean())) for of in selections],
         base=polyline(curves["base"], top),
         trained=polyline(curves["trained"], top),
         final=(float(curves["base"][-1]), float(curves["trained"][-1])),
         instances=players["base"].regret.shape[1],
     )
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning of a message."""
+    return textwrap.shorten(text, LETTERS, placeholder=" …")
 
 
 def polyline(curve: np.ndarray, top: float) -> str:
