@@ -19,7 +19,7 @@ from rmft.metrics.exploration import scaled_min_frac, suffix_failure
 from rmft.metrics.extremes import expected_largest
 from rmft.metrics.growth import growth
 from rmft.metrics.luck import advantages, around_average, survival
-from rmft.metrics.power import instances_needed, power
+from rmft.metrics.power import instances_needed, paired_sd, power, spread
 
 D = 3
 plays = arrays(int, st.tuples(st.integers(1, 4), st.integers(1, 12)), elements=st.integers(0, D - 1))
@@ -214,6 +214,43 @@ def test_of_many_instances_the_formula_of_the_normal_distribution_holds(effect):
     quantiles = stats.norm.ppf([0.99, 0.9])
     formula = (quantiles.sum() / effect) ** 2 + quantiles[0] ** 2 / 2  # with its first correction
     assert instances_needed(effect) == pytest.approx(formula, abs=1.5)
+
+
+def test_power_of_two_samples_is_how_often_their_test_sees_the_difference():
+    n, effect, rng = 16, 0.8, np.random.default_rng(1)
+    base, trained = rng.normal(0, 1, (20000, n)), rng.normal(-effect, 1, (20000, n))
+    seen = stats.ttest_ind(trained, base, axis=1, alternative="less").pvalue < 0.05
+    assert power(n, effect, 0.05, paired=False) == pytest.approx(seen.mean(), abs=4 * math.sqrt(0.25 / 20000))
+
+
+@pytest.mark.parametrize(("paired", "times", "correction"), [(True, 1, 1 / 2), (False, 2, 1 / 4)])
+def test_the_papers_remark_in_closed_form(paired, times, correction):
+    effect = (27.30 - 23.13) / 25  # standard deviations over tasks, as its table has them
+    quantiles = stats.norm.ppf([0.95, 0.8])
+    formula = times * (quantiles.sum() / effect) ** 2 + correction * quantiles[0] ** 2
+    assert instances_needed(effect, 0.05, 0.8, paired=paired) == pytest.approx(formula, abs=1.5)
+
+
+def games_of_three_replicates(n: int, tau: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return (3, n) of base and trained: replicates of sd 8 and 6, a gain of 4 that varies by tau over instances."""
+    rng = np.random.default_rng(2)
+    task, gain = rng.normal(30, 20, n), rng.normal(4, tau, n)
+    return task + rng.normal(0, 8, (3, n)), task - gain + rng.normal(0, 6, (3, n))
+
+
+def test_the_spread_of_replicates_and_that_of_tasks_are_told_apart():
+    found = spread(games_of_three_replicates(40000, 0)[0])
+    assert found.mean == pytest.approx(30, abs=0.5)
+    assert found.replicate_sd == pytest.approx(8, rel=0.02)
+    assert found.setting_sd == pytest.approx(8 * math.sqrt(math.pi) / 2, rel=0.02)  # of three, an sd is too small
+    assert found.task_sd == pytest.approx(math.hypot(20, 8), rel=0.02)
+
+
+@pytest.mark.parametrize("replicates", [1, 3, 10])
+@pytest.mark.parametrize("tau", [0, 5])
+def test_replicates_wear_down_all_but_the_difference_between_instances(replicates, tau):
+    expected = math.sqrt(tau**2 + (8**2 + 6**2) / replicates)
+    assert paired_sd(*games_of_three_replicates(40000, tau), replicates) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("effect", [0.0, -1.0, math.nan, math.inf, 1e-6])

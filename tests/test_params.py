@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rmft import paths
 from rmft.errors import InputError
-from rmft.jobs import TrainingJob, evaluation_job, training_job
+from rmft.jobs import TrainingJob, evaluation_job, held_out_job, rollouts_job, training_job
 from rmft.params import load
 
 ROOT = Path(__file__).parents[1]
@@ -108,6 +109,23 @@ def edited(tmp_path):
         ("experiments.mab_grpo_step.grpo.trajectories", 1, "experiments.mab_grpo_step.grpo.trajectories: "),
         ("experiments.mab_grpo_step.process", ["adaptive"], "process 'adaptive' does not belong in mab"),
         ("figures.drawn.phi-loss.experiments", ["mab_grpo_step"], "and what is selected of them"),
+        (
+            "experiments.mab_l2.evaluations.gaussian-100.iterations",
+            [1, 3],
+            "iterations: are those before the last; the l",
+        ),
+        ("experiments.mab_replicates.evaluations.gaussian-50.replicates", 2, "2 of the base model are not the 3 train"),
+        ("experiments.mab_l2.varies", "mab_l5", "experiments.mab_l2.varies: unknown 'mab_l5'; one of open_fol"),
+        ("experiments.mab_l2.varies", "open_fol", "experiments.mab_l2.varies: open_fol has another model"),
+        ("experiments.mab_l2.evaluations.gaussian-100.T", 99, "its evaluation gaussian-100 has another T"),
+        ("experiments.mab_l2.evaluations.gaussian-100.instances", 51, "evaluation gaussian-100 has only 50 instances"),
+        ("experiments.mab_l5_cold.evaluations.gaussian-100.temperature", None, "is sampled at another temperature"),
+        ("experiments.numeric_mab.evaluations.gamma.replicates", 2, "replicates are of games told in words"),
+        ("scales.demo.language.experiments.mab_l3", {"trajectories": 3}, "language.experiments: unknown 'mab_l3'"),
+        ("quick", {"numeric_mabs": "gamma"}, "quick: unknown 'numeric_mabs'"),
+        ("quick", {"numeric_mab": "gamna"}, "quick.numeric_mab: unknown 'gamna'; one of gaussian, gamma"),
+        ("tables.entropy.experiments", ["numeric_mab"], "form entropy is of games told in words, not numeric_mab"),
+        ("tables.replicate-robustness.evaluations", [], "form replicates has one"),
         ("tables.l2ball-table.beside", {"ftrl-52": "ftrl-25"}, "tables.l2ball-table.beside: unknown 'ftrl-52'"),
     ],
 )
@@ -132,6 +150,72 @@ def test_a_key_given_twice_is_refused(tmp_path):
     twice.write_text("seed: 0\nscale: demo\nseed: 7\n", encoding="utf-8")
     with pytest.raises(InputError, match="'seed' is there twice"):
         load(twice)
+
+
+def test_what_a_map_takes_over_from_another_is_not_given_twice(tmp_path):
+    path = tmp_path / "params.yaml"
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    first, again = load(path).experiments["open_mab_qwen"], load(path).experiments["mab_l2"]
+    assert (again.sft, again.protocol, again.T) == (first.sft, first.protocol, first.T)
+    assert (again.rmft.trajectories, first.rmft.trajectories) == (2, 10)
+    path.write_text(text.replace("    varies: open_mab_qwen\n", "    varies: open_mab_qwen\n" * 2, 1), encoding="utf-8")
+    with pytest.raises(InputError, match="'varies' is there twice"):
+        load(path)
+
+
+def test_a_scale_leaves_alone_what_an_experiment_is_about(edited):
+    demo = load(edited("scale", "demo")).at_scale().experiments
+    assert {demo[name].rmft.trajectories for name in ("open_mab_qwen", "open_mab_gemma")} == {6}
+    assert [demo[name].rmft.trajectories for name in ("mab_l2", "mab_l5", "mab_l5_cold")] == [2, 5, 5]
+    assert demo["open_mab_qwen"].evaluations["gaussian-50"].instances == 100
+    assert demo["mab_replicates"].evaluations["gaussian-50"].instances == 50
+    smoke = load(edited("scale", "smoke")).at_scale().experiments["mab_l2"]
+    assert (smoke.rmft.iterations, smoke.evaluations["gaussian-100"].iterations) == (1, [])
+
+
+def test_who_plays_in_an_evaluation_and_where_their_games_are():
+    params = load()
+    assert params.experiments["mab_l2"].evaluations["gaussian-100"].players(1) == [
+        ("base", 0), ("iteration-1", 0), ("iteration-2", 0), ("trained", 0),
+    ]  # fmt: skip
+    assert paths.held_out_of(params, "mab_l2", "gaussian-100") == [
+        "results/open_mab_qwen/evaluation/gaussian-100/base.parquet",
+        *(
+            f"results/mab_l2/evaluation/gaussian-100/{name}-0.parquet"
+            for name in ("iteration-1", "iteration-2", "trained")
+        ),
+    ]
+    names = [Path(path).stem for path in paths.held_out_of(params, "mab_replicates", "gaussian-50")]
+    assert names == ["base", "base-1", "base-2", "trained-0", "trained-1", "trained-2"]
+    replicates = [paths.replicate_of(params, "mab_replicates", "gaussian-50", name) for name in names]
+    assert replicates == [0, 1, 2, 0, 1, 2]
+    assert paths.replicate_of(params, "mab_l2", "gaussian-100", "iteration-1-0") == 0
+    weights = [
+        paths.weights_of_player(params, "mab_l2", name) for name in ("base", "base-2", "iteration-1-0", "trained-0")
+    ]
+    assert weights == [[], [], *([f"results/mab_l2/seed-0/iteration-{i}/adapter.safetensors"] for i in (1, 3))]
+    everything = paths.everything(params)
+    assert len(everything) == len(set(everything))
+
+
+def test_quick_is_part_of_everything_and_has_an_experiment_of_every_section():
+    params = load()
+    built, everything = paths.quick(params), paths.everything(params)
+    assert set(built) < set(everything)
+    assert {params.experiments[name].kind for name in params.quick} == {"numeric", "language", "endpoint"}
+    assert "results/mab_l5/evaluation/gaussian-100.parquet" in built
+    assert "results/mab_l5/seed-0/iteration-1/adapter.safetensors" in built
+
+
+def test_a_variant_meets_what_it_varies_meets_and_every_replicate_something_else():
+    params = load()
+    first = held_out_job(params, "open_mab_qwen", "gaussian-100")
+    assert held_out_job(params, "mab_l5_cold", "gaussian-100") == first
+    assert rollouts_job(params, "mab_l2", 0, 1, 1).stream == rollouts_job(params, "open_mab_qwen", 0, 1, 1).stream
+    streams = {held_out_job(params, "mab_replicates", "gaussian-50", r).stream for r in range(3)}
+    assert len(streams) == 3
+    assert held_out_job(params, "open_mab_qwen", "gaussian-50").stream in streams
 
 
 def test_text_that_is_no_yaml_and_a_missing_file_are_refused_in_one_line(tmp_path):

@@ -13,6 +13,7 @@ from rmft.jobs import MetricsJob, TableJob, table_job
 from rmft.metrics.growth import Growth
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load
+from rmft.params.language import LanguageRMFT
 from rmft.params.outputs import Table as TableParams
 from rmft.results import Played
 from rmft.tables import make
@@ -331,3 +332,142 @@ def test_every_value_of_the_paper_has_a_row_of_ours(label):
     paper = pd.read_csv(Path(__file__).parents[1] / f"data/paper/{label}.csv")
     assert len(paper) == 7 * 4 * 2
     assert set(zip(paper.reward, paper.player, strict=True)) <= played
+
+
+# --- Ablations ---
+
+
+def loop(trajectories: int, iterations: int, temperature: float) -> LanguageRMFT:
+    """Return how a model was trained, k being 1."""
+    return LanguageRMFT(
+        iterations=iterations, scenarios=4, trajectories=trajectories, selected=1, training_seeds=1,
+        temperature=temperature,
+    )  # fmt: skip
+
+
+def table_of_words(
+    label: str, form: str, models: list[str], sources: list[tuple[str, str]], **more: object
+) -> TableJob:
+    """Return what a table of games told in words depends on."""
+    names = list(dict.fromkeys(name for name, _ in sources))
+    asked = TableParams(form=form, experiments=names, evaluations=[sources[0][1]])
+    fixed = {"seed": 0, "floor": None, "resamples": 200, "theory_rows": 0, "scale_note": None}
+    return TableJob(label=label, table=asked, models=models, sources=sources, **fixed, **more)
+
+
+def test_sensitivity_compares_settings_that_differ_in_one_thing_on_common_instances(tmp_path):
+    first = write_linear(tmp_path / "a.parquet", {"base": 3.0, "trained": 2.5}, n=20)
+    low = write_linear(tmp_path / "b.parquet", {"base": 3.0, "iteration-1": 2.0, "trained": 1.5})
+    cold = write_linear(tmp_path / "c.parquet", {"base": 3.0, "trained": 1.8})
+    high = write_linear(tmp_path / "d.parquet", {"base": 3.0, "trained": 1.9})
+    job = table_of_words(
+        "own", "sensitivity", ["embedded"] * 4, [(name, "gaussian-100") for name in "abcd"],
+        loops=[loop(8, 3, 1.0), loop(2, 2, 1.0), loop(5, 1, 0.2), loop(5, 1, 1.0)],
+    )  # fmt: skip
+    table = make(job, [first, low, cold, high, Path(__file__).parents[1] / "data/paper/param-sensitivity-qwen.csv"])
+    table.save(tmp_path / "own")
+    tidy = table.tidy.set_index(["trajectories", "iterations", "temperature", "statistic"]).sort_index()
+    assert set(tidy.instances) == {12}
+    rounds, instances = 30, 1 + 0.01 * (np.arange(12) - 5.5)
+    fewer = 2.5 * rounds * (1 + 0.01 * (np.arange(12) - 9.5))  # the first 12 of 20; two training seeds
+    assert tidy.loc[(8, 3, 1.0, "mean"), "ours"].item() == pytest.approx(fewer.mean() * 1.0005)
+    assert tidy.loc[(8, 3, 1.0, "mean"), "paper"].item() == 33.08  # whatever its values: it is the paper's default
+    assert tidy.loc[(2, 1, 1.0, "mean"), "paper"].item() == 31.05
+    assert tidy.loc[(2, 1, 1.0, "sd"), "ours"].item() == pytest.approx((2 * rounds * instances).std(ddof=1))
+    changes = tidy[tidy.index.get_level_values("statistic").str.startswith("change")].droplevel([0, 1, 2])
+    assert dict(zip(changes.index, changes.verdict, strict=True)) == {
+        "change_from_iterations_1": DIRECTION_ONLY,
+        "change_from_temperature_0.2": NOT_REPRODUCED,
+        "change_from_trajectories_2": DIRECTION_ONLY,
+    }
+    assert changes.loc["change_from_temperature_0.2", "ours"] == pytest.approx(0.1 * rounds * 1.0005)
+    assert changes.loc["change_from_temperature_0.2", "paper"] == pytest.approx(24.00 - 35.28)
+
+
+def write_replicates(path: Path, gain: float, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """Write an evaluation of three replicates; return the final regrets (3, n) of base and trained."""
+    rng = np.random.default_rng(3)
+    task = rng.normal(40, 20, n)
+    final = {"base": task + rng.normal(0, 4, (3, n)), "trained": task - gain + rng.normal(0, 3, (3, n))}
+    rows = [
+        {"player": player, "training_seed": r, "instance": i, "d": 3, "regret": [of[r, i]], "invalid": 0}
+        for player, of in final.items()
+        for r, i in np.ndindex(3, n)
+    ]
+    write_games(path, rows)
+    return final["base"], final["trained"]
+
+
+@pytest.mark.parametrize(("gain", "verdict"), [(4.0, DIRECTION_ONLY), (-4.0, NOT_REPRODUCED), (0.0, INCONCLUSIVE)])
+def test_replicates_are_held_against_tasks_and_say_how_many_games_it_takes(tmp_path, gain, verdict):
+    base, trained = write_replicates(tmp_path / "a.parquet", gain)
+    job = table_of_words("own", "replicates", ["embedded"], [("own", "gaussian-50")])
+    table = make(job, [tmp_path / "a.parquet", Path(__file__).parents[1] / "data/paper/replicate-robustness.csv"])
+    table.save(tmp_path / "own")
+    tidy = table.tidy.set_index(["player", "statistic"])
+    ours, paper = tidy.ours, tidy.paper
+    assert ours["base", "setting_sd"] == pytest.approx(base.std(axis=0, ddof=1).mean())
+    assert ours["trained", "mean"] == pytest.approx(trained.mean())
+    assert tidy.verdict["base", "setting_over_task"] == DIRECTION_ONLY
+    assert tidy.verdict["trained", "fall"] == verdict
+    assert paper["trained", "fall"] == pytest.approx(4.17)
+    assert paper["trained", "instances_unpaired"] == pytest.approx(2 * 6.1826 * (25 / 4.17) ** 2, abs=2)
+    assert paper["trained", "instances_paired"] == pytest.approx(6.1826 * (8.86**2 + 8.13**2) / 4.17**2, abs=3)
+    assert paper["trained", "replicates_paired"] == 2
+    if gain > 0:
+        sd = (base[0] - trained[0]).std(ddof=1)
+        near = 6.1826 * (sd / ours["trained", "fall"]) ** 2
+        assert ours["trained", "instances_paired"] == pytest.approx(near, rel=0.5)
+        assert ours["trained", "instances_paired"] < ours["trained", "instances_unpaired"] / 5
+    else:
+        assert gain == 0 or np.isnan(ours["trained", "instances_paired"])
+
+
+def test_replicates_and_tasks_that_are_all_alike_are_no_reason_to_stop(tmp_path):
+    rows = [
+        {"player": player, "training_seed": r, "instance": i, "d": 3, "regret": [regret], "invalid": 0}
+        for player, regret in (("base", 3.0), ("trained", 2.0))
+        for r, i in np.ndindex(3, 2)
+    ]
+    write_games(tmp_path / "a.parquet", rows)
+    job = table_of_words("own", "replicates", ["embedded"], [("own", "gaussian-50")])
+    make(job, [tmp_path / "a.parquet", Path(__file__).parents[1] / "data/paper/replicate-robustness.csv"]).save(
+        tmp_path / "own"
+    )
+    assert "base - trained" in (tmp_path / "own.md").read_text(encoding="utf-8")
+
+
+def test_entropy_is_that_of_every_policy_and_its_change_is_paired(tmp_path):
+    uniform, decided = np.full(3, 1 / 3), np.array([1.0, 0.0, 0.0])
+    rows = [
+        {
+            "player": player, "training_seed": 0, "instance": i, "d": 3, "regret": np.arange(4.0), "invalid": 0,
+            "action": [0] * 4, "best_action": [0] * 4,
+            "policy": np.concatenate([uniform] * uniforms + [decided] * (4 - uniforms)),
+        }
+        for player, uniforms in (("base", 4), ("trained", 1))
+        for i in range(2)
+    ]  # fmt: skip
+    write_evaluation(tmp_path / "a.parquet", pd.DataFrame(rows))
+    job = table_of_words("own", "entropy", ["embedded"], [("fol", "gaussian")])
+    table = make(job, [tmp_path / "a.parquet"])
+    table.save(tmp_path / "own")
+    ours = table.tidy.set_index(["player", "statistic"]).ours
+    assert [ours["base", name] for name in ("entropy", "decided", "extreme")] == pytest.approx([1, 0, 0])
+    assert ours["trained"].to_dict() == pytest.approx(
+        {"entropy": 0.25, "entropy_late": 0, "decided": 0.75, "extreme": 0.5, "entropy_change": -0.75}
+    )
+
+
+def test_every_setting_of_the_papers_table_is_one_of_ours():
+    params = load()
+    job = table_job(params, "param-sensitivity-qwen", None)
+    ours = {
+        (of.trajectories, of.selected, iterations, of.temperature)
+        for (experiment, evaluation), of in zip(job.sources, job.loops, strict=True)
+        for iterations in [*params.experiments[experiment].evaluations[evaluation].iterations, of.iterations]
+    }
+    frame = pd.read_csv(Path(__file__).parents[1] / "data/paper/param-sensitivity-qwen.csv")
+    printed = frame[["trajectories", "selected", "iterations", "temperature"]].dropna()
+    assert set(map(tuple, printed.to_numpy())) <= ours
+    assert set(frame["T"]) == {params.experiments["mab_l2"].evaluations["gaussian-100"].T}

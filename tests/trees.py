@@ -154,6 +154,11 @@ def _keep_few_experiments(folder: Path) -> None:
     dropped = [name for name, of in experiments.items() if of["kind"] != "numeric" and name not in KEPT]
     for name in dropped:
         text = _without(text, "experiments", 2, name)
+    for name in values["quick"].keys() & dropped:
+        text = _without(text, "quick", 2, name)
+    for scale, of in values["scales"].items():
+        if "experiments" in of.get("language", {}):  # changes in some of those that are dropped
+            text = _without(text, f"  {scale}", 6, "experiments")
     for kept, evaluation in KEPT.items():
         for name in experiments[kept]["evaluations"].keys() - {evaluation}:
             text = _without(text, f"  {kept}", 6, name)

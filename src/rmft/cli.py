@@ -285,8 +285,9 @@ def grpo(
 @app.command(rich_help_panel=STAGES)
 def evaluation(
     settings: Settings,
-    base: Annotated[Path, Argument(help="The base model, or the games that it has played in words.")],
-    trained: Annotated[list[Path], Argument(help="The trained model, or the games of each training seed's.")],
+    inputs: Annotated[
+        list[Path], Argument(help="The base and the trained model, or the games told in words of each of the job's.")
+    ],
     rewards: Annotated[Path, Option(help="The reward set.")],
     output: Output,
 ) -> None:
@@ -297,10 +298,10 @@ def evaluation(
 
     job = EvaluationJob.parse(settings)
     if job.problem.kind == "numeric":
-        found = evaluate(job, {"base": read_model(base), "trained": read_model(trained[0])}, read_rewards(rewards))
+        models = dict(zip(("base", "trained"), map(read_model, inputs), strict=True))
+        found = evaluate(job, models, read_rewards(rewards))
     else:
-        games = [("base", 0, read_trajectories(base))]
-        games += [("trained", seed, read_trajectories(path)) for seed, path in enumerate(trained)]
+        games = [(*player, read_trajectories(path)) for player, path in zip(job.players, inputs, strict=True)]
         found = evaluate_in_words(job, games, read_rewards(rewards))
     write_evaluation(output, found)
 

@@ -80,8 +80,10 @@ def _parts(params: Params, name: str) -> Iterator[Work]:
     yield Work(name, "fine-tuning", runs * loop.iterations, trained, cost(trained, base), 0.0)
     for evaluation in experiment.evaluations:
         job = held_out_job(params, name, evaluation)
-        yield _played(name, f"{evaluation}, base model", job, settings, meter, base, 1)
-        yield _played(name, f"{evaluation}, fine-tuned", job, settings, meter, tuned, runs)
+        playing = [player for player, _ in experiment.evaluations[evaluation].players(runs)]
+        replicates = playing.count("base")
+        yield _played(name, f"{evaluation}, base model", job, settings, meter, base, replicates)
+        yield _played(name, f"{evaluation}, fine-tuned", job, settings, meter, tuned, len(playing) - replicates)
 
 
 def _meter(params: Params, name: str) -> Meter:

@@ -42,13 +42,13 @@ def evaluate(job: EvaluationJob, models: dict[str, LinearAttention], rewards: Re
 def evaluate_in_words(job: EvaluationJob, games: list[tuple[str, int, Trajectories]], rewards: Rewards) -> Columns:
     """Return the columns of an evaluation from games that language models have played, and play the algorithms.
 
-    games: player name, training seed and trajectories, each on the first instances and rounds of the reward set.
-    Raises InputError where they are not.
+    games: player name, training seed (of the base model, replicate) and trajectories, each on at least the first
+    instances of the reward set and on its first rounds. Raises InputError where they are not.
     """
     table = _asked(job, rewards)
     parts = []
     for name, seed, played in games:
-        order = np.argsort(played["scenario"])
+        order = np.argsort(played["scenario"])[: job.evaluation.instances]
         met = table_of(played, job.problem.d).rows(order)
         if met.shape != table.shape or not np.array_equal(met.rewards, table.rewards):
             raise InputError(f"{name}: was not played on {job.evaluation.rewards}; delete its games and run again")

@@ -22,7 +22,7 @@ from rmft.params import Params
 from rmft.params.endpoint import EndpointModel, FineTuningSettings
 from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
 from rmft.params.grpo import Objective
-from rmft.params.language import LanguageModelSettings, LanguageProblem, LanguageSFT, Pretraining
+from rmft.params.language import LanguageModelSettings, LanguageProblem, LanguageRMFT, LanguageSFT, Pretraining
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
 from rmft.params.outputs import OF_TRAINING, Figure, Label, Style, Table
 from rmft.params.scenarios import Generated
@@ -203,9 +203,13 @@ class GRPOJob(Job):
 
 
 class EvaluationJob(Job):
-    """All that `rmft evaluation` depends on, besides the files it reads."""
+    """All that `rmft evaluation` depends on, besides the files it reads.
+
+    players: name and training seed of the models whose games told in words are read, in order.
+    """
 
     seed: int
+    players: list[tuple[str, int]]
     problem: Annotated[NumericProblem | LanguageProblem, Field(discriminator="kind")]
     evaluation: Evaluation
     mean: Literal["nominal", "clipped"]
@@ -235,13 +239,15 @@ class FigureJob(Job):
 class TableJob(Job):
     """All that `rmft tables` depends on, besides the files it reads.
 
-    models: that of each experiment. theory_rows: of the file of minimisers.
+    models: that of each experiment. loops: how each was trained, where that is what varies. theory_rows: of the file of
+    minimisers.
     """
 
     seed: int
     label: str
     table: Table
     models: list[str]
+    loops: list[LanguageRMFT] = Field(default=[])
     sources: list[tuple[str, str]]
     floor: float | None
     resamples: int
@@ -343,7 +349,7 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
     return RolloutsJob(
         code=_code("rollouts", chosen.process),
         seed=params.seed,
-        stream=_stream(experiment, training_seed, iteration),
+        stream=_stream(params, experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
         model=speaking(params, chosen.model),
         model_name=chosen.model,
@@ -358,17 +364,18 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
     )
 
 
-def held_out_job(params: Params, experiment: str, evaluation: str) -> RolloutsJob:
+def held_out_job(params: Params, experiment: str, evaluation: str, replicate: int = 0) -> RolloutsJob:
     """Return what the games of a model in an evaluation depend on, besides its weights and the reward set.
 
-    All models play with the same random numbers.
+    All models play with the same random numbers, in each replicate.
     """
     chosen = params.experiments[experiment]
     asked = chosen.evaluations[evaluation]
+    words = [stream_name(params, experiment), "evaluation", evaluation]
     return RolloutsJob(
         code=_code("rollouts"),
         seed=params.seed,
-        stream=f"{experiment}/evaluation/{evaluation}",
+        stream="/".join([*words, *([f"replicate-{replicate}"] if replicate else [])]),
         problem=problem_in(params, experiment, evaluation),
         model=speaking(params, chosen.model),
         model_name=chosen.model,
@@ -378,7 +385,7 @@ def held_out_job(params: Params, experiment: str, evaluation: str) -> RolloutsJo
         T=asked.T,
         scenarios=asked.instances,
         trajectories=1,
-        temperature=chosen.loop.temperature,
+        temperature=asked.temperature or chosen.loop.temperature,
         shard=(1, 1),
     )
 
@@ -395,7 +402,7 @@ def selection_job(params: Params, experiment: str, training_seed: int, iteration
     return SelectionJob(
         code=_code("selection", chosen.process),
         seed=params.seed,
-        stream=_stream(experiment, training_seed, iteration),
+        stream=_stream(params, experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
         process=chosen.process,
         selected=chosen.rmft.selected,
@@ -410,7 +417,7 @@ def sft_job(params: Params, experiment: str, training_seed: int, iteration: int)
     return SFTJob(
         code=_code("sft"),
         seed=params.seed,
-        stream=_stream(experiment, training_seed, iteration),
+        stream=_stream(params, experiment, training_seed, iteration),
         model=speaking(params, chosen.model),
         model_name=chosen.model,
         served=served(params, chosen.model),
@@ -472,8 +479,14 @@ def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProbl
     return _part(LanguageProblem, chosen).model_copy(update={"d": held_out.d, "features": held_out.features})
 
 
-def _stream(experiment: str, training_seed: int, iteration: int) -> str:
-    return f"{experiment}/seed-{training_seed}/iteration-{iteration}"
+def stream_name(params: Params, experiment: str) -> str:
+    """Return the experiment that names the random streams of an experiment: itself, or what it is a variant of."""
+    chosen = params.experiments[experiment]
+    return (chosen.varies if chosen.kind in ("language", "grpo") else None) or experiment
+
+
+def _stream(params: Params, experiment: str, training_seed: int, iteration: int) -> str:
+    return f"{stream_name(params, experiment)}/seed-{training_seed}/iteration-{iteration}"
 
 
 def evaluation_job(params: Params, experiment: str, evaluation: str) -> EvaluationJob:
@@ -484,6 +497,7 @@ def evaluation_job(params: Params, experiment: str, evaluation: str) -> Evaluati
     return EvaluationJob(
         code=_code("evaluation", algorithms=[of.algorithm for of in algorithms.values()]),
         seed=params.seed,
+        players=[] if chosen.kind == "numeric" else asked.players(chosen.loop.training_seeds),
         problem=problem_in(params, experiment, evaluation),
         evaluation=asked,
         mean=params.evaluation.mean,
@@ -515,6 +529,7 @@ def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
         label=label,
         table=table,
         models=[params.experiments[name].model for name in table.experiments],
+        loops=[params.experiments[name].rmft for name in table.experiments if table.form == "sensitivity"],
         sources=sources,
         floor=measures.floor,
         resamples=measures.resamples,

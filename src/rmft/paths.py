@@ -116,10 +116,18 @@ def _of_iterations(params: Params, experiment: str, first: int, name: str) -> li
 
 
 def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
-    """Return the games of the base model, then of every training seed's last model, in an evaluation."""
-    seeds = range(params.experiments[experiment].loop.training_seeds)
-    players = ["base", *(f"trained-{seed}" for seed in seeds)]
-    return [f"results/{experiment}/evaluation/{evaluation}/{player}.parquet" for player in players]
+    """Return the games of the models that play in an evaluation, in their order.
+
+    Those of a variant's base model are those of what it is a variant of.
+    """
+    chosen = params.experiments[experiment]
+    original = (chosen.varies if chosen.kind in ("language", "grpo") else None) or experiment
+    found = []
+    for name, seed in chosen.evaluations[evaluation].players(chosen.loop.training_seeds):
+        folder = original if (name, seed) == ("base", 0) else experiment
+        player = "base" if (name, seed) == ("base", 0) else f"{name}-{seed}"
+        found.append(f"results/{folder}/evaluation/{evaluation}/{player}.parquet")
+    return found
 
 
 def evaluations_of(params: Params, experiment: str) -> list[str]:
@@ -132,15 +140,26 @@ def evaluation_of(experiment: str, evaluation: str) -> str:
     return f"results/{experiment}/evaluation/{evaluation}.parquet"
 
 
+def training_of(params: Params, experiment: str) -> list[str]:
+    """Return everything that an experiment's training writes."""
+    if params.experiments[experiment].kind == "numeric":
+        return [*models_of(params, experiment), training_log_of(experiment)]
+    return language_training_of(params, experiment)
+
+
 def artifacts_of(params: Params, experiment: str) -> list[str]:
     """Return everything that an experiment's training and evaluations write."""
-    evaluations = evaluations_of(params, experiment)
-    if params.experiments[experiment].kind == "numeric":
-        return [*models_of(params, experiment), training_log_of(experiment), *evaluations]
-    played = [
-        path for name in params.experiments[experiment].evaluations for path in held_out_of(params, experiment, name)
-    ]
-    return [*language_training_of(params, experiment), *played, *evaluations]
+    chosen, played = params.experiments[experiment], []
+    if chosen.kind != "numeric":
+        played = [path for name in chosen.evaluations for path in held_out_of(params, experiment, name)]
+    own = [path for path in played if path.startswith(f"results/{experiment}/")]
+    return [*training_of(params, experiment), *own, *evaluations_of(params, experiment)]
+
+
+def quick(params: Params) -> list[str]:
+    """Return what shows each section at work: of some experiments all training, with one evaluation."""
+    chosen = params.quick.items()
+    return [path for name, asked in chosen for path in (*training_of(params, name), evaluation_of(name, asked))]
 
 
 def figures(params: Params) -> list[str]:
@@ -154,11 +173,19 @@ def tables(params: Params) -> list[str]:
 
 
 def weights_of_player(params: Params, experiment: str, player: str) -> list[str]:
-    """Return the file with the weights of `base` (none) or `trained-<training seed>`."""
-    if player == "base":
+    """Return the file with the weights of `base[-<replicate>]` (none), `(iteration-<i>|trained)-<training seed>`."""
+    if player.startswith("base"):
         return []
+    name, _, seed = player.rpartition("-")
     last = params.experiments[experiment].loop.iterations
-    return weights_of(params, experiment, int(player.removeprefix("trained-")), last)
+    return weights_of(params, experiment, int(seed), last if name == "trained" else int(name.rpartition("-")[2]))
+
+
+def replicate_of(params: Params, experiment: str, evaluation: str, player: str) -> int:
+    """Return which replicate a player plays: where there are several, each training seed's models play another one."""
+    _, _, number = player.rpartition("-")
+    several = params.experiments[experiment].evaluations[evaluation].replicates > 1
+    return int(number) if several and number.isdecimal() else 0
 
 
 def inputs_of_figure(params: Params, label: str) -> list[str]:
@@ -182,7 +209,8 @@ def inputs_of_table(params: Params, label: str, sources: list[tuple[str, str]]) 
         return [THEORY]
     sets = [params.scenarios[name].path(name) for name in table.scenarios]
     of_experiments = [evaluation_of(*source) for source in sources]
-    return [*sets, *([JARGON] if sets else []), *of_experiments, f"data/paper/{label}.csv"]
+    values = [] if table.form == "entropy" else [f"data/paper/{label}.csv"]
+    return [*sets, *([JARGON] if sets else []), *of_experiments, *values]
 
 
 def inputs_of_report(params: Params) -> list[str]:

@@ -49,6 +49,12 @@ def players_of(wildcards):
     return [models[0], models[-1]]
 
 
+def held_out_job(wildcards):
+    """Return what the games of a model in an evaluation depend on."""
+    named = wildcards.experiment, wildcards.evaluation
+    return jobs.held_out_job(PARAMS, *named, paths.replicate_of(PARAMS, *named, wildcards.player))
+
+
 def figure_inputs(wildcards):
     """Return the evaluations that a figure draws, or what training has left where it draws that."""
     return paths.inputs_of_figure(PARAMS, wildcards.label)

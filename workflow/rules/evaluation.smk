@@ -3,8 +3,7 @@
 
 rule evaluation:
     input:
-        base=lambda wildcards: players_of(wildcards)[0],
-        trained=lambda wildcards: players_of(wildcards)[1:],
+        players=players_of,
         rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
         extensions=lambda wildcards: extensions(jobs.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation)),
     output:
@@ -19,4 +18,4 @@ rule evaluation:
         "Evaluate {wildcards.experiment} on {wildcards.evaluation}"
     shell:
         "rmft evaluation --settings {params.settings:q} --rewards {input.rewards} --output {output}"
-        " {input.base} {input.trained} 2>&1 | tee {log}"
+        " {input.players} 2>&1 | tee {log}"

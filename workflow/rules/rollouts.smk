@@ -60,7 +60,7 @@ rule held_out:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.held_out_job(PARAMS, wildcards.experiment, wildcards.evaluation).canonical(),
+        settings=lambda wildcards: held_out_job(wildcards).canonical(),
         weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
     message:
         "Play {wildcards.experiment} on {wildcards.evaluation}, {wildcards.player}"

@@ -57,9 +57,11 @@ def _of_one(job: MetricsJob, experiment: str, evaluation: str, path: Path) -> di
     paired = paired_difference(after, before, stream(job.seed, "bootstrap", *words))
     by_seed = ks_by_seed(trained, base)
     summaries = {name: _summary(played, job.floor) for name, played in players.items()}
+    between = {name: summaries.pop(name) for name in [*summaries] if name.startswith("iteration-")}
     return {
         "base": summaries.pop("base"),
         "trained": summaries.pop("trained"),
+        **({"iterations": between} if between else {}),
         "algorithms": summaries,
         "ks_p": float(np.median(by_seed)),
         "paired_p": paired.p,

@@ -35,7 +35,9 @@ class RewardSet(Section):
 class Evaluation(Section):
     """Base model, trained model and reference algorithms on the first instances and rounds of one reward set.
 
-    scenarios: the set of texts that are told, where it is another one than in training.
+    scenarios: the set of texts that are told, where it is another one than in training. iterations: those before the
+    last whose models play as well. temperature: of sampling, where it is another one than in training. replicates: how
+    often the base model plays, each time with other random numbers to sample by; each is also that of a training seed.
     """
 
     rewards: str
@@ -43,6 +45,17 @@ class Evaluation(Section):
     instances: Count
     scenarios: Name | None = None
     algorithms: list[str]
+    iterations: list[Count] = []
+    temperature: Positive | None = None
+    replicates: Count = 1
+
+    def players(self, training_seeds: int) -> list[tuple[str, int]]:
+        """Return name and training seed of the models that play in words: base, after some iterations, trained.
+
+        The base model is of no training seed; it plays each replicate.
+        """
+        seeds, trained = range(training_seeds), [*(f"iteration-{i}" for i in self.iterations), "trained"]
+        return [*(("base", r) for r in range(self.replicates)), *((name, seed) for name in trained for seed in seeds)]
 
 
 class Measures(Section):

@@ -44,7 +44,7 @@ class GRPO(Objective):
 
 
 class GRPOExperiment(LanguageProblem):
-    """Iterations of rollouts and GRPO from a model, and what is evaluated after them."""
+    """Iterations of rollouts and GRPO from a model, and what is evaluated. varies: as of a LanguageExperiment."""
 
     kind: Literal["grpo"]
     model: Name
@@ -52,6 +52,7 @@ class GRPOExperiment(LanguageProblem):
     process: Several
     grpo: GRPO
     evaluations: dict[Name, Evaluation]
+    varies: Name | None = None
 
     @model_validator(mode="after")
     def _playable(self) -> Self:
@@ -88,4 +89,4 @@ class GRPOScale(PlayedScale):
         changed = self.model_dump(include={"iterations", "trajectories"}, exclude_none=True)
         changed["scenarios"] = self.scenarios.get(whole.reward, whole.scenarios)
         grpo = GRPO.model_validate({**whole.model_dump(), **changed, **self.grpo})
-        return experiment.model_copy(update={**self.played(experiment), "grpo": grpo})
+        return experiment.model_copy(update={**self.played(experiment, grpo), "grpo": grpo})

@@ -166,10 +166,15 @@ class WordsExperiment(LanguageProblem):
 
 
 class LanguageExperiment(WordsExperiment):
-    """An experiment of Section 5: the model is at hand."""
+    """An experiment of Section 5: the model is at hand.
+
+    varies: another experiment, of which this one is a variant. It names the random streams here too, so that both meet
+    the same rewards and sample by the same random numbers; and the games of its base model are those of this one's.
+    """
 
     kind: Literal["language"]
     sft: LanguageSFT
+    varies: Name | None = None
 
 
 class EndpointExperiment(WordsExperiment):
@@ -188,6 +193,16 @@ class EndpointExperiment(WordsExperiment):
         return self
 
 
+class SomeScale(Section):
+    """What a scale changes in one experiment, in place of what it changes in all of its kind."""
+
+    iterations: Count | None = None
+    scenarios: Count | None = None
+    trajectories: Count | None = None
+    training_seeds: Count | None = None
+    instances: Count | None = None
+
+
 class PlayedScale(Section):
     """What a scale changes in the games of language models, in training and in evaluation.
 
@@ -200,13 +215,21 @@ class PlayedScale(Section):
     instances: Count | None = None
     powered: dict[Name, Count] = {}
 
-    def played(self, experiment: LanguageProblem) -> dict[str, object]:
-        """Return the fields of an experiment that are other ones at this scale: model, T and evaluations."""
+    def played(self, experiment: LanguageProblem, loop: Section) -> dict[str, object]:
+        """Return the fields of an experiment that are other ones at this scale: model, T and evaluations.
+
+        loop: how it is trained at this scale.
+        """
         horizon = self.rounds or max(experiment.T, *(asked.T for asked in experiment.evaluations.values()))
 
         def shortened(key: str, asked: Evaluation) -> Evaluation:
-            instances = self.powered.get(key, self.instances) or asked.instances
-            return asked.model_copy(update={"T": min(asked.T, horizon), "instances": instances})
+            changes = {
+                "T": min(asked.T, horizon),
+                "instances": self.powered.get(key, self.instances) or asked.instances,
+                "iterations": [i for i in asked.iterations if i < loop.iterations],
+                "replicates": min(asked.replicates, loop.training_seeds),
+            }
+            return asked.model_copy(update=changes)
 
         return {
             "model": self.model or experiment.model,
@@ -216,21 +239,28 @@ class PlayedScale(Section):
 
 
 class LanguageScale(PlayedScale):
-    """What a scale changes in language experiments; what is absent stays the paper's."""
+    """What a scale changes in language experiments; what is absent stays the paper's. experiments: in some, instead."""
 
     iterations: Count | None = None
     scenarios: Count | None = None
     trajectories: Count | None = None
     training_seeds: Count | None = None
     sft: dict[str, str | int | float] = {}
+    experiments: dict[Name, SomeScale] = {}
+
+    def of(self, name: str) -> Self:
+        """Return what the scale changes in one experiment."""
+        own = self.experiments.get(name, SomeScale()).model_dump(exclude_none=True)
+        return self.model_copy(update={**own, "powered": {} if "instances" in own else self.powered})
 
     def scaled(self, experiment: WordsExperiment) -> WordsExperiment:
         """Return an experiment at this scale."""
         loop = self.model_dump(include={"iterations", "scenarios", "trajectories", "training_seeds"}, exclude_none=True)
+        rmft = experiment.rmft.model_copy(update=loop)
         return experiment.model_copy(
             update={
-                **self.played(experiment),
-                "rmft": experiment.rmft.model_copy(update=loop),
+                **self.played(experiment, rmft),
+                "rmft": rmft,
                 "sft": type(experiment.sft).model_validate({**experiment.sft.model_dump(), **self.sft}),
             }
         )

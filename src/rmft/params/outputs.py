@@ -24,6 +24,7 @@ Form = Literal[
 OF_TRAINING: tuple[Form, ...] = ("parameters", "losses", "selection", "dialogue")
 OF_ACTIONS: tuple[Form, ...] = ("exploration", "sufficient-failure", "min-frac")  # which a ball does not have
 OF_NO_EXPERIMENT = ("theorem", "diversity")  # forms of tables
+OF_WORDS = ("sensitivity", "replicates", "entropy")  # and such that have games told in words
 ONE_EVALUATION: tuple[Form, ...] = ("exploration", "sufficient-failure")
 
 
@@ -81,12 +82,13 @@ class Table(Section):
     """Which experiments one table sets beside the paper's values, and in which form.
 
     form: how fast regret grows (growth), how large it is and how fast it grows, base beside trained (regret), the
-    minimiser of Theorem 1 (theorem), or how diverse sets of scenarios are (diversity); the last two need no
-    experiment. evaluations: those it shows; none: all there are. beside: players of ours that are compared with another
-    player of the paper, by our name.
+    minimiser of Theorem 1 (theorem), or how diverse sets of scenarios are (diversity), the last two without an
+    experiment; regret by how a model was trained (sensitivity), over replicates (replicates), or how undecided policies
+    are (entropy). evaluations: those it shows; none: all there are. beside: players of ours that are compared with
+    another player of the paper, by our name.
     """
 
-    form: Literal["growth", "regret", "theorem", "diversity"]
+    form: Literal["growth", "regret", "theorem", "diversity", "sensitivity", "replicates", "entropy"]
     experiments: list[Name]
     evaluations: list[Name] = []
     scenarios: list[Name] = []

@@ -3,7 +3,6 @@
 import difflib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -14,15 +13,19 @@ from rmft.params.whole import EXTENSION, Params
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML that refuses a key given twice, where YAML itself would let the second win in silence."""
+    """YAML that refuses a key given twice, where YAML itself would let the second win in silence.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a map, after a look at its keys."""
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
+    A key that a map has beside those of another, which it takes over by `<<`, is there once.
+    """
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """Read a map, and look at its keys before those of others are merged into it."""
+        node = super().compose_mapping_node(anchor)
+        keys = [(key.tag, key.value) for key, _ in node.value]
+        for tag, key in keys:
+            if keys.count((tag, key)) > 1:
                 raise yaml.YAMLError(f"line {node.start_mark.line}: {key!r} is there twice")
-        return super().construct_mapping(node, deep)
+        return node
 
 
 def load(path: Path = Path("params.yaml")) -> Params:

@@ -23,6 +23,7 @@ from rmft.params.outputs import (
     OF_ACTIONS,
     OF_NO_EXPERIMENT,
     OF_TRAINING,
+    OF_WORDS,
     ONE_EVALUATION,
     STAGE_FOLDERS,
     Figure,
@@ -98,6 +99,7 @@ class Params(Section):
     rewards: dict[Name, RewardSet]
     evaluation: Measures
     experiments: dict[Name, Experiment]
+    quick: dict[Name, Name]
     theory: Theory
     figures: Figures
     tables: dict[Label, Table]
@@ -106,6 +108,11 @@ class Params(Section):
     @model_validator(mode="after")
     def _references_hold(self) -> Self:
         known("scale", self.scale, self.scales)
+        for scale, of in self.scales.items():
+            for kind in ("language", "endpoint"):
+                there = {name: its for name, its in self.experiments.items() if its.kind == kind}
+                for name in getattr(of, kind).experiments:
+                    known(f"scales.{scale}.{kind}.experiments", name, there)
         for name, model in self.models.items():
             self._check_model(f"models.{name}", model)
         for name, of in self.scenarios.items():
@@ -126,9 +133,14 @@ class Params(Section):
             if experiment.kind == "language" and self.rollouts.shards > experiment.rmft.scenarios:
                 scenarios = f"the {experiment.rmft.scenarios} scenarios of {name}"
                 raise ValueError(f"rollouts.shards: {self.rollouts.shards} is more than {scenarios}")
+            if experiment.kind in ("language", "grpo") and experiment.varies is not None:
+                self._check_variant(f"experiments.{name}.varies", experiment)
             for evaluation_name, evaluation in experiment.evaluations.items():
                 key = f"experiments.{name}.evaluations.{evaluation_name}"
                 self._check_evaluation(key, experiment, evaluation)
+        for name, evaluation in self.quick.items():
+            known("quick", name, self.experiments)
+            known(f"quick.{name}", evaluation, self.experiments[name].evaluations)
         for label, figure in self.figures.drawn.items():
             self._check_figure(f"figures.drawn.{label}", figure)
         for label, table in self.tables.items():
@@ -141,6 +153,25 @@ class Params(Section):
             at_hand = {name: of for name, of in self.models.items() if of.kind == "language"}
             known(f"{key}.serves", model.serves, at_hand)
 
+    def _check_variant(self, key: str, experiment: LanguageExperiment | GRPOExperiment) -> None:
+        """Raise ValueError where the games of an experiment's base model are not among those of what it varies."""
+        originals = {name: of for name, of in self.experiments.items() if of.kind == "language" and of.varies is None}
+        known(key, experiment.varies, originals)
+        original = originals[experiment.varies]
+        for part in ("model", "environment", "d", "protocol"):
+            if getattr(experiment, part) != getattr(original, part):
+                raise ValueError(f"{key}: {experiment.varies} has another {part}")
+        for name, asked in experiment.evaluations.items():
+            known(f"{key}: evaluations of {experiment.varies}", name, original.evaluations)
+            theirs = original.evaluations[name]
+            for part in ("rewards", "T", "scenarios"):
+                if getattr(asked, part) != getattr(theirs, part):
+                    raise ValueError(f"{key}: its evaluation {name} has another {part}")
+            if (asked.temperature or experiment.loop.temperature) != (theirs.temperature or original.loop.temperature):
+                raise ValueError(f"{key}: its evaluation {name} is sampled at another temperature")
+            if asked.instances > theirs.instances:
+                raise ValueError(f"{key}: its evaluation {name} has only {theirs.instances} instances")
+
     def _check_scenarios(self, key: str, name: str) -> None:
         known(f"{key}.scenarios", name, self.scenarios)
 
@@ -152,10 +183,14 @@ class Params(Section):
             raise ValueError(f"{key}.scenarios: form diversity has at least one set, every other form none")
         for name in table.scenarios:
             known(f"{key}.scenarios", name, self.scenarios)
-        if table.form == "regret" and len(table.experiments) > 1:
-            raise ValueError(f"{key}.experiments: form regret has one")
+        if table.form in ("regret", "replicates") and len(table.experiments) > 1:
+            raise ValueError(f"{key}.experiments: form {table.form} has one")
+        if table.form in ("sensitivity", "replicates") and len(table.evaluations) != 1:
+            raise ValueError(f"{key}.evaluations: form {table.form} has one")
         for name in table.experiments:
             known(f"{key}.experiments", name, self.experiments)
+            if table.form in OF_WORDS and self.experiments[name].kind == "numeric":
+                raise ValueError(f"{key}.experiments: form {table.form} is of games told in words, not {name}")
             for evaluation in table.evaluations:
                 known(f"{key}.evaluations", evaluation, self.experiments[name].evaluations)
             playing = {player for of in self.experiments[name].evaluations.values() for player in of.algorithms}
@@ -204,6 +239,17 @@ class Params(Section):
         rewards = self.rewards[evaluation.rewards]
         if experiment.kind == "numeric" and rewards.d != experiment.d:
             raise ValueError(f"{key}.rewards: {evaluation.rewards} has d = {rewards.d}, the model d = {experiment.d}")
+        if experiment.kind == "numeric" and (
+            evaluation.iterations or evaluation.temperature or evaluation.replicates > 1
+        ):
+            raise ValueError(f"{key}: iterations, temperature and replicates are of games told in words")
+        if experiment.kind != "numeric":
+            last, seeds = experiment.loop.iterations, experiment.loop.training_seeds
+            if any(i >= last for i in evaluation.iterations):
+                raise ValueError(f"{key}.iterations: are those before the last; the last, {last}, plays as `trained`")
+            if evaluation.replicates not in (1, seeds):
+                several = f"{evaluation.replicates} of the base model are not the {seeds} training seeds"
+                raise ValueError(f"{key}.replicates: {several}")
         if evaluation.T > rewards.T:
             raise ValueError(f"{key}.T: {evaluation.T} is more than the {rewards.T} rounds of {evaluation.rewards}")
         if evaluation.instances > rewards.instances:
@@ -233,10 +279,11 @@ class Params(Section):
         """Return these parameters with the scale's changes made. At scale paper nothing changes."""
         scale = self.scales[self.scale]
 
-        def scaled(experiment: Experiment) -> Experiment:
-            return getattr(scale, experiment.kind).scaled(experiment)
+        def scaled(name: str, experiment: Experiment) -> Experiment:
+            changes = getattr(scale, experiment.kind)
+            return (changes.of(name) if isinstance(changes, LanguageScale) else changes).scaled(experiment)
 
-        experiments = {name: scaled(experiment) for name, experiment in self.experiments.items()}
+        experiments = {name: scaled(name, experiment) for name, experiment in self.experiments.items()}
         theory = self.theory.model_copy(update=scale.theory.model_dump(exclude_none=True))
         resamples = scale.numeric.resamples or self.evaluation.resamples
         evaluation = self.evaluation.model_copy(update={"resamples": resamples})

@@ -5,9 +5,12 @@ from pathlib import Path
 
 from rmft.jobs import TableJob
 from rmft.tables.diversity import diversity_table
+from rmft.tables.entropy import entropy_table
 from rmft.tables.growth import growth_table
 from rmft.tables.layout import Table
 from rmft.tables.regret import regret_table
+from rmft.tables.replicates import replicates_table
+from rmft.tables.sensitivity import sensitivity_table
 from rmft.tables.theorem import theorem_table
 
 MADE: dict[str, Callable[[TableJob, Sequence[Path]], Table]] = {
@@ -15,6 +18,9 @@ MADE: dict[str, Callable[[TableJob, Sequence[Path]], Table]] = {
     "regret": regret_table,
     "theorem": theorem_table,
     "diversity": diversity_table,
+    "sensitivity": sensitivity_table,
+    "replicates": replicates_table,
+    "entropy": entropy_table,
 }
 
 
