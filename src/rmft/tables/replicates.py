@@ -105,7 +105,13 @@ def _errors(job: TableJob, base: np.ndarray, trained: np.ndarray) -> dict[tuple[
         values |= {(player, "setting_over_task"): its.setting_over_task for player, its in of.items()}
         values["trained", "fall"] = of["base"].mean - of["trained"].mean
         found.append(values)
-    return {key: float(np.nanstd([values[key] for values in found], ddof=1)) for key in found[0]}
+    return {key: _sd([values[key] for values in found]) for key in found[0]}
+
+
+def _sd(values: Sequence[float]) -> float:
+    """Return the standard deviation of those that are numbers; NaN where fewer than two are."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else math.nan
 
 
 def _verdict(statistic: str, ours: float | None, error: float | None, paper: float | None) -> str:
