@@ -431,7 +431,7 @@ def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int
     return GRPOJob(
         code=_code("grpo"),
         seed=params.seed,
-        stream=_stream(experiment, training_seed, iteration),
+        stream=_stream(params, experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
         model=params.models[chosen.model],
         grpo=_part(Objective, chosen.grpo),
