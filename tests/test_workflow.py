@@ -168,6 +168,10 @@ def test_dvc_knows_every_experiment_and_plots_every_training_and_figure():
     params = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     for stage in ("figures", "tables"):
         assert {f"results/{name}" for name in params["experiments"]} <= set(dvc["stages"][stage]["deps"])
+    selecting = {
+        f"results/{name}" for name, of in params["experiments"].items() if of["kind"] in ("language", "endpoint")
+    }
+    assert selecting <= set(dvc["stages"]["report"]["deps"])  # whose games the report shows
     training, *others = dvc["plots"]
     (curves,) = (plot["y"] for plot in training.values())
     numeric = {name for name, of in params["experiments"].items() if of["kind"] == "numeric"}
