@@ -469,6 +469,7 @@ def test_a_reader_finds_a_figure_by_keyboard_alone(opened):
     tab.keyboard.type("luck hindsight")
     assert tab.locator("article:visible").count() == 1
     assert tab.locator("#found").text_content() == "1 of 5"
+    assert tab.locator(".contents h3:visible").count() == 1
     tab.keyboard.press("Enter")
     assert tab.evaluate("document.activeElement.id") == "figure-luck-in-hindsight"
     tab.keyboard.press("/")
@@ -588,6 +589,21 @@ def test_the_built_report_has_all_that_was_asked_for_with_lineage_to_the_sources
     assert all((built / "rmft/results" / link).is_file() for link in links)
     assert "no record" not in text
     assert '"data/rewards/gaussian.npz":["reward_set"' in text
+
+
+@pytest.mark.xdist_group("workflow")
+def test_a_readers_clicks_lead_from_a_figure_to_the_rewards_it_rests_on(built, browser):
+    tab = browser.new_page()
+    tab.goto((built / "rmft/results/report.html").as_uri())
+    tree = tab.locator("#figure-tfbandit .lineage")
+    tree.locator("> summary").click()
+    for file in ("results/numeric_mab/evaluation/gaussian.parquet", "data/rewards/gaussian.npz"):
+        step = tree.locator("summary, .leaf").filter(has_text=file).first
+        step.wait_for()
+        if step.evaluate("element => element.tagName") == "SUMMARY":
+            step.click()
+    assert "by reward_set" in step.text_content()
+    tab.close()
 
 
 @pytest.mark.xdist_group("workflow")

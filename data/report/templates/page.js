@@ -16,6 +16,7 @@ function show() {
     element.hidden = entry.hidden = !shown;
     count += shown;
   }
+  for (const list of document.querySelectorAll(".contents h3 + ul")) list.previousElementSibling.hidden = !list.querySelector("li:not([hidden])");
   for (const part of document.querySelectorAll(".part")) part.hidden = !part.querySelector("article:not([hidden])");
   $("#nothing").hidden = count > 0;
   $("#found").textContent = words.length || only ? `${count} of ${articles.length}` : "";

@@ -4,7 +4,7 @@ const { columns, experiments, scale } = JSON.parse($("index").textContent);
 const ROW = 44, SPARE = 6, COLOURS = ["--a0", "--a1", "--a2", "--a3", "--a4"];
 const colour = (action) => `var(${COLOURS[action % COLOURS.length]})`;
 const ENVIRONMENTS = { fol: "full information", mab: "bandit", "ns-mab": "drifting bandit" };
-const minus = (value, digits = 2) => value.toFixed(digits).replace("-", "−");
+const minus = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=[0.]*$)/, "").replace("-", "−");  // −0 is 0
 const unpacked = new Map();
 let games = [], chosen = 0, game = null;
 
@@ -144,7 +144,7 @@ function why(one, about) {
   const place = `its ${about.regret} regret of ${minus(one.regret)} is number ${one.rank + 1} of ${others.length} in this scenario, of which the lowest ${about.selected === 1 ? "is" : `${about.selected} are`} kept`;
   const lead = (name) => one.of.reduce((sum, row) => sum + row[columns.indexOf(name)], 0) / one.of.length - one[name];
   const than = (by) => `${minus(Math.abs(by))} ${by < 0 ? "worse" : "better"}`;
-  const luck = `It is ${than(lead("regret"))} than the scenario's average, and on rewards drawn again the same play is ${than(lead("rerolled"))}: what is lost between the two was luck.`;
+  const luck = `It is ${than(lead("regret"))} than the scenario's average; on rewards drawn again the same play is ${than(lead("rerolled"))}. The difference is luck.`;
   const copy = one.duplicate ? " It says word for word what a better one says, so it would have been passed over." : "";
   return `${one.selected ? "Selected" : "Not selected"}: ${place}.${copy} ${luck}${one.invalid ? ` ${one.invalid} of its replies were invalid.` : ""}`;
 }
