@@ -29,14 +29,17 @@ def job(
     mean: str = "nominal",
     rerolls: int = 1,
     d: int = 3,
+    score: str = "regret",
+    pool: str = "scenario",
 ) -> SelectionJob:
     telling = Telling(
         interaction="dialogue", output=output, format="policy-only", prompts="", max_tokens=8, retries=0, tolerance=0.02
     )
     problem = LanguageProblem(kind="language", environment=environment, d=d, protocol=telling)
     return SelectionJob(
-        seed=0, stream="test", problem=problem, process=[process], selected=selected, mean=mean, rerolls=rerolls
-    )
+        seed=0, stream="test", problem=problem, process=[process], selected=selected, mean=mean, rerolls=rerolls,
+        score=score, pool=pool,
+    )  # fmt: skip
 
 
 def trajectories(table: RewardTable, actions: np.ndarray, policies: np.ndarray | None = None) -> dict[str, list]:
@@ -144,6 +147,62 @@ def test_who_says_what_a_better_one_says_makes_room_for_the_next():
 
 def test_where_fewer_say_different_things_than_k_all_of_them_are_selected():
     assert selected(*paying(6, 7, 8), k=3, replies=[["a"], ["b"], ["a"]]) == [False, True, True]
+
+
+# --- What else may select ---
+
+
+@pytest.mark.parametrize("mean", ["nominal", "clipped"])
+@pytest.mark.parametrize("output", ["action", "distribution"])
+@pytest.mark.parametrize("environment", ["fol", "mab"])
+def test_within_a_scenario_reward_selects_what_regret_selects(environment, output, mean):
+    table = draw("gamma", 40, 6, 3)
+    played = trajectories(table, *at_random(table, 8))
+    by_regret, by_reward = (
+        select(job(environment=environment, output=output, process="gamma", selected=3, mean=mean, score=score), played)
+        for score in ("regret", "reward")
+    )
+    assert by_regret["rank"].tolist() == by_reward["rank"].tolist()
+    assert by_regret["selected"].tolist() == by_reward["selected"].tolist()
+
+
+def test_across_scenarios_reward_selects_those_that_pay_and_regret_those_that_are_played_well():
+    pays = np.array([[[9.0, 9.5]], [[0.0, 1.0]]])  # a scenario that pays, and one that does not
+    table = RewardTable(pays, pays, pays)
+    played = trajectories(table, np.array([[[0], [0], [1]], [[1], [1], [0]]]))
+    played["reply"] = [[str(row)] for row in range(6)]
+    chosen = {
+        score: np.flatnonzero(
+            select(job(environment="fol", d=2, process="alternating", score=score, pool="iteration"), played)[
+                "selected"
+            ]
+        ).tolist()
+        for score in ("regret", "reward")
+    }
+    assert chosen == {"regret": [2, 3], "reward": [0, 2]}
+
+
+@given(k=st.integers(1, 3), root=st.integers(0, 100), score=st.sampled_from(["regret", "reward", "rerolled"]))
+def test_of_an_iteration_as_many_are_selected_as_of_its_scenarios_and_none_left_out_is_better(k, root, score):
+    table = draw("gaussian", 4, 5, 3)
+    played = trajectories(table, *at_random(table, 5, root))
+    found = select(job(selected=k, score=score, pool="iteration"), played)
+    assert found["selected"].sum() == 4 * k
+    assert found["rank"][found["selected"]].max() == 4 * k - 1 + found["duplicate"][found["rank"] < 4 * k].sum()
+    if score != "reward":
+        assert found[score][found["selected"]].max() <= found[score][~found["selected"] & ~found["duplicate"]].min()
+
+
+def test_rerolled_regret_selects_who_plays_well_over_who_is_lucky():
+    table = draw("gaussian", 60, 3, 3)
+    played = trajectories(table, *at_random(table, 8))
+    means = {
+        score: [found[column][found["selected"]].mean() for column in ("regret", "rerolled")]
+        for score in ("regret", "rerolled")
+        for found in [select(job(score=score, rerolls=10), played)]
+    }
+    assert means["rerolled"][1] < means["regret"][1]
+    assert means["rerolled"][0] > means["regret"][0]
 
 
 def test_invalid_replies_are_every_one_that_was_asked_for_again_or_given_up():

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from rmft.artifacts import write_evaluation
-from rmft.jobs import MetricsJob, TableJob, table_job
+from rmft.jobs import Method, MetricsJob, TableJob, table_job
 from rmft.metrics.growth import Growth
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load
@@ -25,6 +25,7 @@ from rmft.tables.layout import (
     NOT_REPRODUCED,
     REPRODUCED,
     VALUES,
+    Table,
     direction_verdict,
     errors_apart,
     value_verdict,
@@ -318,6 +319,78 @@ def test_every_value_of_the_paper_on_regret_has_a_player_of_ours(label):
         assert {asked[evaluation].T} == set(printed["T"])
         assert {asked[evaluation].instances} == set(printed.instances) == {50}
         assert set(job.table.beside or {"rexp3"}) <= set(asked[evaluation].algorithms)
+
+
+# --- Tables of methods ---
+
+METHODS = tuple(
+    Method(experiment=name, name=name.upper(), played=played, learnt=learnt)
+    for name, played, learnt in (("ours", 90, 9), ("worse", 9, 9), ("better", 18, 18))
+)
+
+
+def methods_table(folder: Path, slopes: dict[str, float], n: int = 12, **changes: object) -> Table:
+    """Return the table of methods whose trained models have regret that grows by slopes."""
+    paths = [
+        write_linear(folder / f"{name}.parquet", {"base": 3.0, "trained": slope}, n=n, runs={"trained": 2})
+        for name, slope in slopes.items()
+    ]
+    paper = folder / "paper.csv"
+    values = {"base": 90.0, "worst": 58.0, "best": 30.0, "first": 22.0}
+    lines = [f"{player},gemma,30,mean,{value}" for player, value in values.items()]
+    paper.write_text("\n".join(["player,model,T,statistic,value", *lines, ""]), encoding="utf-8")
+    beside = {"base": "base", "ours": "first", "worse": "worst", "better": "best"}
+    table = TableParams(form="methods", experiments=list(slopes), evaluations=["gaussian"], beside=beside)
+    job = TableJob(
+        seed=0, label="own", table=table, models=["embedded"] * 3, methods=METHODS, floor=None, resamples=100,
+        sources=[(name, "gaussian") for name in slopes], theory_rows=0, scale_note=None,
+    ).model_copy(update=changes)  # fmt: skip
+    made = make(job, [*paths, paper])
+    made.save(folder / "own")
+    return made
+
+
+def test_methods_are_compared_with_the_first_game_by_game_and_it_comes_last(tmp_path):
+    table = methods_table(tmp_path, {"ours": 1.0, "worse": 2.0, "better": 0.5})
+    tidy = table.tidy.set_index(["method", "statistic"])
+    assert list(table.shaped["method"]) == ["base model", "WORSE", "BETTER", "OURS"]
+    instances = 30 * (1 + 0.01 * (np.arange(12) - 5.5)) * 1.0005  # of the player of slope 1
+    for method, times in (("WORSE", 1.0), ("BETTER", -0.5)):
+        difference, low, high = (tidy.ours[method, f"difference{end}"] for end in ("", "_low", "_high"))
+        assert difference == pytest.approx(times * instances.mean())
+        assert min(times * instances) < low < difference < high < max(times * instances)
+        error = abs(times) * instances.std(ddof=1) / math.sqrt(12)  # paired: of the differences
+        assert tidy.standard_error[method, "difference"] == pytest.approx(error)
+    assert ("OURS", "difference") not in tidy.index
+    assert tidy.played["WORSE", "mean"] == 9
+    assert tidy.ours["base model", "mean"] == pytest.approx(90)
+
+
+def test_the_sign_of_a_difference_is_held_against_the_papers(tmp_path):
+    table = methods_table(tmp_path, {"ours": 1.0, "worse": 2.0, "better": 0.5})
+    verdicts = table.tidy.set_index(["method", "statistic"]).verdict
+    assert verdicts["WORSE", "difference"] == verdicts["base model", "difference"] == DIRECTION_ONLY
+    assert verdicts["BETTER", "difference"] == NOT_REPRODUCED  # in the paper it is worse, too
+    assert set(verdicts.xs("mean", level="statistic")) == {""}  # another model plays
+    alike = methods_table(tmp_path, {"ours": 1.0, "worse": 1.0, "better": 0.5}).tidy
+    assert alike.set_index(["method", "statistic"]).verdict["WORSE", "difference"] == INCONCLUSIVE
+
+
+def test_values_of_methods_are_compared_where_the_papers_model_plays(tmp_path):
+    table = methods_table(tmp_path, {"ours": 0.74, "worse": 3.0, "better": 0.5}, models=["gemma"] * 3)
+    verdicts = table.tidy.set_index(["method", "statistic"]).verdict
+    assert verdicts["OURS", "mean"] == REPRODUCED  # 22.2, and 22 in the paper
+    assert verdicts["WORSE", "mean"] == NOT_REPRODUCED  # 90, and 58
+
+
+def test_every_value_of_the_paper_on_methods_is_one_that_an_experiment_stands_beside():
+    params, label = load(), "qwen-ad-grpo-comparison"
+    paper = pd.read_csv(Path(__file__).parents[1] / f"data/paper/{label}.csv")
+    beside = params.tables[label].beside
+    assert set(beside.values()) == set(paper.player)
+    job = table_job(params, label, None)
+    assert set(paper.model) == {job.models[0]}
+    assert {of.experiment: of.learnt for of in job.methods}["mab_distil_ucb_2iml"] == 6000
 
 
 @pytest.mark.parametrize("label", ["simplex-table", "l2ball-table"])

@@ -27,6 +27,7 @@ MESSAGES = {  # what a rule says when a job of it starts: how the job is called 
     r"Write the report": "report",
     r"Collect the metrics of all evaluations": "metrics",
     r"Roll out (\S+), seed (\d+), iteration (\d+), shard (\d+) of \d+": "rollouts {}/{}/{}/{}",
+    r"Teach (\S+), seed (\d+)": "distillation {}/{}",
     r"Gather (\S+), seed (\d+), iteration (\d+)": "gather {}/{}/{}",
     r"Select (\S+), seed (\d+), iteration (\d+)": "selection {}/{}/{}",
     r"Fine-tune (\S+), seed (\d+), to iteration (\d+)": "sft {}/{}/{}",

@@ -394,9 +394,12 @@ def _selection_schema() -> "pa.Schema":
         [
             ("scenario", pa.int32()),
             ("trajectory", pa.int32()),
-            ("regret", pa.float64()),  # what selects, at round T
+            ("regret", pa.float64()),  # what selects in the paper, at round T
             ("rerolled", pa.float64()),  # the same actions' regret on re-drawn rewards, averaged
-            ("rank", pa.int32()),  # within the scenario, 0 for the lowest regret
+            (
+                "rank",
+                pa.int32(),
+            ),  # among those it is ranked with, 0 for the best score: in the paper of a scenario, by regret
             ("duplicate", pa.bool_()),  # says, word for word, what a better-ranked trajectory of the scenario says
             ("selected", pa.bool_()),
             ("invalid", pa.int32()),  # replies without a valid decision

@@ -173,6 +173,37 @@ def rollouts(
 
 
 @app.command(rich_help_panel=STAGES)
+def distillation(
+    settings: Settings,
+    output: Output,
+    demonstrations: Annotated[Path, Option(help="The file for all games as chats with tokens and labels.")],
+) -> None:
+    """Let a reference algorithm play, and tell its games in words for a model to learn (parquet, jsonl)."""
+    from rmft.agents.local import load_tokenizer
+    from rmft.agents.turns import Turns
+    from rmft.artifacts import note_reading, write_jsonl, write_trajectories
+    from rmft.distillation import distil
+    from rmft.jobs import DistillationJob
+    from rmft.language.prompts import Prompts
+    from rmft.language.scenarios import read_scenarios
+    from rmft.paths import model_files, prompt_files
+    from rmft.progress import speed
+    from rmft.rollouts import told_in
+    from rmft.selection import demonstrations as demonstrated
+
+    job = DistillationJob.parse(settings)
+    asked, telling = job.games, job.games.problem.protocol
+    templates = [*prompt_files(telling.prompts), *([job.rationale] if job.rationale else [])]
+    note_reading(map(Path, [*model_files(asked.model.weights), *templates]))
+    scenarios = told_in(asked, read_scenarios(Path(asked.scenario_set))) if asked.scenario_set else None
+    turns = Turns.probe(load_tokenizer(asked.model))
+    with speed(f"distillation {output}", asked.games * asked.T) as advance:
+        games = distil(job, turns, Prompts.load(Path(telling.prompts)), scenarios, advance)
+    write_jsonl(demonstrations, demonstrated(games, [True] * asked.games))
+    write_trajectories(output, games)
+
+
+@app.command(rich_help_panel=STAGES)
 def gather(settings: Settings, inputs: Inputs, output: Output) -> None:
     """Join the shards of an iteration's rollouts (parquet)."""
     from rmft.artifacts import join_trajectories

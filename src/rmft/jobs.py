@@ -22,7 +22,14 @@ from rmft.params import Params
 from rmft.params.endpoint import EndpointModel, FineTuningSettings
 from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
 from rmft.params.grpo import Objective
-from rmft.params.language import LanguageModelSettings, LanguageProblem, LanguageRMFT, LanguageSFT, Pretraining
+from rmft.params.language import (
+    VARIANTS,
+    LanguageModelSettings,
+    LanguageProblem,
+    LanguageRMFT,
+    LanguageSFT,
+    Pretraining,
+)
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
 from rmft.params.outputs import OF_TRAINING, Figure, Label, Style, Table
 from rmft.params.scenarios import Generated
@@ -34,6 +41,7 @@ COMMANDS = (  # that jobs run
     "models",
     "training",
     "rollouts",
+    "distillation",
     "gather",
     "selection",
     "sft",
@@ -158,6 +166,19 @@ class RolloutsJob(Job):
         return ((self.scenarios + shards - shard) // shards) * self.trajectories
 
 
+class DistillationJob(Job):
+    """All that `rmft distillation` depends on, besides the files it reads.
+
+    games: what is played, as of a model that plays it. teacher: who plays it instead. rationale: the template of what
+    it says before its actions.
+    """
+
+    games: RolloutsJob
+    teacher_name: str
+    teacher: Algorithm
+    rationale: str | None
+
+
 class GatherJob(Job):
     """All that `rmft gather` depends on, besides the shards it reads."""
 
@@ -172,6 +193,8 @@ class SelectionJob(Job):
     problem: LanguageProblem
     process: list[str]
     selected: int
+    score: Literal["regret", "reward", "rerolled"] = "regret"
+    pool: Literal["scenario", "iteration"] = "scenario"
     mean: Literal["nominal", "clipped"]
     rerolls: int
 
@@ -236,10 +259,20 @@ class FigureJob(Job):
     scale_note: str | None
 
 
+class Method(Section):
+    """How an experiment teaches its model: by name, with the trajectories that are played for it, and learnt from."""
+
+    experiment: str
+    name: str
+    played: int
+    learnt: int
+
+
 class TableJob(Job):
     """All that `rmft tables` depends on, besides the files it reads.
 
-    models: that of each experiment. loops: how each was trained, where that is what varies. theory_rows: of the file of
+    models: that of each experiment. loops: how each was trained, where that is what varies. methods: those that are
+    compared. theory_rows: of the file of
     minimisers.
     """
 
@@ -248,6 +281,7 @@ class TableJob(Job):
     table: Table
     models: list[str]
     loops: list[LanguageRMFT] = Field(default=[])
+    methods: tuple[Method, ...] = ()
     sources: list[tuple[str, str]]
     floor: float | None
     resamples: int
@@ -364,6 +398,34 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
     )
 
 
+def distillation_job(params: Params, experiment: str, training_seed: int) -> DistillationJob:
+    """Return what the games of an experiment's teacher depend on: each has rewards of its own."""
+    chosen = params.experiments[experiment]
+    asked = chosen.distillation
+    teacher = params.evaluation.algorithms[asked.teacher]
+    games = RolloutsJob(
+        seed=params.seed,
+        stream=_stream(params, experiment, training_seed, 0),
+        problem=_part(LanguageProblem, chosen),
+        model=params.models[chosen.model],
+        model_name=chosen.model,
+        scenario_set=scenario_set(params, chosen.protocol.scenarios),
+        process=chosen.process,
+        T=chosen.T,
+        scenarios=chosen.loop.scenarios,
+        trajectories=chosen.loop.trajectories,
+        temperature=chosen.loop.temperature,
+        shard=(1, 1),
+    )
+    return DistillationJob(
+        code=_code("distillation", chosen.process, [teacher.algorithm]),
+        games=games,
+        teacher_name=asked.teacher,
+        teacher=teacher,
+        rationale=asked.rationale,
+    )
+
+
 def held_out_job(params: Params, experiment: str, evaluation: str, replicate: int = 0) -> RolloutsJob:
     """Return what the games of a model in an evaluation depend on, besides its weights and the reward set.
 
@@ -406,6 +468,8 @@ def selection_job(params: Params, experiment: str, training_seed: int, iteration
         problem=_part(LanguageProblem, chosen),
         process=chosen.process,
         selected=chosen.rmft.selected,
+        score=chosen.rmft.score,
+        pool=chosen.rmft.pool,
         mean=params.evaluation.mean,
         rerolls=params.selection.rerolls,
     )
@@ -482,7 +546,7 @@ def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProbl
 def stream_name(params: Params, experiment: str) -> str:
     """Return the experiment that names the random streams of an experiment: itself, or what it is a variant of."""
     chosen = params.experiments[experiment]
-    return (chosen.varies if chosen.kind in ("language", "grpo") else None) or experiment
+    return (chosen.varies if chosen.kind in VARIANTS else None) or experiment
 
 
 def _stream(params: Params, experiment: str, training_seed: int, iteration: int) -> str:
@@ -530,12 +594,22 @@ def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
         table=table,
         models=[params.experiments[name].model for name in table.experiments],
         loops=[params.experiments[name].rmft for name in table.experiments if table.form == "sensitivity"],
+        methods=_methods(params, table.experiments) if table.form == "methods" else (),
         sources=sources,
         floor=measures.floor,
         resamples=measures.resamples,
         theory_rows=0 if table.form != "theorem" else len(grid.d) * len(grid.T) * len(grid.radius),
         scale_note=scale_note,
     )
+
+
+def _methods(params: Params, experiments: list[str]) -> tuple[Method, ...]:
+    found = []
+    for name in experiments:
+        of = params.experiments[name]
+        played = of.loop.iterations * of.loop.scenarios * of.loop.trajectories
+        found.append(Method(experiment=name, name=of.method, played=played, learnt=of.learnt))
+    return tuple(found)
 
 
 def metrics_job(params: Params) -> MetricsJob:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmft.params import Params
+from rmft.params.language import VARIANTS
 from rmft.params.outputs import Figure, Table
 
 THEORY = "results/theory/minimisers.csv"
@@ -24,6 +25,9 @@ EMBEDDED = [  # what `snakemake models` makes; no part of everything else, which
         "fidelity.csv",
     )
 ]
+# What an iteration leaves, besides shards and what it ends in: of GRPO, of algorithm distillation, of RMFT.
+GAMES, TAUGHT = ("rollouts.parquet",), ("rollouts.parquet", "demonstrations.jsonl")
+SELECTED = ("rollouts.parquet", "selection.parquet", "demonstrations.jsonl")
 FIGURE_ENDINGS = ("pdf", "png", "csv")
 TABLE_ENDINGS = ("csv", "md", "tex")
 
@@ -81,13 +85,13 @@ def weights_of(params: Params, experiment: str, training_seed: int, iteration: i
 
 def language_training_of(params: Params, experiment: str) -> list[str]:
     """Return everything that the iterations of a language experiment write."""
-    loop, found = params.experiments[experiment].loop, []
-    selected = () if params.experiments[experiment].kind == "grpo" else ("selection.parquet", "demonstrations.jsonl")
+    chosen, found = params.experiments[experiment], []
+    loop, written = chosen.loop, {"grpo": GAMES, "distillation": TAUGHT}.get(chosen.kind, SELECTED)
     for seed in range(loop.training_seeds):
         for i in range(loop.iterations):
             folder = iteration_of(experiment, seed, i)
-            found += shards_of(params, experiment, seed, i)
-            found += [f"{folder}/{name}" for name in ("rollouts.parquet", *selected)]
+            found += shards_of(params, experiment, seed, i) if chosen.kind != "distillation" else []
+            found += [f"{folder}/{name}" for name in written]
             found += weights_of(params, experiment, seed, i + 1)
             found.append(f"{iteration_of(experiment, seed, i + 1)}/training-log.csv")
     return found
@@ -121,7 +125,7 @@ def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
     Those of a variant's base model are those of what it is a variant of.
     """
     chosen = params.experiments[experiment]
-    original = (chosen.varies if chosen.kind in ("language", "grpo") else None) or experiment
+    original = (chosen.varies if chosen.kind in VARIANTS else None) or experiment
     found = []
     for name, seed in chosen.evaluations[evaluation].players(chosen.loop.training_seeds):
         folder = original if (name, seed) == ("base", 0) else experiment
@@ -207,10 +211,11 @@ def inputs_of_table(params: Params, label: str, sources: list[tuple[str, str]]) 
     table = params.tables[label]
     if table.form == "theorem":
         return [THEORY]
+    ours = table.form == "entropy" or (table.form == "methods" and not table.beside)
+    paper = [] if ours else [f"data/paper/{label}.csv"]
     sets = [params.scenarios[name].path(name) for name in table.scenarios]
     of_experiments = [evaluation_of(*source) for source in sources]
-    values = [] if table.form == "entropy" else [f"data/paper/{label}.csv"]
-    return [*sets, *([JARGON] if sets else []), *of_experiments, *values]
+    return [*sets, *([JARGON] if sets else []), *of_experiments, *paper]
 
 
 def inputs_of_report(params: Params) -> list[str]:

@@ -279,7 +279,7 @@ def roll_out(
     of games in a round that is over, the tokens since the last one, and the mean regret so far of the games that are
     played.
     """
-    table, games = _games_of(job, held_out)
+    table, games = games_of(job, held_out)
     rules = rules_of(job, prompts)
     columns: dict[str, list[Any]] = defaultdict(list)
     for start in range(0, len(games), batch):
@@ -354,7 +354,7 @@ def _contexts(met: RewardTable) -> np.ndarray | None:
     return met.contexts if isinstance(met, ContextualTable) else None
 
 
-def _games_of(job: RolloutsJob, held_out: RewardTable | None) -> tuple[RewardTable, np.ndarray]:
+def games_of(job: RolloutsJob, held_out: RewardTable | None = None) -> tuple[RewardTable, np.ndarray]:
     """Return the rewards (M, T, d) of all scenarios, and scenario and trajectory (n, 2) of the shard's games."""
     shape = (job.scenarios, job.T, job.problem.d)
     if held_out is None:

@@ -1,6 +1,10 @@
 """Which trajectories become demonstrations: in each scenario the k of lowest regret, Algorithm `ssft-language-model`.
 
-Trajectories of equal regret are taken in the order in which they were sampled. One that says word for word what a
+Ours: they may be ranked by another score than regret, and all of an iteration together. Within a scenario all meet the
+same rewards, so that there regret is a constant less what was earned, and ranks them as the reward does; the two differ
+where trajectories of several scenarios are ranked together.
+
+Trajectories of equal score are taken in the order in which they were sampled. One that says word for word what a
 better one of its scenario says is passed over, so that k demonstrations are k different ones; if there are fewer
 different ones than k, all of them are taken.
 
@@ -17,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from rmft.environments import ENVIRONMENTS, draw_rewards
-from rmft.environments.regret import regret
-from rmft.environments.tables import RewardTable
+from rmft.environments.regret import earned, regret
+from rmft.environments.tables import RewardTable, one_hot
 from rmft.jobs import SelectionJob
 from rmft.language.protocol import NOT_LEARNT
 
@@ -27,25 +31,28 @@ Trajectories = dict[str, list[Any]]
 
 def select(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
     """Return the columns of a selection, one trajectory a row, as played."""
-    scenario = np.array(played["scenario"])
-    regrets = final_regrets(job, played, table_of(played, job.problem.d))
+    scenario, trajectory = np.array(played["scenario"]), np.array(played["trajectory"])
+    regrets, rerolled = final_regrets(job, played, table_of(played, job.problem.d)), rerolled_regrets(job, played)
+    score = {"regret": regrets, "rerolled": rerolled, "reward": -earnings(job, played)}[job.score]
+    pool = scenario if job.pool == "scenario" else np.zeros_like(scenario)
     duplicate, rank = np.zeros(len(scenario), dtype=bool), np.zeros(len(scenario), dtype=int)
     selected = np.zeros(len(scenario), dtype=bool)
-    for one in np.unique(scenario):
-        rows = np.flatnonzero(scenario == one)
-        ordered = rows[np.lexsort((np.array(played["trajectory"])[rows], regrets[rows]))]
+    for one in np.unique(pool):
+        rows = np.flatnonzero(pool == one)
+        ordered = rows[np.lexsort((trajectory[rows], scenario[rows], score[rows]))]
         rank[ordered] = np.arange(len(rows))
-        seen: set[tuple[str, ...]] = set()
+        seen: set[tuple[int | str, ...]] = set()
         for row in ordered:
-            said = tuple(played["reply"][row])
+            said = (scenario[row], *played["reply"][row])
             duplicate[row] = said in seen
             seen.add(said)
-        selected[ordered[~duplicate[ordered]][: job.selected]] = True
+        most = job.selected * len(np.unique(scenario[rows]))
+        selected[ordered[~duplicate[ordered]][:most]] = True
     return {
         "scenario": scenario,
-        "trajectory": np.array(played["trajectory"]),
+        "trajectory": trajectory,
         "regret": regrets,
-        "rerolled": rerolled_regrets(job, played),
+        "rerolled": rerolled,
         "rank": rank,
         "duplicate": duplicate,
         "selected": selected,
@@ -66,6 +73,19 @@ def final_regrets(job: SelectionJob, played: Trajectories, met: RewardTable) -> 
     actions = np.array(played["action"], dtype=int)
     notion = job.problem.training_regret
     return regret(notion, environment.comparator, met, policies, actions, mean=job.mean)[:, -1]
+
+
+def earnings(job: SelectionJob, played: Trajectories) -> np.ndarray:
+    """Return what trajectories earned in T rounds (n,): actions what they paid, stated policies what they expect.
+
+    Of a stated policy in a bandit that is its mean reward, as in the regret that trains it.
+    """
+    met, environment = table_of(played, job.problem.d), ENVIRONMENTS[job.problem.environment]
+    if job.problem.training_regret == "realized":
+        return earned(one_hot(np.array(played["action"], dtype=int), job.problem.d), met.rewards)[:, -1]
+    means = met.means if job.mean == "nominal" else met.clipped_means
+    values = means if environment.comparator == "best mean" else met.rewards
+    return earned(np.array(played["policy"]).reshape(met.shape), values)[:, -1]
 
 
 def rerolled_regrets(job: SelectionJob, played: Trajectories) -> np.ndarray:

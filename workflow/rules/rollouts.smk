@@ -34,6 +34,8 @@ rule rollouts:
         "results/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.log",
+    wildcard_constraints:
+        experiment=one_of(name for name in EXPERIMENTS if name not in TAUGHT),
     conda:
         "../envs/rmft.yaml"
     params:

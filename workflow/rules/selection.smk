@@ -10,6 +10,8 @@ rule selection:
         demonstrations="results/{experiment}/seed-{seed}/iteration-{iteration}/demonstrations.jsonl",
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/selection.log",
+    wildcard_constraints:
+        experiment=one_of(name for name in EXPERIMENTS if name not in TAUGHT),
     conda:
         "../envs/rmft.yaml"
     params:

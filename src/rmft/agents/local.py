@@ -9,9 +9,11 @@ reads), and what a model sees is exactly what it has been sent and has sampled.
 
 import json
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,20 +97,32 @@ def load(settings: LanguageModelSettings, tuned: Path | None = None) -> Language
 def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a model as it was published, on the CPU, and its tokenizer. Raise InputError if it cannot be had."""
     logging.disable_progress_bar()  # jobs share a terminal, and these are read in a moment
+    with _published(settings) as origin:
+        model = AutoModelForCausalLM.from_pretrained(settings.weights, dtype=settings.dtype, **origin)
+    return model, load_tokenizer(settings)
+
+
+def load_tokenizer(settings: LanguageModelSettings) -> PreTrainedTokenizerBase:
+    """Load a model's tokenizer alone. Raise InputError if it cannot be had."""
+    with _published(settings) as origin:
+        return AutoTokenizer.from_pretrained(settings.weights, **origin)
+
+
+@contextmanager
+def _published(settings: LanguageModelSettings) -> Iterator[dict[str, Any]]:
+    """Yield what pins a publication, and turn any way in which reading it fails into a line that says what to do."""
     here = Path(settings.weights).is_dir()
     if not here and settings.revision is None:
         raise InputError(f"{settings.weights}: no such folder, and a model of the hub needs a pinned revision")
     origin = {"revision": None if here else settings.revision, "trust_remote_code": False}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(settings.weights, **origin)
-        model = AutoModelForCausalLM.from_pretrained(settings.weights, dtype=settings.dtype, **origin)
+        yield origin
     except (OSError, ValueError, SafetensorError) as error:
         reason = str(error).strip().splitlines()[0]
         if here:
             raise InputError(f"{settings.weights}: a file in it is damaged ({reason}); put it back as it was") from None
         cure = f"hf download {settings.weights} --revision {settings.revision}"
         raise InputError(f"{settings.weights}: {reason} Get it beforehand ({cure}) or use scale: demo") from None
-    return model, tokenizer
 
 
 def with_weights(model: PreTrainedModel, path: Path) -> PreTrainedModel:

@@ -40,14 +40,14 @@ class Spelling:
         if key in self.kept:
             self.kept.move_to_end(key)
             return self.kept[key]
-        ids = array("i", (self.turns.first, self._reply, self.turns.next)[kind](text))
+        ids = array("i", (self.turns.first, self.reply, self.turns.next)[kind](text))
         self.kept[key] = ids
         self.size += len(ids) + 1
         while self.size > KEPT_TOKENS and len(self.kept) > 1:
             self.size -= len(self.kept.popitem(last=False)[1]) + 1
         return ids
 
-    def _reply(self, text: str) -> list[int]:
+    def reply(self, text: str) -> list[int]:
         """Return the ids of a reply as they stand behind the head, with the end token."""
         whole = self._encode(self.turns.head + text)
         behind = whole[len(self.head) :] if whole[: len(self.head)] == self.head else self._encode(text)

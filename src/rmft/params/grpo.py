@@ -67,6 +67,16 @@ class GRPOExperiment(LanguageProblem):
         return self.grpo
 
     @property
+    def learnt(self) -> int:
+        """Return how many trajectories are learnt from: all that are played."""
+        return self.grpo.iterations * self.grpo.scenarios * self.grpo.trajectories
+
+    @property
+    def method(self) -> str:
+        """Return what tables call the way in which the model learns."""
+        return f"GRPO by {self.grpo.reward}"
+
+    @property
     def weights(self) -> str:
         """Return the name of the file that GRPO writes."""
         return self.grpo.file

@@ -11,6 +11,8 @@ from rmft.params.evaluation import Evaluation
 from rmft.params.rmft import RMFT
 from rmft.params.section import AtLeastTwo, Betas, Count, Name, NotNegative, Positive, Section, Several, prefixed
 
+VARIANTS = ("language", "grpo", "distillation")  # kinds of experiments that may be variants of another
+TaughtBudget = Literal["IMk", "IML", "2IML"]  # how many games of a teacher, in I, M, L and k of RMFT
 LEAST_LINES = 10  # in a fine-tuning job, by the protocol
 
 
@@ -69,9 +71,16 @@ class Telling(Section):
 
 
 class LanguageRMFT(RMFT):
-    """Algorithm `ssft-language-model`: trajectories differ by sampling at this temperature."""
+    """Algorithm `ssft-language-model`: trajectories differ by sampling at this temperature.
+
+    score: what ranks trajectories, the lowest first: the paper's `regret`; what was earned, `reward`; or the regret of
+    the same decisions on rewards drawn again, `rerolled`, in which there is no luck left. pool: among which they are
+    ranked: the k best of each `scenario`, as in the paper, or the kM best of an `iteration`.
+    """
 
     temperature: Positive
+    score: Literal["regret", "reward", "rerolled"] = "regret"
+    pool: Literal["scenario", "iteration"] = "scenario"
 
 
 class LoRA(Section):
@@ -119,7 +128,7 @@ class LanguageSFT(Section):
 class LanguageProblem(Section):
     """What is played and how it is told. features: of the context that is shown before each round, in cb."""
 
-    kind: Literal["language", "endpoint", "grpo"]
+    kind: Literal["language", "endpoint", "distillation", "grpo"]
     environment: Literal["fol", "mab", "ns-mab", "cb"]
     d: AtLeastTwo
     features: Count | None = None
@@ -158,6 +167,17 @@ class WordsExperiment(LanguageProblem):
     def loop(self) -> LanguageRMFT:
         """Return how often, and how many games, the model plays to learn."""
         return self.rmft
+
+    @property
+    def learnt(self) -> int:
+        """Return how many trajectories are learnt from."""
+        return self.rmft.iterations * self.rmft.scenarios * self.rmft.selected
+
+    @property
+    def method(self) -> str:
+        """Return what tables call the way in which the model learns."""
+        pooled = ", of all scenarios together" if self.rmft.pool == "iteration" else ""
+        return f"RMFT by {self.rmft.score}{pooled}"
 
     @property
     def weights(self) -> str:
@@ -239,12 +259,16 @@ class PlayedScale(Section):
 
 
 class LanguageScale(PlayedScale):
-    """What a scale changes in language experiments; what is absent stays the paper's. experiments: in some, instead."""
+    """What a scale changes in language experiments; what is absent stays the paper's. experiments: in some, instead.
+
+    taught: at most so many games of a teacher that is distilled, by budget.
+    """
 
     iterations: Count | None = None
     scenarios: Count | None = None
     trajectories: Count | None = None
     training_seeds: Count | None = None
+    taught: dict[TaughtBudget, Count] = {}
     sft: dict[str, str | int | float] = {}
     experiments: dict[Name, SomeScale] = {}
 
@@ -256,10 +280,14 @@ class LanguageScale(PlayedScale):
     def scaled(self, experiment: WordsExperiment) -> WordsExperiment:
         """Return an experiment at this scale."""
         loop = self.model_dump(include={"iterations", "scenarios", "trajectories", "training_seeds"}, exclude_none=True)
-        rmft = experiment.rmft.model_copy(update=loop)
+        rmft, taught = experiment.rmft.model_copy(update=loop), {}
+        if experiment.kind == "distillation" and experiment.distillation.budget in self.taught:
+            most = self.taught[experiment.distillation.budget]
+            taught["distillation"] = experiment.distillation.model_copy(update={"most": most})
         return experiment.model_copy(
             update={
                 **self.played(experiment, rmft),
+                **taught,
                 "rmft": rmft,
                 "sft": type(experiment.sft).model_validate({**experiment.sft.model_dump(), **self.sft}),
             }

@@ -83,12 +83,13 @@ class Table(Section):
 
     form: how fast regret grows (growth), how large it is and how fast it grows, base beside trained (regret), the
     minimiser of Theorem 1 (theorem), or how diverse sets of scenarios are (diversity), the last two without an
-    experiment; regret by how a model was trained (sensitivity), over replicates (replicates), or how undecided policies
-    are (entropy). evaluations: those it shows; none: all there are. beside: players of ours that are compared with
-    another player of the paper, by our name.
+    experiment; regret by how a model was trained (sensitivity), over replicates (replicates), how undecided policies
+    are (entropy), or what the first experiment comes to beside others that teach the same model in another way
+    (methods). evaluations: those it shows; none: all there are. beside: players of ours that are compared with another
+    player of the paper, by our name; of methods, experiments.
     """
 
-    form: Literal["growth", "regret", "theorem", "diversity", "sensitivity", "replicates", "entropy"]
+    form: Literal["growth", "regret", "theorem", "diversity", "sensitivity", "replicates", "entropy", "methods"]
     experiments: list[Name]
     evaluations: list[Name] = []
     scenarios: list[Name] = []

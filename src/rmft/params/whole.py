@@ -7,10 +7,12 @@ from pydantic import Field, model_validator
 
 from rmft.algorithms import check_algorithm, check_settings
 from rmft.environments import check_processes
+from rmft.params.distillation import DistillationExperiment
 from rmft.params.endpoint import Budget, EndpointSettings
 from rmft.params.evaluation import Evaluation, Measures, RewardSet
 from rmft.params.grpo import GRPOExperiment, GRPOScale
 from rmft.params.language import (
+    VARIANTS,
     EndpointExperiment,
     LanguageExperiment,
     LanguageModelSettings,
@@ -38,14 +40,17 @@ from rmft.params.section import Count, Name, Section, known, prefixed
 
 Model = Annotated[LinearAttentionModel | LanguageModelSettings | EndpointSettings, Field(discriminator="kind")]
 Experiment = Annotated[
-    NumericExperiment | LanguageExperiment | EndpointExperiment | GRPOExperiment, Field(discriminator="kind")
+    NumericExperiment | LanguageExperiment | EndpointExperiment | GRPOExperiment | DistillationExperiment,
+    Field(discriminator="kind"),
 ]
 MODEL_OF = {  # kinds, by experiment's
     "numeric": "linear-attention",
     "language": "language",
     "endpoint": "endpoint",
     "grpo": "language",
+    "distillation": "language",
 }
+SCALE_OF = {**{kind: kind for kind in MODEL_OF}, "distillation": "language"}
 
 
 EXTENSION = re.compile(r"[\w-][\w./-]*\.py")  # a user's own file, in the repository so that it is versioned
@@ -133,8 +138,10 @@ class Params(Section):
             if experiment.kind == "language" and self.rollouts.shards > experiment.rmft.scenarios:
                 scenarios = f"the {experiment.rmft.scenarios} scenarios of {name}"
                 raise ValueError(f"rollouts.shards: {self.rollouts.shards} is more than {scenarios}")
-            if experiment.kind in ("language", "grpo") and experiment.varies is not None:
+            if experiment.kind in VARIANTS and experiment.varies is not None:
                 self._check_variant(f"experiments.{name}.varies", experiment)
+            if experiment.kind == "distillation":
+                self._check_teacher(f"experiments.{name}.distillation.teacher", experiment)
             for evaluation_name, evaluation in experiment.evaluations.items():
                 key = f"experiments.{name}.evaluations.{evaluation_name}"
                 self._check_evaluation(key, experiment, evaluation)
@@ -153,7 +160,9 @@ class Params(Section):
             at_hand = {name: of for name, of in self.models.items() if of.kind == "language"}
             known(f"{key}.serves", model.serves, at_hand)
 
-    def _check_variant(self, key: str, experiment: LanguageExperiment | GRPOExperiment) -> None:
+    def _check_variant(
+        self, key: str, experiment: LanguageExperiment | GRPOExperiment | DistillationExperiment
+    ) -> None:
         """Raise ValueError where the games of an experiment's base model are not among those of what it varies."""
         originals = {name: of for name, of in self.experiments.items() if of.kind == "language" and of.varies is None}
         known(key, experiment.varies, originals)
@@ -172,6 +181,11 @@ class Params(Section):
             if asked.instances > theirs.instances:
                 raise ValueError(f"{key}: its evaluation {name} has only {theirs.instances} instances")
 
+    def _check_teacher(self, key: str, experiment: DistillationExperiment) -> None:
+        teacher = experiment.distillation.teacher
+        known(key, teacher, self.evaluation.algorithms)
+        prefixed(key, check_algorithm, self.evaluation.algorithms[teacher], experiment.environment, "simplex")
+
     def _check_scenarios(self, key: str, name: str) -> None:
         known(f"{key}.scenarios", name, self.scenarios)
 
@@ -187,6 +201,8 @@ class Params(Section):
             raise ValueError(f"{key}.experiments: form {table.form} has one")
         if table.form in ("sensitivity", "replicates") and len(table.evaluations) != 1:
             raise ValueError(f"{key}.evaluations: form {table.form} has one")
+        if table.form == "methods":
+            self._check_methods(key, table)
         for name in table.experiments:
             known(f"{key}.experiments", name, self.experiments)
             if table.form in OF_WORDS and self.experiments[name].kind == "numeric":
@@ -194,8 +210,27 @@ class Params(Section):
             for evaluation in table.evaluations:
                 known(f"{key}.evaluations", evaluation, self.experiments[name].evaluations)
             playing = {player for of in self.experiments[name].evaluations.values() for player in of.algorithms}
+            if table.form == "methods":
+                playing = {"base", *table.experiments}
             for player in table.beside:
                 known(f"{key}.beside", player, dict.fromkeys(sorted(playing)))
+
+    def _check_methods(self, key: str, table: Table) -> None:
+        """Refuse what cannot be compared: all but the first are variants of it, on as many instances."""
+        if not table.evaluations:
+            raise ValueError(f"{key}.evaluations: form methods has at least one")
+        for name in table.experiments:
+            known(f"{key}.experiments", name, self.experiments)
+        first, *others = table.experiments
+        for name in others:
+            of = self.experiments[name]
+            if of.kind not in VARIANTS or of.varies != first:
+                raise ValueError(f"{key}.experiments: {name} is no variant of {first}: its varies does not say so")
+            for evaluation in table.evaluations:
+                known(f"{key}.evaluations", evaluation, of.evaluations)
+                known(f"{key}.evaluations", evaluation, self.experiments[first].evaluations)
+                if of.evaluations[evaluation].instances != self.experiments[first].evaluations[evaluation].instances:
+                    raise ValueError(f"{key}.experiments: {name} has other instances of {evaluation} than {first}")
 
     def _check_figure(self, key: str, figure: Figure) -> None:
         for name in figure.experiments:
@@ -280,7 +315,7 @@ class Params(Section):
         scale = self.scales[self.scale]
 
         def scaled(name: str, experiment: Experiment) -> Experiment:
-            changes = getattr(scale, experiment.kind)
+            changes = getattr(scale, SCALE_OF[experiment.kind])
             return (changes.of(name) if isinstance(changes, LanguageScale) else changes).scaled(experiment)
 
         experiments = {name: scaled(name, experiment) for name, experiment in self.experiments.items()}

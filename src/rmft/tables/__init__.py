@@ -8,6 +8,7 @@ from rmft.tables.diversity import diversity_table
 from rmft.tables.entropy import entropy_table
 from rmft.tables.growth import growth_table
 from rmft.tables.layout import Table
+from rmft.tables.methods import methods_table
 from rmft.tables.regret import regret_table
 from rmft.tables.replicates import replicates_table
 from rmft.tables.sensitivity import sensitivity_table
@@ -21,6 +22,7 @@ MADE: dict[str, Callable[[TableJob, Sequence[Path]], Table]] = {
     "sensitivity": sensitivity_table,
     "replicates": replicates_table,
     "entropy": entropy_table,
+    "methods": methods_table,
 }
 
 

@@ -1,0 +1,176 @@
+"""A teacher's games in words: the actions are its own, the tokens a model's, and what it says of the past is true.
+
+Symbols: N games, T rounds, d actions.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from rmft.agents.turns import Turns
+from rmft.algorithms import AlgorithmSettings, start_on
+from rmft.distillation import distil
+from rmft.environments import draw_rewards
+from rmft.errors import InputError
+from rmft.jobs import DistillationJob, RolloutsJob, distillation_job, held_out_job
+from rmft.language.parsing import parse
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import NOT_LEARNT, Scenario
+from rmft.params import load
+from rmft.params.language import LanguageModelSettings, LanguageProblem, Telling
+from rmft.paths import artifacts_of, held_out_of, inputs_of_table
+from rmft.play import action_uniforms, play
+from rmft.rollouts import rules_of
+from rmft.selection import demonstrations
+
+ROOT = Path(__file__).parents[1]
+PROMPTS = Prompts.load(ROOT / "data/prompts/plain")
+AVERAGES = str(ROOT / "data/prompts/rationales/averages.j2")
+TOKENIZER = AutoTokenizer.from_pretrained(ROOT / "data/models/embedded")
+TURNS = Turns.probe(TOKENIZER)
+N, T, D = 6, 12, 3
+
+
+def job(
+    algorithm: str = "greedy",
+    *,
+    environment: str = "mab",
+    interaction: str = "dialogue",
+    rationale: str | None = None,
+    max_tokens: int = 128,
+    retries: int = 0,
+) -> DistillationJob:
+    telling = Telling(
+        interaction=interaction, output="action", format="with-reasoning", prompts="", max_tokens=max_tokens,
+        retries=retries, tolerance=0.02,
+    )  # fmt: skip
+    model = LanguageModelSettings(kind="language", weights="", dtype="float32", device="cpu", batch=4)
+    games = RolloutsJob(
+        seed=3, stream="test", model=model, model_name="tiny", process=["gaussian"], T=T, scenarios=N, trajectories=1,
+        problem=LanguageProblem(kind="distillation", environment=environment, d=D, protocol=telling), temperature=1.0,
+        shard=(1, 1),
+    )  # fmt: skip
+    return DistillationJob(games=games, teacher_name="own", teacher=AlgorithmSettings(algorithm), rationale=rationale)
+
+
+def taught(asked: DistillationJob, scenarios: list[Scenario] | None = None) -> dict[str, list]:
+    return distil(asked, TURNS, PROMPTS, scenarios, lambda *_: None)
+
+
+EVERY_TEACHER = [("greedy", "mab"), ("ucb", "mab"), ("thompson-sampling", "mab"), ("exp3", "mab"), ("ftl", "fol")]
+
+
+@pytest.mark.parametrize("rationale", [None, AVERAGES])
+@pytest.mark.parametrize(("algorithm", "environment"), EVERY_TEACHER)
+def test_what_is_told_is_what_the_algorithm_plays_on_the_rewards_of_training(algorithm, environment, rationale):
+    asked = job(algorithm, environment=environment, rationale=rationale)
+    told, table = taught(asked), draw_rewards(3, "test", ["gaussian"], (N, T, D))
+    player = start_on(3, "test", AlgorithmSettings(algorithm), table, None)
+    alone = play(player, table, full_feedback=environment == "fol", uniforms=action_uniforms(3, N, "test"))
+    np.testing.assert_array_equal(np.array(told["action"]), alone.actions)
+    np.testing.assert_array_equal(np.array(told["rewards"]).reshape(N, T, D), table.rewards)
+    protocol = rules_of(asked.games, PROMPTS).protocol
+    said = [[parse(reply, protocol, 0.0).action for reply in game] for game in told["reply"]]
+    assert said == alone.actions.tolist()
+    if environment == "fol":  # the policy behind the action, not the action
+        np.testing.assert_allclose(np.array(told["policy"]).reshape(N, T, D), alone.policies)
+    assert not np.any(told["fallback"])
+
+
+@pytest.mark.parametrize("interaction", ["dialogue", "summary"])
+def test_tokens_are_those_of_the_chat_template_and_replies_with_their_ends_are_what_is_learnt(interaction):
+    asked = job("ucb", interaction=interaction, rationale=AVERAGES)
+    lines = demonstrations(taught(asked), [True] * N)
+    assert len(lines) == (N if interaction == "dialogue" else N * T)
+    for line in lines[:: max(1, len(lines) // 8)]:
+        whole = TOKENIZER.apply_chat_template(line["messages"], tokenize=False)
+        ids = TOKENIZER(whole, add_special_tokens=False).input_ids
+        assert ids[: len(line["ids"])] == line["ids"]
+        assert TOKENIZER.decode(ids[len(line["ids"]) :]).strip() == ""  # what the template puts behind the last end
+        learnt = TOKENIZER.decode([label for label in line["labels"] if label != NOT_LEARNT])
+        replies = [said["content"] for said in line["messages"] if said["role"] == "assistant"]
+        end = TOKENIZER.decode([TURNS.end])
+        assert learnt == "".join(f"{reply}{end}" for reply in replies)
+
+
+@pytest.mark.parametrize("algorithm", ["greedy", "ucb", "thompson-sampling"])
+def test_a_rationale_is_true_of_what_was_told(algorithm):
+    told = taught(job(algorithm, rationale=AVERAGES))
+    seen_reasons = set()
+    for prompts, replies in zip(told["prompt"], told["reply"], strict=True):
+        paid = {number: [] for number in range(1, D + 1)}
+        for prompt, reply in zip(prompts, replies, strict=True):
+            if found := re.search(r"your action (\d) paid \*\*([0-9.]+)\*\*", prompt):
+                paid[int(found[1])].append(float(found[2]))
+            reason, chosen = re.search(
+                r"^(Not tried yet|Highest average|Worth another try): (\d)\.$", reply, re.MULTILINE
+            ).groups()
+            averages = {number: np.mean(of) for number, of in paid.items() if of}
+            stated = {int(a): float(value) for a, value in re.findall(r"(\d)=([0-9.]+\d)", reply)}
+            assert reply.endswith(f"Action: {chosen}")
+            if reason == "Not tried yet":
+                assert not paid[int(chosen)]
+            else:
+                assert stated == pytest.approx(averages, abs=0.011)
+                assert (averages[int(chosen)] >= max(averages.values()) - 0.011) == (reason == "Highest average")
+            seen_reasons.add(reason)
+    assert ("Worth another try" in seen_reasons) == (algorithm != "greedy")
+
+
+def test_a_reply_that_a_model_could_not_give_is_refused():
+    with pytest.raises(InputError, match=r"has \d+ tokens, and protocol\.max_tokens allows 2"):
+        taught(job(max_tokens=2))
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_actions_whose_names_are_other_actions_numbers_are_refused(retries):
+    confusing = Scenario("Pick a door.", ("2", "3", "1"))
+    with pytest.raises(InputError, match="not read as what the teacher plays"):
+        taught(job(retries=retries), [confusing] * N)
+
+
+def test_budgets_are_those_of_the_loop_it_is_compared_with_at_every_scale():
+    params = load()
+    for of in (params, params.at_scale()):
+        loop = of.experiments["open_mab_qwen"].rmft
+        learnt, played = (loop.iterations * loop.scenarios * each for each in (loop.selected, loop.trajectories))
+        most = {} if of is params else params.scales[params.scale].language.taught
+        found = [of.experiments[f"mab_distil_ucb_{budget}"].learnt for budget in ("imk", "iml", "2iml")]
+        asked = {"IMk": learnt, "IML": played, "2IML": 2 * played}
+        assert found == [min(games, most.get(budget, games)) for budget, games in asked.items()]
+        assert distillation_job(of, "mab_distil_ucb_2iml", 0).games.scenarios == found[-1]
+        assert of.experiments["open_mab_qwen"].learnt == learnt
+
+
+def test_the_base_model_plays_once_for_all_methods_and_all_are_given_its_random_numbers():
+    params = load().at_scale()
+    methods = params.tables["qwen-ad-grpo-comparison"].experiments
+    bases = {held_out_of(params, name, "gaussian-100")[0] for name in methods}
+    assert bases == {"results/open_mab_qwen/evaluation/gaussian-100/base.parquet"}
+    games = [held_out_job(params, name, "gaussian-100") for name in methods]
+    assert {of.stream for of in games} == {"open_mab_qwen/evaluation/gaussian-100"}
+    assert {(of.T, of.scenarios, of.temperature, of.model_name) for of in games} == {(100, 50, 1.0, "embedded")}
+    assert held_out_of(params, "open_mab_gemma", "gaussian-50")[0].startswith("results/open_mab_gemma/")
+
+
+def test_an_experiment_of_a_teacher_leaves_its_games_and_no_selection():
+    left = artifacts_of(load().at_scale(), "mab_distil_greedy")
+    folder = "results/mab_distil_greedy/seed-0"
+    assert left == [
+        f"{folder}/iteration-0/rollouts.parquet",
+        f"{folder}/iteration-0/demonstrations.jsonl",
+        f"{folder}/iteration-1/model.safetensors",
+        f"{folder}/iteration-1/training-log.csv",
+        "results/mab_distil_greedy/evaluation/gaussian-100/trained-0.parquet",
+        "results/mab_distil_greedy/evaluation/gaussian-100.parquet",
+    ]
+
+
+def test_a_table_of_methods_reads_the_papers_values_only_where_something_stands_beside_them():
+    params = load()
+    for label, paper in (("qwen-ad-grpo-comparison", True), ("selection-scores-mab", False)):
+        inputs = inputs_of_table(params, label, [("open_mab_qwen", "gaussian-100")])
+        assert any(path.startswith("data/paper/") for path in inputs) == paper

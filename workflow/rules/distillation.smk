@@ -1,0 +1,25 @@
+"""Games of a reference algorithm, told in words for a model to learn."""
+
+
+rule distillation:
+    input:
+        model=lambda wildcards: model_files(wildcards.experiment),
+        prompts=lambda wildcards: prompt_files(wildcards.experiment),
+        rationale=lambda wildcards: EXPERIMENTS[wildcards.experiment].distillation.rationale or [],
+        scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
+    output:
+        rollouts="results/{experiment}/seed-{seed}/iteration-0/rollouts.parquet",
+        demonstrations="results/{experiment}/seed-{seed}/iteration-0/demonstrations.jsonl",
+    log:
+        "logs/{experiment}/seed-{seed}/iteration-0/distillation.log",
+    wildcard_constraints:
+        experiment=one_of(TAUGHT),
+    conda:
+        "../envs/rmft.yaml"
+    params:
+        settings=lambda wildcards: jobs.distillation_job(PARAMS, wildcards.experiment, int(wildcards.seed)).canonical(),
+    message:
+        "Teach {wildcards.experiment}, seed {wildcards.seed}"
+    shell:
+        "rmft distillation --settings {params.settings:q} --output {output.rollouts}"
+        " --demonstrations {output.demonstrations} 2>&1 | tee {log}"
