@@ -184,7 +184,7 @@ def test_what_a_map_takes_over_from_another_is_not_given_twice(tmp_path):
 
 def test_a_scale_leaves_alone_what_an_experiment_is_about(edited):
     demo = load(edited("scale", "demo")).at_scale().experiments
-    assert {demo[name].rmft.trajectories for name in ("open_mab_qwen", "open_mab_gemma")} == {6}
+    assert {demo[name].rmft.trajectories for name in ("open_mab_qwen", "open_mab_gemma")} == {8}
     assert [demo[name].rmft.trajectories for name in ("mab_l2", "mab_l5", "mab_l5_cold")] == [2, 5, 5]
     assert demo["open_mab_qwen"].evaluations["gaussian-50"].instances == 100
     assert demo["mab_replicates"].evaluations["gaussian-50"].instances == 50
