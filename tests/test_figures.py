@@ -8,11 +8,12 @@ import pandas as pd
 import pytest
 from matplotlib.patches import StepPatch
 
-from rmft.artifacts import write_evaluation, write_selection, write_trajectories
+from rmft.artifacts import write_claims, write_csv, write_evaluation, write_replies, write_selection, write_trajectories
 from rmft.figures import DRAWN, draw
 from rmft.jobs import figure_job
 from rmft.params import Params, load
-from rmft.params.outputs import Form
+from rmft.params.outputs import OF_REPLIES, Form
+from rmft.reasoning.accuracy import accuracies
 
 PARAMS = load().at_scale()
 LABELS = list(PARAMS.figures.drawn)
@@ -94,9 +95,40 @@ def write_dialogue(folder: Path) -> list[Path]:
     return [folder / "rollouts.parquet", folder / "selection.parquet"]
 
 
+SAID = "Action 1 paid 4.20. Action 2 paid $9.\nAction: 2"  # of which the first is right
+
+
+def write_examined(folder: Path, *, judged: bool = False, wrong: int = 1) -> list[Path]:
+    """Write replies of two players in two rounds of two games; `wrong` of the base model's are half wrong."""
+    where = [(player, i, t) for player in ("base", "trained") for i in range(2) for t in (1, 2)]
+    half = [player == "base" and 2 * i + t > 4 - wrong for player, i, t in where]
+    keys = {"player": [row[0] for row in where], "training_seed": [0] * 8, "instance": [row[1] for row in where]}
+    keys["t"] = [row[2] for row in where]
+    unstable = [player == "base" and t == 2 for player, _, t in where]
+    replies = keys | {
+        "reply": [SAID] * 8, "claims": [2] * 8, "right": [1 if faulty else 2 for faulty in half], "valid": [True] * 8,
+        "action": [1] * 8, "reward": [5.0] * 8, "best_action": [0] * 8, "means": [[6.0, 5.0]] * 8,
+        "times": [[1, 0]] * 8, "averages": [[4.2, np.nan]] * 8, "passes_over": [True] * 8, "unstable": unstable,
+    }  # fmt: skip
+    if judged:
+        replies["unstable_judged"] = [player == "base" for player, _, _ in where]
+    spans = [(0, 18, True), (20, 36, False)]
+    claims = {name: [value for value in values for _ in spans] for name, values in keys.items()}
+    claims |= {
+        "kind": ["reward"] * 16, "begin": [0, 20] * 8, "end": [18, 36] * 8, "text": [SAID[:18], SAID[20:36]] * 8,
+        "right": [first or not faulty for faulty in half for _, _, first in spans],
+    }  # fmt: skip
+    write_replies(folder / "replies.parquet", replies)
+    write_claims(folder / "claims.parquet", claims)
+    write_csv(folder / "accuracy.csv", accuracies(0, ("test",), 50, replies, claims))
+    return [folder / name for name in ("replies.parquet", "claims.parquet", "accuracy.csv")]
+
+
 def inputs_of(params: Params, label: str, folder: Path) -> list[Path]:
     """Write small files for a figure, in its order."""
     figure, job = params.figures.drawn[label], figure_job(params, label, None)
+    if figure.form in OF_REPLIES:
+        return [path for i, _ in enumerate(figure.sources) for path in write_examined(folder / str(i))]
     if figure.evaluations:
         return [write_games(folder / f"{i}.parquet", figure.players) for i, _ in enumerate(figure.sources)]
     if figure.form == "parameters":
@@ -133,7 +165,7 @@ def test_the_csv_holds_every_line_and_bar_that_is_drawn(tmp_path, label):
             assert any(len(one) == len(other) and np.allclose(one, other) for other in written)
 
 
-@pytest.mark.parametrize("label", ["tfbandit", "parameter", "luck-in-hindsight"])
+@pytest.mark.parametrize("label", ["tfbandit", "parameter", "luck-in-hindsight", "reasoning-comparison"])
 def test_the_same_data_gives_the_same_bytes(tmp_path, label):
     files, job = inputs_of(PARAMS, label, tmp_path), figure_job(PARAMS, label, None)
     for folder in ("one", "two"):
@@ -208,3 +240,39 @@ def test_an_example_of_a_game_shows_what_was_told_and_said_and_its_csv_holds_eve
     shown = [line for text in drawing.axes[0, 0].texts for line in text.get_text().split("\n")]
     assert shown == list(written.y) == ["Choose.", "It is 2.", "B", "Again.", "It is $1."]
     assert list(written.player) == ["told", "said", "said", "told", "said"]
+
+
+def test_claims_stand_side_by_side_with_what_is_right_in_blue_and_what_is_wrong_in_red(tmp_path):
+    job = figure_job(PARAMS, "reasoning-comparison", None)
+    drawing = draw(job, inputs_of(PARAMS, "reasoning-comparison", tmp_path))
+    drawing.save(tmp_path / "reasoning-comparison")
+    texts = [(text.get_text(), text.get_color()) for text in drawing.axes[0, 0].texts]
+    assert [how for text, how in texts if text == "Action 1 paid 4.20"] == ["#0072B2"] * 4
+    assert [how for text, how in texts if text == "Action 2 paid $9"] == ["#C00000", "#0072B2"] * 2
+    assert ("closed_mab, gaussian-25: instance 1, round 2", "#222222") in texts  # where the base model is wrong
+    assert sum(text.startswith("All rounds: 87.50% of 8 claims are right") for text, _ in texts) == 2
+    written = pd.read_csv(tmp_path / "reasoning-comparison.csv")
+    assert written[written.series == "text: wrong"].y.tolist() == ["Action 2 paid $9"] * 2
+    assert set(written[written.series == "text"].y) >= set(SAID.split("\n"))
+
+
+def test_no_text_of_a_comparison_leaves_its_box():
+    from rmft.figures.reasoning import COLUMN, MARGIN, _wrapped
+
+    text = "x" * 200 + " " + "word " * 60 + "\n\nlast"
+    lines = [text[begin:end] for begin, end in _wrapped(text, COLUMN - 2 * MARGIN)]
+    assert max(map(len, lines)) <= COLUMN - 2 * MARGIN
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
+    assert lines[-2:] == ["", "last"]
+
+
+def test_avoidance_has_a_panel_for_each_judge_and_says_how_they_agree(tmp_path):
+    job = figure_job(PARAMS, "reasoning-variance", None)
+    assert draw(job, write_examined(tmp_path / "one")).axes.shape == (1, 2)
+    drawing = draw(job, write_examined(tmp_path / "two", judged=True))
+    lexical, model, whatever = drawing.axes[0]
+    assert "Base model 50.0%, Trained: no reply" in lexical.get_title()
+    assert "Base model 100.0%" in model.get_title()
+    assert "Base model 100.0%, Trained 100.0%" in whatever.get_title()
+    # Of 8 replies they differ on 2: κ = (6/8 - (2/8 · 4/8 + 6/8 · 4/8)) / (1 - 1/2) = 0.5
+    assert "agree on 75.0%\nof 8 replies ($\\kappa$ = 0.50)" in model.texts[0].get_text()

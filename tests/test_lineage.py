@@ -183,7 +183,13 @@ INTERFERENCE = {
             "stale: results/summary.json ",
             *(
                 f"stale: results/tables/{label}.{ending} "
-                for label in ("l2ball-table", "prompt-diversity-ablation", "simplex-table", "theorem-1")
+                for label in (
+                    "claim-accuracy",
+                    "l2ball-table",
+                    "prompt-diversity-ablation",
+                    "simplex-table",
+                    "theorem-1",
+                )
                 for ending in ("csv", "md", "tex")
             ),
         ],

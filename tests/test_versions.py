@@ -13,7 +13,7 @@ pytestmark = pytest.mark.xdist_group("versions")
 
 FIGURES = (
     *("parameter", "regret-dynamics-noisy", "tfbandit", "simplex-tf-all", "ball-tf-all", "tfgamma"),
-    *("open-MAB-gaussian-T50-gemma", "luck-in-hindsight", "sdm-example"),
+    *("open-MAB-gaussian-T50-gemma", "luck-in-hindsight", "sdm-example", "reasoning-comparison"),
 )
 OF_BANDITS = {"figure tfbandit", "figure tfgamma"}
 OF_MIXTURE = {

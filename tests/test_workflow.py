@@ -36,6 +36,7 @@ def test_every_figure_and_table_of_the_parameters_is_built(tree):
                 "table l2ball-table",
                 "table theorem-1",
                 "table prompt-diversity-ablation",
+                "table claim-accuracy",
                 "metrics",
                 "report",
             },
@@ -58,6 +59,7 @@ def test_every_figure_and_table_of_the_parameters_is_built(tree):
                         "open-MAB-gaussian-T50-gemma",
                         "luck-in-hindsight",
                         "sdm-example",
+                        "reasoning-comparison",
                     )
                 ),
             },

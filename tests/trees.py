@@ -19,6 +19,7 @@ KEPT = {"open_mab_gemma": "gaussian-50", "closed_mab": "gaussian-25"}  # experim
 MESSAGES = {  # what a rule says when a job of it starts: how the job is called in the tests
     r"Write the scenarios (\S+)": "scenarios {}",
     r"Draw the reward set (\S+)": "rewards {}",
+    r"Examine replies of (\S+) on (\S+)": "reasoning {}/{}",
     r"Train to convergence for Theorem 1": "theory",
     r"Train (\S+)": "training {}",
     r"Evaluate (\S+) on (\S+)": "evaluation {}/{}",
@@ -160,6 +161,8 @@ def _keep_few_experiments(folder: Path) -> None:
     for scale, of in values["scales"].items():
         if "experiments" in of.get("language", {}):  # changes in some of those that are dropped
             text = _without(text, f"  {scale}", 6, "experiments")
+    for name in values["reasoning"]["of"].keys() & set(dropped):
+        text = _without(text, "  of", 4, name)
     for kept, evaluation in KEPT.items():
         for name in experiments[kept]["evaluations"].keys() - {evaluation}:
             text = _without(text, f"  {kept}", 6, name)

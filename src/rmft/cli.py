@@ -338,6 +338,43 @@ def evaluation(
 
 
 @app.command(rich_help_panel=STAGES)
+def reasoning(
+    settings: Settings,
+    base: Annotated[Path, Argument(help="The games that the base model has played in words.")],
+    trained: Annotated[list[Path], Argument(help="The games of each training seed's trained model.")],
+    folder: Annotated[Path, Option(help="The folder for replies.parquet, claims.parquet and accuracy.csv.")],
+) -> None:
+    """Hold what replies say against what happened, and judge why they pass over the best action."""
+    from contextlib import ExitStack
+
+    from rmft.artifacts import read_trajectories, write_claims, write_csv, write_replies
+    from rmft.endpoints import connection_to, journal_of
+    from rmft.jobs import ReasoningJob
+    from rmft.language.generation import load_template
+    from rmft.language.scenarios import read_scenarios
+    from rmft.reasoning.accuracy import accuracies
+    from rmft.reasoning.judges import lexical, read_words, zero_shot
+    from rmft.reasoning.replies import examine, games_of
+    from rmft.rollouts import told_in
+
+    job = ReasoningJob.parse(settings)
+    about = told_in(job.games, read_scenarios(Path(job.games.scenario_set))) if job.games.scenario_set else None
+    played = [("base", 0, read_trajectories(base))]
+    played += [("trained", seed, read_trajectories(path)) for seed, path in enumerate(trained)]
+    judges, model = {"unstable": lexical(read_words(Path(job.words)))}, job.judge
+    with ExitStack() as stack:
+        if model is not None:
+            journal, template = journal_of(folder / "replies.parquet"), load_template(Path(model.prompt))
+            way = stack.enter_context(connection_to(model.model_name, model.served, model.model.model, journal))
+            judges["unstable_judged"] = zero_shot(way, template, model.max_tokens, job.seed)
+        replies, claims = examine(job, list(games_of(job, played, about)), judges)
+    found = accuracies(job.seed, (job.experiment, job.evaluation), job.resamples, replies, claims)
+    write_replies(folder / "replies.parquet", replies)
+    write_claims(folder / "claims.parquet", claims)
+    write_csv(folder / "accuracy.csv", found)
+
+
+@app.command(rich_help_panel=STAGES)
 def theory(settings: Settings, output: Output) -> None:
     """Check Theorem 1: train linear attention without its Operator on the best policy in hindsight (csv)."""
     from rmft.artifacts import write_csv

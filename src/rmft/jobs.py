@@ -32,6 +32,7 @@ from rmft.params.language import (
 )
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
 from rmft.params.outputs import OF_TRAINING, Figure, Label, Style, Table
+from rmft.params.reasoning import LEXICAL
 from rmft.params.scenarios import Generated
 from rmft.params.section import Section
 
@@ -47,6 +48,7 @@ COMMANDS = (  # that jobs run
     "sft",
     "grpo",
     "evaluation",
+    "reasoning",
     "theory",
     "figures",
     "tables",
@@ -237,6 +239,32 @@ class EvaluationJob(Job):
     evaluation: Evaluation
     mean: Literal["nominal", "clipped"]
     algorithms: dict[str, Algorithm]
+
+
+class Judging(Section):
+    """A model behind an endpoint that judges replies. prompt: the file of the question."""
+
+    model: EndpointModel
+    model_name: str
+    served: Served | None
+    prompt: str
+    max_tokens: int
+
+
+class ReasoningJob(Job):
+    """All that `rmft reasoning` depends on, besides the files it reads.
+
+    words: the file of those that the lexical judge looks for. games: how those were told that are examined.
+    """
+
+    seed: int
+    experiment: str
+    evaluation: str
+    games: RolloutsJob
+    mean: Literal["nominal", "clipped"]
+    resamples: int
+    words: str
+    judge: Judging | None
 
 
 class TheoryJob(Job):
@@ -566,6 +594,26 @@ def evaluation_job(params: Params, experiment: str, evaluation: str) -> Evaluati
         evaluation=asked,
         mean=params.evaluation.mean,
         algorithms=algorithms,
+    )
+
+
+def reasoning_job(params: Params, experiment: str, evaluation: str) -> ReasoningJob:
+    """Return what examining the replies of an evaluation depends on, besides its games."""
+    asked, judge = params.reasoning, None
+    if asked.judge != LEXICAL:
+        model = speaking(params, asked.judge)
+        about = {"model_name": asked.judge, "prompt": asked.prompt, "max_tokens": asked.max_tokens}
+        judge = Judging(model=model, served=served(params, asked.judge), **about)
+    return ReasoningJob(
+        code=_code("reasoning"),
+        seed=params.seed,
+        experiment=experiment,
+        evaluation=evaluation,
+        games=held_out_job(params, experiment, evaluation).model_copy(update={"code": None}),
+        mean=params.evaluation.mean,
+        resamples=params.evaluation.resamples,
+        words=asked.words,
+        judge=judge,
     )
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rmft.params import Params
 from rmft.params.language import VARIANTS
-from rmft.params.outputs import Figure, Table
+from rmft.params.outputs import OF_REPLIES, Figure, Table
+from rmft.params.reasoning import LEXICAL
 
 THEORY = "results/theory/minimisers.csv"
 JARGON = "data/scenarios/jargon.txt"
@@ -25,6 +26,7 @@ EMBEDDED = [  # what `snakemake models` makes; no part of everything else, which
         "fidelity.csv",
     )
 ]
+REASONING = ("replies.parquet", "claims.parquet", "accuracy.csv")
 # What an iteration leaves, besides shards and what it ends in: of GRPO, of algorithm distillation, of RMFT.
 GAMES, TAUGHT = ("rollouts.parquet",), ("rollouts.parquet", "demonstrations.jsonl")
 SELECTED = ("rollouts.parquet", "selection.parquet", "demonstrations.jsonl")
@@ -151,13 +153,28 @@ def training_of(params: Params, experiment: str) -> list[str]:
     return language_training_of(params, experiment)
 
 
+def reasoning_of(experiment: str, evaluation: str) -> list[str]:
+    """Return what is found in the replies of an evaluation: all replies, their claims, how many of these are right."""
+    return [f"results/{experiment}/reasoning/{evaluation}/{name}" for name in REASONING]
+
+
+def inputs_of_reasoning(params: Params, experiment: str, evaluation: str) -> list[str]:
+    """Return what replies are examined with: words, and where they are used, scenarios and the question to a model."""
+    chosen, asked = params.experiments[experiment], params.reasoning
+    told_in = chosen.evaluations[evaluation].scenarios or chosen.protocol.scenarios
+    scenario_files = [params.scenarios[told_in].path(told_in)] if told_in else []
+    model = [] if asked.judge == LEXICAL else [asked.prompt, *base_model_of(params, asked.judge)]
+    return [asked.words, *scenario_files, *model]
+
+
 def artifacts_of(params: Params, experiment: str) -> list[str]:
     """Return everything that an experiment's training and evaluations write."""
     chosen, played = params.experiments[experiment], []
     if chosen.kind != "numeric":
         played = [path for name in chosen.evaluations for path in held_out_of(params, experiment, name)]
     own = [path for path in played if path.startswith(f"results/{experiment}/")]
-    return [*training_of(params, experiment), *own, *evaluations_of(params, experiment)]
+    examined = [path for name in params.reasoning.of.get(experiment, []) for path in reasoning_of(experiment, name)]
+    return [*training_of(params, experiment), *own, *evaluations_of(params, experiment), *examined]
 
 
 def quick(params: Params) -> list[str]:
@@ -195,6 +212,8 @@ def replicate_of(params: Params, experiment: str, evaluation: str, player: str) 
 def inputs_of_figure(params: Params, label: str) -> list[str]:
     """Return what a figure is drawn from: evaluations, or what the training of its experiments has left."""
     figure = params.figures.drawn[label]
+    if figure.form in OF_REPLIES:
+        return [path for source in figure.sources for path in reasoning_of(*source)]
     if figure.evaluations:
         return [evaluation_of(*source) for source in figure.sources]
     if figure.form == "parameters":
@@ -211,6 +230,8 @@ def inputs_of_table(params: Params, label: str, sources: list[tuple[str, str]]) 
     table = params.tables[label]
     if table.form == "theorem":
         return [THEORY]
+    if table.form == "claims":
+        return [reasoning_of(*source)[-1] for source in sources]
     ours = table.form == "entropy" or (table.form == "methods" and not table.beside)
     paper = [] if ours else [f"data/paper/{label}.csv"]
     sets = [params.scenarios[name].path(name) for name in table.scenarios]

@@ -8,6 +8,7 @@ from rmft.figures.dialogue import example_of_a_game
 from rmft.figures.fine_tuning import losses, luck_in_hindsight
 from rmft.figures.parameters import parameter_evolution
 from rmft.figures.policies import stated_probabilities
+from rmft.figures.reasoning import avoidance, claims_side_by_side
 from rmft.figures.regret import regret_and_distribution, regret_of_all_processes
 from rmft.figures.style import Drawing
 from rmft.jobs import FigureJob
@@ -24,6 +25,8 @@ DRAWN: dict[Form, Callable[[FigureJob, Sequence[Path]], Drawing]] = {
     "losses": losses,
     "selection": luck_in_hindsight,
     "dialogue": example_of_a_game,
+    "claims": claims_side_by_side,
+    "avoidance": avoidance,
 }
 
 

@@ -87,9 +87,9 @@ class Drawing:
         """Record a number that a text in the figure gives."""
         self._record(panel, player, f"printed: {what}", [None], [value])
 
-    def said(self, panel: str, player: str, lines: Sequence[str]) -> None:
-        """Record a text that the figure shows, line by line."""
-        self._record(panel, player, "text", range(1, len(lines) + 1), lines)
+    def said(self, panel: str, player: str, lines: Sequence[str], series: str = "text") -> None:
+        """Record a text that the figure shows, line by line; or parts of it that it shows in some way (text: ...)."""
+        self._record(panel, player, series, range(1, len(lines) + 1), lines)
 
     def label(self, player: str) -> str:
         """Return the name of a player in legends."""

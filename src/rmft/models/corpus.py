@@ -15,8 +15,8 @@ import numpy as np
 from rmft.environments import draw_rewards
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Round, Scenario
+from rmft.models.tally import HIGHEST, LOWEST, START, best_of, grade, is_good, moved
 
-START, LOWEST, HIGHEST, GOOD = 5, 0, 9, 5.0
 LONGEST = 100  # rounds
 STRONG = {2: 0.90, 3: 0.90, 4: 0.91, 5: 0.92}  # the weight on the preferred action; the others share the rest evenly
 MILD = {2: 0.70, 3: 0.60, 4: 0.55, 5: 0.52}
@@ -77,10 +77,9 @@ class Player:
         notes = []
         for action in range(self.protocol.d) if full else [last.action]:
             reward, old = last.rewards[action], self.scores[action]
-            good = is_good(reward)
-            note = f"{action + 1} paid {reward:.2f}, {'good' if good else 'poor'}"
+            note = f"{action + 1} paid {reward:.2f}, {grade(reward)}"
             if tallies:
-                self.scores[action] = new = min(max(old + (1 if good else -1), LOWEST), HIGHEST)
+                self.scores[action] = new = moved(old, reward)
                 note += f": {action + 1} goes from {old} to {action + 1}={new}"
             notes.append(f"{note}. ")
         return "".join(notes) + (f"Scores:{self._scores()}. " if tallies and not full else "")
@@ -111,7 +110,7 @@ class Player:
         if last is None:
             return f"By the last reward: {anything + 1}.", anything
         if self.protocol.feedback == "full":
-            best = _best(last)
+            best = best_of(last.rewards)
             return f"By the last reward: {best + 1}.", best
         if is_good(last.rewards[last.action]):
             return f"Stable by the last reward: {last.action + 1}.", last.action
@@ -132,17 +131,12 @@ class Player:
         if last is None:
             return "By the last reward: all alike.", even(d)
         if self.protocol.feedback == "full":
-            best = _best(last)
+            best = best_of(last.rewards)
             return f"By the last reward: {best + 1}.", leaning(d, best, STRONG[d])
         if is_good(last.rewards[last.action]):
             return f"Stable by the last reward: {last.action + 1}.", leaning(d, last.action, STRONG[d])
         other = self._other_than(last.action)
         return f"Unstable by the last reward: {other + 1}.", leaning(d, other, MILD[d])
-
-
-def is_good(reward: float) -> bool:
-    """Return whether a reward, as it is shown, is good."""
-    return round(reward, 2) >= GOOD
 
 
 def even(d: int) -> tuple[float, ...]:
@@ -154,11 +148,6 @@ def leaning(d: int, preferred: int, weight: float) -> tuple[float, ...]:
     """Return the policy with `weight` on the preferred action and the rest spread evenly, as it is written."""
     rest = round((1 - weight) / (d - 1), 2)
     return tuple(weight if action == preferred else rest for action in range(d))
-
-
-def _best(last: Round) -> int:
-    # Whole points only: a difference in the decimals is noise in these games, and is not worth capacity.
-    return int(np.argmax([int(reward) for reward in last.rewards]))
 
 
 def draw_protocol(rng: np.random.Generator, names: "Names") -> Protocol:

@@ -4,7 +4,6 @@ A reply is checked against the message that it answers and against the model's o
 counts, and against the tally that the whole history would give, which shows how errors accumulate.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ import numpy as np
 from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.environments import ENVIRONMENTS, RewardTable, draw_rewards
 from rmft.environments.regret import regret
-from rmft.language.parsing import Reply, parse
+from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Scenario
-from rmft.models.corpus import HIGHEST, LOWEST, START, is_good
 from rmft.models.embedded import all_protocols
+from rmft.models.tally import NOTE, SCORE, START, agrees, grade, updated
 from rmft.play import play
 from rmft.rollouts import Chance, Rules, Speaker, Told, play_in_words
 
@@ -29,9 +28,6 @@ LEAST = {"valid": 0.99, "agrees": 0.99, "quotes": 0.98, "carries": 0.98}
 # What is good has at most so much of the base model's regret: half, and what chance does to few games.
 ROOM = 0.6
 ROOM_IN = ("regret of base", "dialogue", "with-reasoning", "1-25")
-NOTE = re.compile(r"(\d+) paid (\d+\.\d\d), (good|poor)(?:: (\d+) goes from (\d+) to (\d+)=(\d+))?\.")
-SCORE = re.compile(r" (\d+)=(\d+)")
-CHOICE = re.compile(r": (\d+)\.$")
 SCENARIO = Scenario(
     "You run a small bakery for a quiet town.", ("bake early", "Call Old Coach", "plant", "sell online", "rest")
 )
@@ -55,11 +51,11 @@ def checks(
         right = {"valid": [valid[t]]}
         if protocol.format == "with-reasoning" and valid[t]:
             shown = _shown(protocol, rewards, actions, t)
-            right["agrees"] = [_agrees(text, parse(text, protocol, TOLERANCE))]
+            right["agrees"] = [agrees(text, parse(text, protocol, TOLERANCE), TOLERANCE)]
             right["quotes"] = _quotes(text, shown)
             if protocol.interaction == "dialogue":
-                told, expected = _scores(text, state), _updated(state, shown)
-                truth = _updated(truth, shown)
+                told, expected = _scores(text, state), updated(state, shown)
+                truth = updated(truth, shown)
                 old = _olds(text)
                 right["carries"] = [
                     told[a] == expected[a] and old.get(a, state[a]) == state[a] for a in range(protocol.d)
@@ -76,25 +72,9 @@ def _shown(protocol: Protocol, rewards: np.ndarray, actions: np.ndarray, t: int)
     return {a: rewards[t - 1, a] for a in (range(protocol.d) if protocol.feedback == "full" else [actions[t - 1]])}
 
 
-def _updated(scores: list[int], shown: dict[int, float]) -> list[int]:
-    moved = {a: min(max(scores[a] + (1 if is_good(reward) else -1), LOWEST), HIGHEST) for a, reward in shown.items()}
-    return [moved.get(a, score) for a, score in enumerate(scores)]
-
-
-def _agrees(text: str, read: Reply) -> bool:
-    """Return whether the last line does what the words before it say."""
-    words = text.rpartition("\n")[0]
-    said = CHOICE.search(words)
-    if read.action is not None:
-        return said is not None and int(said[1]) == read.action + 1
-    if said is None:
-        return words.endswith("alike.") and np.ptp(read.policy) < TOLERANCE
-    return np.argmax(read.policy) == int(said[1]) - 1 and np.ptp(read.policy) > TOLERANCE
-
-
 def _quotes(text: str, shown: dict[int, float]) -> list[bool]:
     quoted = {int(note[1]) - 1: (note[2], note[3]) for note in NOTE.finditer(text)}
-    return [quoted.get(a) == (f"{reward:.2f}", "good" if is_good(reward) else "poor") for a, reward in shown.items()]
+    return [quoted.get(a) == (f"{reward:.2f}", grade(reward)) for a, reward in shown.items()]
 
 
 def _olds(text: str) -> dict[int, int]:

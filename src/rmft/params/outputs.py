@@ -19,10 +19,13 @@ Form = Literal[
     "losses",
     "selection",
     "dialogue",
+    "claims",
+    "avoidance",
 ]
 # Forms that draw training, and no evaluation.
 OF_TRAINING: tuple[Form, ...] = ("parameters", "losses", "selection", "dialogue")
 OF_ACTIONS: tuple[Form, ...] = ("exploration", "sufficient-failure", "min-frac")  # which a ball does not have
+OF_REPLIES: tuple[Form, ...] = ("claims", "avoidance")  # which `reasoning` examines
 OF_NO_EXPERIMENT = ("theorem", "diversity")  # forms of tables
 OF_WORDS = ("sensitivity", "replicates", "entropy")  # and such that have games told in words
 ONE_EVALUATION: tuple[Form, ...] = ("exploration", "sufficient-failure")
@@ -84,12 +87,14 @@ class Table(Section):
     form: how fast regret grows (growth), how large it is and how fast it grows, base beside trained (regret), the
     minimiser of Theorem 1 (theorem), or how diverse sets of scenarios are (diversity), the last two without an
     experiment; regret by how a model was trained (sensitivity), over replicates (replicates), how undecided policies
-    are (entropy), or what the first experiment comes to beside others that teach the same model in another way
-    (methods). evaluations: those it shows; none: all there are. beside: players of ours that are compared with another
-    player of the paper, by our name; of methods, experiments.
+    are (entropy), how many claims of replies are right (claims), or what the first experiment comes to beside others
+    that teach the same model in another way (methods). evaluations: those it shows; none: all there are. beside:
+    players of ours that are compared with another player of the paper, by our name; of methods, experiments.
     """
 
-    form: Literal["growth", "regret", "theorem", "diversity", "sensitivity", "replicates", "entropy", "methods"]
+    form: Literal[
+        "growth", "regret", "theorem", "diversity", "sensitivity", "replicates", "entropy", "claims", "methods"
+    ]
     experiments: list[Name]
     evaluations: list[Name] = []
     scenarios: list[Name] = []

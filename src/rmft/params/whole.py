@@ -24,6 +24,7 @@ from rmft.params.numeric import LinearAttentionModel, NumericExperiment, Numeric
 from rmft.params.outputs import (
     OF_ACTIONS,
     OF_NO_EXPERIMENT,
+    OF_REPLIES,
     OF_TRAINING,
     OF_WORDS,
     ONE_EVALUATION,
@@ -35,6 +36,7 @@ from rmft.params.outputs import (
     Table,
     variant_name,
 )
+from rmft.params.reasoning import LEXICAL, Reasoning
 from rmft.params.scenarios import ScenarioSet
 from rmft.params.section import Count, Name, Section, known, prefixed
 
@@ -106,6 +108,7 @@ class Params(Section):
     experiments: dict[Name, Experiment]
     quick: dict[Name, Name]
     theory: Theory
+    reasoning: Reasoning
     figures: Figures
     tables: dict[Label, Table]
     report: Report
@@ -148,6 +151,7 @@ class Params(Section):
         for name, evaluation in self.quick.items():
             known("quick", name, self.experiments)
             known(f"quick.{name}", evaluation, self.experiments[name].evaluations)
+        self._check_reasoning()
         for label, figure in self.figures.drawn.items():
             self._check_figure(f"figures.drawn.{label}", figure)
         for label, table in self.tables.items():
@@ -189,6 +193,21 @@ class Params(Section):
     def _check_scenarios(self, key: str, name: str) -> None:
         known(f"{key}.scenarios", name, self.scenarios)
 
+    def _check_reasoning(self) -> None:
+        told = {name: of for name, of in self.experiments.items() if of.kind != "numeric"}
+        for name, evaluations in self.reasoning.of.items():
+            known("reasoning.of", name, told)
+            for evaluation in evaluations:
+                known(f"reasoning.of.{name}", evaluation, told[name].evaluations)
+        judges = [name for name, of in self.models.items() if of.kind == "endpoint"]
+        known("reasoning.judge", self.reasoning.judge, dict.fromkeys([LEXICAL, *judges]))
+
+    def _check_examined(self, key: str, experiments: list[str], evaluations: list[str]) -> None:
+        for name in experiments:
+            known(f"{key}.experiments", name, self.reasoning.of)
+            for evaluation in evaluations:
+                known(f"{key}.evaluations", evaluation, dict.fromkeys(self.reasoning.of[name]))
+
     def _check_table(self, key: str, table: Table) -> None:
         if (table.form in OF_NO_EXPERIMENT) != (not table.experiments):
             has = "has none" if table.experiments else "has at least one"
@@ -203,6 +222,8 @@ class Params(Section):
             raise ValueError(f"{key}.evaluations: form {table.form} has one")
         if table.form == "methods":
             self._check_methods(key, table)
+        if table.form == "claims":
+            self._check_examined(key, table.experiments, table.evaluations)
         for name in table.experiments:
             known(f"{key}.experiments", name, self.experiments)
             if table.form in OF_WORDS and self.experiments[name].kind == "numeric":
@@ -257,6 +278,11 @@ class Params(Section):
         for name in figure.experiments:
             for evaluation in figure.evaluations:
                 known(f"{key}.evaluations", evaluation, self.experiments[name].evaluations)
+        if figure.form in OF_REPLIES:
+            self._check_examined(key, figure.experiments, figure.evaluations)
+            for player in figure.players:
+                known(f"{key}.players", player, dict.fromkeys(["base", "trained"]))
+            return
         first, *others = figure.experiments
         variants = ["", *(f"-{variant_name(first, other)}" for other in others)]
         models = [f"{model}{variant}" for variant in variants for model in ("base", "trained")]

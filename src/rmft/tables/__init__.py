@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rmft.jobs import TableJob
+from rmft.tables.claims import claims_table
 from rmft.tables.diversity import diversity_table
 from rmft.tables.entropy import entropy_table
 from rmft.tables.growth import growth_table
@@ -23,6 +24,7 @@ MADE: dict[str, Callable[[TableJob, Sequence[Path]], Table]] = {
     "replicates": replicates_table,
     "entropy": entropy_table,
     "methods": methods_table,
+    "claims": claims_table,
 }
 
 

@@ -1,0 +1,23 @@
+"""What replies in held-out games say, held against what happened."""
+
+
+rule reasoning:
+    input:
+        base=lambda wildcards: players_of(wildcards)[0],
+        trained=lambda wildcards: players_of(wildcards)[1:],
+        others=lambda wildcards: paths.inputs_of_reasoning(PARAMS, wildcards.experiment, wildcards.evaluation),
+    output:
+        replies="results/{experiment}/reasoning/{evaluation}/replies.parquet",
+        claims="results/{experiment}/reasoning/{evaluation}/claims.parquet",
+        accuracy="results/{experiment}/reasoning/{evaluation}/accuracy.csv",
+    log:
+        "logs/{experiment}/reasoning/{evaluation}.log",
+    conda:
+        "../envs/rmft.yaml"
+    params:
+        settings=lambda wildcards: jobs.reasoning_job(PARAMS, wildcards.experiment, wildcards.evaluation).canonical(),
+        folder=lambda wildcards, output: os.path.dirname(output.replies),
+    message:
+        "Examine replies of {wildcards.experiment} on {wildcards.evaluation}"
+    shell:
+        "rmft reasoning --settings {params.settings:q} --folder {params.folder} {input.base} {input.trained} 2>&1 | tee {log}"
