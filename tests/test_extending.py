@@ -1,0 +1,294 @@
+"""docs/extending.md: every block, as it stands, in a copy of the repository; and what its pages promise around it."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from trees import ROOT, commit, done, edit, environment, jobs_in, run, snakemake
+
+from rmft.artifacts import read_rewards, read_trajectories
+from rmft.results import read_players
+
+pytestmark = pytest.mark.xdist_group("extending")
+
+TEXT = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+BLOCK = re.compile(
+    r"(?:<!-- (?P<how>file|into): (?P<path>\S+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```\n", re.DOTALL
+)
+MOST_LINES = 30
+KEPT = {  # experiments of the copies, with the evaluations and the reward sets that they have
+    "numeric_simplex": "gaussian",  # of target quick
+    "numeric_mab": "gaussian",
+    "open_mab_gemma": "gaussian-50",
+    "closed_mab": "gaussian-25",
+    "contextual": "linear-25",
+}
+REWARDS = ("gaussian", "linear-contextual")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A piece of the page. how: whether it is a `file`, goes `into` one, or is None: run."""
+
+    how: str | None
+    path: str | None
+    language: str
+    text: str
+
+
+def blocks_of(title: str) -> list[Block]:
+    """Return the blocks of a section."""
+    section = TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    return [Block(*found.group("how", "path", "language", "text")) for found in BLOCK.finditer(section)]
+
+
+TITLES = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Return a copy of the repository at smoke scale, with few experiments and nothing built."""
+    copy = tmp_path / "rmft"
+    for name in done(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
+        if (ROOT / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+    path = copy / "params.yaml"
+    params = yaml.safe_load(path.read_text(encoding="utf-8"))
+    params["scale"], params["scales"] = "smoke", {"smoke": params["scales"]["smoke"]}
+    params["quick"] = {name: of for name, of in params["quick"].items() if name in KEPT}
+    params["experiments"] = {name: params["experiments"][name] for name in KEPT}
+    for name, evaluation in KEPT.items():
+        evaluations = params["experiments"][name]["evaluations"]
+        params["experiments"][name]["evaluations"] = {evaluation: evaluations[evaluation]}
+    params["rewards"] = {name: params["rewards"][name] for name in REWARDS}
+    params["figures"]["drawn"] = params["tables"] = {}
+    path.write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+    done(copy, "git", "init", "--quiet")
+    commit(copy, "Start")
+    return copy
+
+
+def merged(old: object, new: object) -> object:
+    """Return a section of params.yaml with the entries of another put into it."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
+    return new
+
+
+def put(folder: Path, title: str) -> None:
+    """Put the files and entries of a section into a copy."""
+    for block in blocks_of(title):
+        if block.how == "file":
+            (folder / block.path).write_text(block.text, encoding="utf-8")
+        elif block.how == "into":
+            path = folder / block.path
+            params = yaml.safe_load(path.read_text(encoding="utf-8"))
+            changed = merged(params, yaml.safe_load(block.text))
+            path.write_text(yaml.safe_dump(changed, sort_keys=False), encoding="utf-8")
+
+
+def type_in(folder: Path, title: str) -> str:
+    """Run the commands of a section as a user types them; each must succeed. Return what they printed."""
+    (block,) = (block for block in blocks_of(title) if block.language == "sh")
+    shell = ["bash", "-euo", "pipefail", "-c", block.text]
+    finished = subprocess.run(shell, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout + finished.stderr
+
+
+def refused(folder: Path, *command: str) -> str:
+    """Run a command that must end with one line and exit code 2; return the line."""
+    stopped = run(folder, *command)
+    lines = [line for line in stopped.stderr.splitlines() if line.startswith("rmft: ")]
+    assert stopped.returncode == 2, stopped.stderr
+    assert len(lines) == 1, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    return lines[0]
+
+
+def to_do(folder: Path, *targets: str) -> set[str]:
+    """Return the jobs that Snakemake would start for some targets."""
+    return jobs_in(snakemake(folder, "--dry-run", *targets))
+
+
+# --- The page ---
+
+
+def test_every_block_is_short_and_says_where_it_goes():
+    blocks = [block for title in TITLES for block in blocks_of(title)]
+    assert TEXT.count("\n```") == 2 * len(blocks)
+    for block in blocks:
+        assert len(block.text.splitlines()) <= MOST_LINES, block.text
+        assert (block.language == "sh") == (block.how is None), block.text
+
+
+def test_every_section_is_tested_here():
+    own = Path(__file__).read_text(encoding="utf-8")
+    for title in TITLES:
+        assert f'"{title}"' in own, title
+
+
+# --- Section by section ---
+
+
+def test_a_process_of_ones_own_goes_through_the_whole_house(folder):
+    title = "A new reward process"
+    put(folder, title)
+    printed = type_in(folder, title)
+    rewards = folder / "data/rewards/change-point.npz"
+    table = read_rewards(rewards)
+    assert table.shape == (400, 100, 3)
+    changes = (np.diff(table.means[:, :, 0], axis=1) != 0).sum(axis=1)
+    assert set(changes) == {1}
+    file = folder / "extensions/change_point.py"
+    digest = done(folder, "sha256sum", str(file))[:12]
+    assert f"extensions/change_point.py  {digest}  a source, in git" in printed
+    assert "root seed 0" in printed
+    # Nothing more to do; after an edit, its job and no other; and what it writes is then another set.
+    snakemake(folder, "rewards")
+    assert to_do(folder, "rewards") == set()
+    before = {path.name: path.read_bytes() for path in (folder / "data/rewards").iterdir()}
+    edit(file, "integers(10, 40, n)", "integers(20, 60, n)")
+    assert to_do(folder, "rewards") == {"rewards change-point"}
+    snakemake(folder, "rewards")
+    after = {path.name: path.read_bytes() for path in (folder / "data/rewards").iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {"change-point.npz"}
+    # An older file, put back with its older times, is noticed too.
+    edit(file, "integers(20, 60, n)", "integers(10, 40, n)")
+    os.utime(file, (0, 0))
+    assert to_do(folder, "rewards") == {"rewards change-point"}
+    # Names that are not there are refused with those that are; what is wrong in the file, with its line.
+    simulate = ("rmft", "simulate", "--environment", "ns-mab", "--algorithm", "ucb", "--process")
+    assert ", change-point, " in refused(folder, *simulate, "change-pint")
+    edit(file, "np.arange(horizon)", "np.arange(horizn)")
+    for command in (("rmft", "params"), ("snakemake", "rewards"), (*simulate, "change-point")):
+        assert refused(folder, *command) == (
+            "rmft: extensions/change_point.py:13: NameError: name 'horizn' is not defined"
+        )
+
+
+def test_an_algorithm_of_ones_own_plays_beside_ours(folder):
+    title = "A new reference algorithm"
+    put(folder, title)
+    type_in(folder, title)
+    evaluation = "results/numeric_mab/evaluation/gaussian.parquet"
+    played = read_players(folder / evaluation)
+    assert list(played)[-1] == "epsilon-greedy-5"
+    greedy, uniform = (played[name].final.mean() for name in ("greedy", "uniform"))
+    assert played["epsilon-greedy-5"].final.mean() < uniform
+    assert greedy != played["epsilon-greedy-5"].final.mean()
+    edit(folder / "extensions/epsilon_greedy.py", "1.0)", "0.5)")
+    assert to_do(folder, evaluation) == {"evaluation numeric_mab/gaussian"}
+    edit(folder / "params.yaml", "epsilon: 0.05", "epsilonn: 0.05")
+    assert "evaluation.algorithms.epsilon-greedy-5: options of epsilon-greedy: got an unexpected" in refused(
+        folder, "rmft", "params"
+    )
+
+
+def test_a_spreadsheet_is_what_games_are_about(folder):
+    title = "Scenarios from a spreadsheet"
+    put(folder, title)
+    type_in(folder, title)
+    played = read_trajectories(folder / "results/open_mab_gemma/evaluation/gaussian-50/base.parquet")
+    rows = list(csv.DictReader((folder / "data/scenarios/mine.csv").read_text(encoding="utf-8").splitlines()))
+    told = [prompt[0] for prompt in played["prompt"]]
+    for prompt, row in zip(told, rows[::-1], strict=True):  # evaluation reads a set from its back
+        assert row["scenario"] in prompt
+        assert f"1 is {row['action 1']}, 2 is {row['action 2']}, 3 is {row['action 3']}." in prompt
+    edit(folder / "data/scenarios/mine.csv", "flower market", "fish market, covered")
+    for command in (("rmft", "params"), ("snakemake", "--dry-run")):
+        assert "data/scenarios/mine.csv:2: " in refused(folder, *command)
+
+
+def test_a_model_of_the_hub_is_named_and_asked_for_in_one_line_if_it_is_not_there(folder, tmp_path):
+    title = "Another model by its hub id"
+    put(folder, title)
+    (block,) = (block for block in blocks_of(title) if block.language == "sh")
+    offline = {**environment(folder), "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
+    stopped = subprocess.run(
+        ["bash", "-c", block.text], cwd=folder, env=offline, capture_output=True, text=True, check=False
+    )
+    assert stopped.returncode != 0
+    lines = [line for line in (stopped.stdout + stopped.stderr).splitlines() if line.startswith("rmft: ")]
+    assert len(lines) == 1, stopped.stdout + stopped.stderr
+    cure = "hf download Qwen/Qwen3-0.6B --revision c1899de289a04d12100db370d81485cdf75e47ca"
+    assert lines[0].startswith("rmft: Qwen/Qwen3-0.6B: ")
+    assert cure in lines[0]
+    # A folder with a model of that architecture, of random weights, stands in for the hub.
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    source = ROOT / "data/models/embedded"
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
+    model.save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(source).save_pretrained(tmp_path / "model")
+    edit(folder / "params.yaml", "weights: Qwen/Qwen3-0.6B", f"weights: {tmp_path / 'model'}")
+    type_in(folder, title)
+    played = read_trajectories(folder / "results/open_mab_gemma/evaluation/gaussian-50/base.parquet")
+    assert np.any(played["fallback"])  # random weights say nothing valid
+
+
+def test_an_endpoint_is_an_address_and_a_key(folder):
+    title = "Another endpoint"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    put(folder, title)
+    edit(folder / "params.yaml", "8123", port)
+    (block,) = (block for block in blocks_of(title) if block.language == "sh")
+    shell = ["bash", "-euo", "pipefail", "-c", block.text.replace("8123", port)]
+    finished = subprocess.run(shell, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    games = folder / "results/closed_mab/evaluation/gaussian-25/base.parquet"
+    assert len(read_trajectories(games)["reply"]) == 2
+    record = json.loads(done(folder, "rmft", "lineage", str(games), "--format", "json"))
+    settings = record["ancestors"][record["path"]]["settings"]
+    assert settings["model"]["base_urls"] == [f"http://127.0.0.1:{port}/v1"]
+
+
+def test_an_experiment_is_an_entry(folder):
+    title = "A new experiment"
+    put(folder, title)
+    asked = to_do(folder, "exp_mine")
+    assert asked == {
+        "rewards gaussian",
+        "rewards linear-contextual",
+        "training mine",
+        "evaluation mine/gaussian",
+    }
+    type_in(folder, title)
+    played = read_players(folder / "results/mine/evaluation/gaussian.parquet")
+    assert list(played) == ["base", "trained", "ucb", "greedy", "uniform"]
+    assert (folder / "results/figures/mine.pdf").stat().st_size
+    assert to_do(folder, "exp_mine") == set()
+    done(folder, "dvc", "repro", "--quiet", "--single-item", "exp@mine")
+    assert "exp@mine" in (folder / "dvc.lock").read_text(encoding="utf-8")
+
+
+def test_contextual_bandits_are_played_in_numbers_and_in_words(folder):
+    title = "Contextual bandits"
+    put(folder, title)
+    type_in(folder, title)
+    assert (folder / "linucb.png").stat().st_size
+    evaluation = "results/contextual/evaluation/linear-25"
+    assert list(read_players(folder / f"{evaluation}.parquet")) == [
+        *("base", "trained", "linucb", "ucb", "greedy", "uniform")
+    ]
+    table = read_rewards(folder / "data/rewards/linear-contextual.npz")
+    played = read_trajectories(folder / f"{evaluation}/trained-0.parquet")
+    shown = np.array(played["contexts"]).reshape(2, 3, 3)
+    np.testing.assert_array_equal(shown, table.contexts[:2, :3])
+    for instance, prompts in enumerate(played["prompt"]):
+        for context, prompt in zip(shown[instance], prompts, strict=True):
+            assert f"Context: {', '.join(f'{x:.2f}' for x in context)}. " in prompt
+    demonstrations = (folder / "results/contextual/seed-0/iteration-0/demonstrations.jsonl").read_text(encoding="utf-8")
+    assert "Context: 0." in demonstrations

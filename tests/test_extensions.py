@@ -1,0 +1,197 @@
+"""Files of a user's own: what they may register, and that whatever is wrong in one is a line that names it."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import uniforms
+
+from rmft import extensions
+from rmft.algorithms import ADDED, AlgorithmSettings, check_algorithm, check_settings, start_on
+from rmft.environments import ContextualTable, check_processes, draw_rewards
+from rmft.environments.processes import CONTEXTUAL, TABULAR
+from rmft.errors import InputError
+from rmft.jobs import RewardsJob, evaluation_job, rewards_job
+from rmft.lineage.code import fingerprint
+from rmft.params import load
+from rmft.play import play
+
+ROOT = Path(__file__).parents[1]
+IMPORTS = """
+import numpy as np
+from rmft.environments.tables import ContextualTable, RewardTable
+from rmft.extensions import algorithm, process
+"""
+STEADY = """
+@process("steady", environments=["mab", "fol"])
+def steady(streams, n, horizon, d):
+    means = np.repeat(streams("parameters").uniform(0, 10, (n, 1, d)), horizon, axis=1)
+    return RewardTable(means, means, means)
+"""
+LAST = """
+@algorithm("last", environments=["mab"])
+class Last:
+    deterministic = True
+    def __init__(self, n, horizon, d, streams, skip=1):
+        self.choice = np.zeros((n, d))
+        self.choice[:, -skip] = 1
+    def policy(self):
+        return self.choice
+    def observe(self, revealed, rewards):
+        pass
+"""
+SHOWN = """
+@process("shown", environments=["cb"])
+def shown(streams, n, horizon, d, p):
+    contexts = np.stack([streams("context", t).random((n, p)) for t in range(horizon)], axis=1)
+    means = np.repeat(10 * contexts[:, :, :1], d, axis=2) / np.arange(1, d + 1)
+    return ContextualTable(means, means, means, contexts)
+
+@algorithm("looks", environments=["cb"])
+class Looks:
+    deterministic = True
+    def __init__(self, n, horizon, d, streams):
+        self.d = d
+    def see(self, contexts):
+        self.contexts = contexts
+    def policy(self):
+        return np.eye(self.d)[(self.contexts[:, 0] > 0.5).astype(int)]
+    def observe(self, revealed, rewards):
+        pass
+"""
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """Return a function that writes an extension and loads it; forget it in the end."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(*parts: str) -> str:
+        Path("mine.py").write_text("".join(parts), encoding="utf-8")
+        extensions.load(["mine.py"])
+        return "mine.py"
+
+    yield write
+    extensions.forget("mine.py")
+
+
+def test_a_process_belongs_where_it_says_and_draws_what_it_draws(written):
+    written(IMPORTS, STEADY)
+    check_processes("mab", ["steady", "gaussian"])
+    with pytest.raises(InputError, match="does not belong in ns-mab"):
+        check_processes("ns-mab", ["steady"])
+    table = draw_rewards(0, "test", ["steady"], (6, 4, 3))
+    np.testing.assert_array_equal(table.rewards[:, 0], table.rewards[:, 3])
+    mixed = draw_rewards(0, "test", ["steady", "alternating"], (6, 4, 3))
+    assert (mixed.rewards[:, 0] == mixed.rewards[:, 3]).all(axis=1).sum() in range(3, 7)
+
+
+def test_an_algorithm_plays_with_its_options_where_it_says(written):
+    written(IMPORTS, LAST)
+    check_algorithm(AlgorithmSettings("last", options={"skip": 2}), "mab")
+    with pytest.raises(InputError, match="'last' cannot play fol"):
+        check_algorithm(AlgorithmSettings("last"), "fol")
+    with pytest.raises(InputError, match="options of last: got an unexpected keyword argument 'skp'"):
+        check_settings(AlgorithmSettings("last", options={"skp": 2}))
+    table = draw_rewards(0, "test", ["gaussian"], (5, 4, 3))
+    player = start_on(0, "test", AlgorithmSettings("last", options={"skip": 2}), table, None)
+    assert (play(player, table, full_feedback=False, uniforms=uniforms(5, "last")).actions == 1).all()
+
+
+def test_contexts_of_ones_own_process_are_shown_to_ones_own_algorithm(written):
+    written(IMPORTS, SHOWN)
+    table = draw_rewards(0, "test", ["shown"], (5, 4, 3), features=2)
+    assert type(table) is ContextualTable
+    player = start_on(0, "test", AlgorithmSettings("looks"), table, None)
+    played = play(player, table, full_feedback=False, uniforms=uniforms(5, "looks"))
+    np.testing.assert_array_equal(played.actions, table.contexts[:, :, 0] > 0.5)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ([IMPORTS], "mine.py: registers nothing"),
+        (["import np_that_is_not_there\n"], "mine.py:1: ModuleNotFoundError: No module named 'np_that_is_not_there'"),
+        (["x = (\n"], "mine.py:1: SyntaxError: '(' was never closed"),
+        ([IMPORTS, STEADY.replace("steady", "gaussian")], "mine.py: 'gaussian' is a name of rmft's own"),
+        ([IMPORTS, STEADY.replace("steady", "noise")], "mine.py: 'noise' is a name of rmft's own"),
+        ([IMPORTS, STEADY.replace("steady", "My Process", 1)], "mine.py: 'My Process' is no name"),
+        ([IMPORTS, STEADY, STEADY], "mine.py: 'steady' is registered already, by mine.py"),
+        ([IMPORTS, STEADY.replace('"fol"', '"flo"')], "mine.py: unknown environment 'flo'; one of fol, mab"),
+        ([IMPORTS, STEADY.replace('"fol"', '"cb"')], "all with contexts or all without"),
+        ([IMPORTS, STEADY.replace("(n, 1, d)", "(1, n, d)")], "rewards have shape (1,"),
+        ([IMPORTS, STEADY.replace("0, 10, (", "0, 30, (")], "rewards must lie in [0, 10]"),
+        ([IMPORTS, STEADY.replace("means, means)", "means * np.nan, means)")], "means are not all finite"),
+        ([IMPORTS, STEADY.replace("return RewardTable(", "return (")], "must return a RewardTable, not tuple"),
+        ([IMPORTS, STEADY.replace("(n, 1, d)), horizon", "(n, 1, d)) / horizon, horizon")], "change with n or T"),
+        ([IMPORTS, STEADY.replace('streams("parameters")', "np.random")], "mine.py:8: uses numpy.random.uniform"),
+        (["import random\n", IMPORTS, STEADY], "mine.py:1: uses random"),
+        (["from numpy.random import default_rng\n", IMPORTS, STEADY], "mine.py:1: uses numpy.random.default_rng"),
+        ([IMPORTS, STEADY.replace("uniform(", "unifrom(")], "mine.py:8: AttributeError: "),
+        ([IMPORTS, LAST.replace("last", "ucb")], "mine.py: 'ucb' is a name of rmft's own"),
+        ([IMPORTS, LAST.replace("def policy", "def policies")], "must have deterministic, policy() and observe()"),
+        ([IMPORTS, LAST.replace("= 1\n", "= 0.5\n")], "a policy is no distribution over actions"),
+        ([IMPORTS, LAST.replace("zeros((n, d))", "zeros((n, d + 1))")], "policies of shape (4, 4), not (4, 3)"),
+        ([IMPORTS, LAST.replace("self.choice = np.zeros((n, d))", "self.choice = np.eye(9)[:n, :d] * 0").replace(
+            "self.choice[:, -skip]", "self.choice[:, n % d]")], "policies of a replicate change with n"),
+        ([IMPORTS, LAST.replace("pass", "raise KeyError(3)")], "mine.py:15: KeyError: 3"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_a_file_is_one_line_that_names_it_and_leaves_nothing_behind(written, parts, says):
+    before = dict(TABULAR), dict(CONTEXTUAL), dict(ADDED)
+    with pytest.raises(InputError, match=re.escape(says)) as refused:
+        written(*parts)
+    assert str(refused.value).startswith("mine.py")
+    assert "\n" not in str(refused.value)
+    assert before == (TABULAR, CONTEXTUAL, ADDED)
+
+
+def test_what_goes_wrong_later_in_the_game_is_a_line_too(written):
+    late = LAST.replace("pass", "self.rounds = getattr(self, 'rounds', 0) + 1; assert self.rounds < 8, 'too late'")
+    written(IMPORTS, late)
+    table = draw_rewards(0, "test", ["gaussian"], (5, 9, 3))
+    player = start_on(0, "test", AlgorithmSettings("last"), table, None)
+    with pytest.raises(InputError, match=r"^mine\.py:15: AssertionError: too late$"):
+        play(player, table, full_feedback=False, uniforms=uniforms(5, "last"))
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(InputError, match=r"^nowhere\.py: cannot be read: No such file"):
+        extensions.load(["nowhere.py"])
+
+
+def test_an_edited_file_takes_the_place_of_what_it_was(written):
+    written(IMPORTS, STEADY)
+    written(IMPORTS, LAST)
+    assert "steady" not in TABULAR
+    assert "last" in ADDED
+
+
+def test_only_a_job_that_uses_an_extension_carries_it_and_changes_with_it(written):
+    params = load(ROOT / "params.yaml")
+    plain = evaluation_job(params, "numeric_mab", "gamma"), rewards_job(params, "gamma")
+    written(IMPORTS, STEADY, LAST)
+    asked = params.rewards["gamma"].model_copy(update={"process": ["steady"]})
+    params = params.model_copy(update={"rewards": {**params.rewards, "mine": asked}})
+    assert (evaluation_job(params, "numeric_mab", "gamma"), rewards_job(params, "gamma")) == plain
+    job = rewards_job(params, "mine")
+    assert job.code.extensions == ["mine.py"]
+    assert job.code.digest != plain[1].code.digest
+    assert RewardsJob.parse(job.canonical()) == job
+    fingerprint.cache_clear()
+    written(IMPORTS, "# a comment\n", STEADY, LAST)
+    assert rewards_job(params, "mine").code.digest == job.code.digest
+    fingerprint.cache_clear()
+    written(IMPORTS, STEADY.replace("0, 10", "1, 9"), LAST)
+    assert rewards_job(params, "mine").code.digest != job.code.digest
+
+
+def test_a_job_can_be_read_where_nothing_is_loaded_yet(written):
+    file = written(IMPORTS, STEADY)
+    params = load(ROOT / "params.yaml")
+    asked = params.rewards["gamma"].model_copy(update={"process": ["steady"]})
+    params = params.model_copy(update={"rewards": {**params.rewards, "mine": asked}})
+    text = rewards_job(params, "mine").canonical()
+    extensions.forget(file)
+    assert RewardsJob.parse(text).rewards.process == ["steady"]
