@@ -7,6 +7,9 @@ rule distillation:
         prompts=lambda wildcards: prompt_files(wildcards.experiment),
         rationale=lambda wildcards: EXPERIMENTS[wildcards.experiment].distillation.rationale or [],
         scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
+        extensions=lambda wildcards: extensions(
+            jobs.distillation_job(PARAMS, wildcards.experiment, int(wildcards.seed))
+        ),
     output:
         rollouts="results/{experiment}/seed-{seed}/iteration-0/rollouts.parquet",
         demonstrations="results/{experiment}/seed-{seed}/iteration-0/demonstrations.jsonl",
