@@ -61,7 +61,10 @@ STAGES = {
 def parameters() -> dict[str, Any]:
     """Return the parameters with what two experiments need."""
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    values["experiments"] = {name: values["experiments"][name] for name in EXPERIMENTS}
+    told = values["report"]["story"]
+    values["experiments"] = {name: values["experiments"][name] for name in (*EXPERIMENTS, told)}
+    del values["scales"]["demo"]["language"]["experiments"]
+    values["quick"], values["reasoning"]["of"] = {}, {}
     values["figures"]["drawn"] = {label: values["figures"]["drawn"][label] for label in ("tfbandit", "tfgamma")}
     values["tables"] = {"theorem-1": values["tables"]["theorem-1"]}
     return values
@@ -121,7 +124,7 @@ def edits(history) -> Difference:
 
 def test_between_two_commits_exactly_the_edits_differ(edits):
     assert edits.parameters == {SELECTED: (1, 2), "rewards.gamma.instances": (400, 500)}
-    assert edits.code == [CodeChange("rmft.metrics.growth", CHANGED, ["metrics", "tables"])]
+    assert edits.code == [CodeChange("rmft.metrics.growth", CHANGED, ["metrics", "report", "tables"])]
     assert edits.inputs == {
         "data/paper/new.csv": ADDED,
         "data/paper/simplex-table.csv": CHANGED,

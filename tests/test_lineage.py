@@ -16,7 +16,7 @@ import yaml
 from rocrate.rocrate import ROCrate
 from trees import USER, digests, done, edit, run, set_value, snakemake, to_do
 
-from rmft.lineage import code
+from rmft.lineage import code, syntax
 from rmft.lineage.records import METADATA, UNFINISHED, file_of
 from rmft.running import JOB_OF
 
@@ -30,8 +30,6 @@ def fingerprints(tmp_path):
     shutil.copytree(code.SOURCE / "rmft", copy / "rmft")
 
     def of_all() -> dict[str, str]:
-        code._code.cache_clear()
-        code._syntax.cache_clear()
         code.fingerprint.cache_clear()
         return {command: code.fingerprint(command, copy) for command in COMMANDS}
 
@@ -44,8 +42,6 @@ def fingerprints(tmp_path):
         return {command for command in COMMANDS if after[command] != before[command]}
 
     yield changed_by
-    code._code.cache_clear()
-    code._syntax.cache_clear()
     code.fingerprint.cache_clear()
 
 
@@ -79,8 +75,24 @@ def test_an_edit_changes_the_commands_that_run_the_code_and_a_comment_changes_no
 def test_a_fingerprint_is_the_same_from_every_python():
     # Printed by 3.11 and 3.12 in different ways, read by both as the same syntax.
     source = "def f(x: int = 0) -> str:\n    return f\"{', '.join(x)!r:>10} {x}\" if x else ''\n"
-    text = json.dumps(code._plain(ast.parse(source)))
+    text = json.dumps(syntax.plain(ast.parse(source)))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "ae873ff5cf94422f"
+
+
+def test_what_was_read_of_a_source_is_kept_by_its_text_and_what_is_no_such_record_is_read_anew(tmp_path, monkeypatch):
+    file, kept = tmp_path / "a.py", tmp_path / "kept" / "syntax.json"
+    file.write_text("import os\n", encoding="utf-8")
+    first = syntax.Reader(kept)
+    said = first.read(file)
+    first.keep()
+    with monkeypatch.context() as patched:
+        patched.setattr(syntax, "syntax_of", None)  # not to be called
+        assert syntax.Reader(kept).read(file) == said
+    file.write_text("import sys\n", encoding="utf-8")
+    assert syntax.Reader(kept).read(file).names == ["sys"]
+    for damaged in ("", "[1]", '{"x": {"digest": 1}}'):
+        kept.write_text(damaged, encoding="utf-8")
+        assert syntax.Reader(kept).read(file).names == ["sys"]
 
 
 pytestmark = pytest.mark.xdist_group("lineage")

@@ -1,14 +1,11 @@
 """The code of a sub-command as a hash: what Snakemake compares to see whether an edit concerns a job.
 
-Taken over the syntax without docstrings and what is imported for annotations alone, so that comments, blank lines and
-touched files change nothing.
+Taken over the syntax of what it runs, see `lineage.syntax`, so that comments, blank lines and touched files change
+nothing.
 """
 
-import ast
 import functools
-import hashlib
 import importlib.metadata
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmft.errors import InputError
+from rmft.lineage.syntax import Reader, Syntax, short_hash
 
 SOURCE = Path(__file__).parents[2]  # the folder that holds the package
+READER = Reader()
 NO_PART = {"lineage", "running"}  # modules of ours: what tells and guards how artifacts are made, and makes none
 
 
@@ -39,7 +38,8 @@ def fingerprint(command: str, source: Path = SOURCE, extensions: tuple[str, ...]
     """
     codes = code_of(command, source, extensions)
     libraries = {name: _version(name) for name in sorted({name for code in codes.values() for name in code.libraries})}
-    digest = _short_hash([{part: code.digest for part, code in codes.items()}, libraries])
+    READER.keep()
+    digest = short_hash([{part: code.digest for part, code in codes.items()}, libraries])
     return digest, libraries
 
 
@@ -48,85 +48,38 @@ def code_of(command: str, source: Path = SOURCE, extensions: Sequence[str] = ())
 
     source: the folder that holds the package, here or in another checkout. extensions: a user's own files, by path.
     """
-    codes = {"cli": _code_of(_command(command, source), source)}
-    codes |= {file: _code_of(_parsed(Path(file)), source) for file in extensions}
+    codes = {"cli": _code(READER.read(_file("rmft.cli", source), command), source)}
+    codes |= {file: _code(READER.read(Path(file)), source) for file in extensions}
     pending = [module for code in codes.values() for module in code.modules]
     while pending:
         module = pending.pop()
         if module not in codes:
-            codes[module] = _code(module, source)
+            codes[module] = _code(READER.read(_file(module, source)), source)
             pending += codes[module].modules
     return dict(sorted(codes.items()))
 
 
-def _command(command: str, source: Path) -> ast.Module:
-    """Return a sub-command with the helpers and constants of cli.py that it uses."""
-    defined: dict[str, ast.stmt] = {}
-    for node in _syntax("rmft.cli", source).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            defined[node.name] = node
-        elif isinstance(node, ast.Assign):
-            defined |= {
-                name.id: node for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)
-            }
-    own, pending = {}, [command]
-    while pending:
-        name = pending.pop()
-        if name in defined and name not in own:
-            own[name] = defined[name]
-            body = getattr(defined[name], "body", [defined[name]])
-            names = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
-            pending += (name for name in names if name.startswith("_") or name.isupper())  # others are variables
-    return ast.Module([own[name] for name in sorted(own)], type_ignores=[])
+def _code(syntax: Syntax, source: Path) -> Code:
+    return Code(syntax.digest, frozenset(_modules(syntax, source)), frozenset(_libraries(syntax)))
 
 
-@functools.cache
-def _code(module: str, source: Path) -> Code:
-    return _code_of(_syntax(module, source), source)
+def _libraries(syntax: Syntax) -> set[str]:
+    """Return the names of other people's libraries that a piece of syntax imports."""
+    return {name.split(".")[0] for name in syntax.names} - {"rmft", *sys.stdlib_module_names}
 
 
-def _code_of(tree: ast.Module, source: Path) -> Code:
-    return Code(_short_hash(_plain(tree)), frozenset(_imports(tree, source)), frozenset(_libraries(tree)))
+def _modules(syntax: Syntax, source: Path) -> Iterator[str]:
+    """Yield our modules that are imported anywhere in a piece of syntax, with the packages around them."""
+    for name in syntax.names:
+        parts = name.split(".")
+        if parts[0] == "rmft" and NO_PART.isdisjoint(parts[1:2]):
+            packages = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+            yield from (package for package in packages if _file(package, source).exists())
 
 
-def _short_hash(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _plain(syntax: object) -> object:
-    """Return a piece of syntax as lists and text, the same from every Python: what is empty is left out."""
-    if isinstance(syntax, ast.AST):
-        fields = [[name, _plain(value)] for name, value in ast.iter_fields(syntax) if value is not None and value != []]
-        return [type(syntax).__name__, *fields]
-    return [_plain(part) for part in syntax] if isinstance(syntax, list) else repr(syntax)
-
-
-@functools.cache
-def _syntax(module: str, source: Path) -> ast.Module:
-    return _parsed(_file(module, source))
-
-
-def _parsed(file: Path) -> ast.Module:
-    """Return the syntax of a file without docstrings, and without what is imported for annotations alone."""
-    tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_text(body[0]):
-            node.body = body[1:] or [ast.Pass()]
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            node.body = [ast.Pass()]  # imported for annotations, and never run
-    return tree
-
-
-def _libraries(tree: ast.AST) -> set[str]:
-    """Return the top-level names of other people's libraries that a piece of syntax imports."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-    return {name.split(".")[0] for name in names} - {"rmft", *sys.stdlib_module_names}
+def _file(module: str, source: Path) -> Path:
+    stem = source / module.replace(".", "/")
+    return stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
 
 
 @functools.cache
@@ -165,27 +118,3 @@ def not_locked(commands: Iterable[str], lock: Path = Path("requirements.lock")) 
         for name in sorted(installed)
         if (version := pins.get(_distribution(name), installed[name])) != installed[name]
     ]
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-
-
-def _file(module: str, source: Path) -> Path:
-    stem = source / module.replace(".", "/")
-    return stem / "__init__.py" if stem.is_dir() else stem.with_suffix(".py")
-
-
-def _imports(tree: ast.AST, source: Path) -> Iterator[str]:
-    """Yield our modules that are imported anywhere in a piece of syntax, with the packages around them."""
-    for node in ast.walk(tree):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == "rmft" and NO_PART.isdisjoint(parts[1:2]):
-                packages = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
-                yield from (package for package in packages if _file(package, source).exists())
