@@ -66,6 +66,7 @@ def folder(tmp_path) -> Path:
     params = yaml.safe_load(path.read_text(encoding="utf-8"))
     params["scale"], params["scales"] = "smoke", {"smoke": params["scales"]["smoke"]}
     params["quick"] = {name: of for name, of in params["quick"].items() if name in KEPT}
+    params["reasoning"]["of"] = {}
     params["experiments"] = {name: params["experiments"][name] for name in KEPT}
     for name, evaluation in KEPT.items():
         evaluations = params["experiments"][name]["evaluations"]
