@@ -268,8 +268,8 @@ def test_no_text_of_a_comparison_leaves_its_box():
 
 def test_avoidance_has_a_panel_for_each_judge_and_says_how_they_agree(tmp_path):
     job = figure_job(PARAMS, "reasoning-variance", None)
-    assert draw(job, write_examined(tmp_path / "one")).axes.shape == (1, 2)
-    drawing = draw(job, write_examined(tmp_path / "two", judged=True))
+    assert draw(job, write_examined(tmp_path / "one")[:1]).axes.shape == (1, 2)
+    drawing = draw(job, write_examined(tmp_path / "two", judged=True)[:1])
     lexical, model, whatever = drawing.axes[0]
     assert "Base model 50.0%, Trained: no reply" in lexical.get_title()
     assert "Base model 100.0%" in model.get_title()

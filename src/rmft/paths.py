@@ -213,7 +213,8 @@ def inputs_of_figure(params: Params, label: str) -> list[str]:
     """Return what a figure is drawn from: evaluations, or what the training of its experiments has left."""
     figure = params.figures.drawn[label]
     if figure.form in OF_REPLIES:
-        return [path for source in figure.sources for path in reasoning_of(*source)]
+        read = len(REASONING) if figure.form == "claims" else 1  # of avoidance the replies alone
+        return [path for source in figure.sources for path in reasoning_of(*source)[:read]]
     if figure.evaluations:
         return [evaluation_of(*source) for source in figure.sources]
     if figure.form == "parameters":

@@ -144,7 +144,9 @@ function why(one, about) {
   const place = `its ${about.regret} regret of ${minus(one.regret)} is number ${one.rank + 1} of ${others.length} in this scenario, of which the lowest ${about.selected === 1 ? "is" : `${about.selected} are`} kept`;
   const lead = (name) => one.of.reduce((sum, row) => sum + row[columns.indexOf(name)], 0) / one.of.length - one[name];
   const than = (by) => `${minus(Math.abs(by))} ${by < 0 ? "worse" : "better"}`;
-  const luck = `It is ${than(lead("regret"))} than the scenario's average; on rewards drawn again the same play is ${than(lead("rerolled"))}. The difference is luck.`;
+  const [here, again] = [lead("regret"), lead("rerolled")];
+  const lucky = than(here) === than(again) ? "None of it is luck." : "The difference is luck.";
+  const luck = `It is ${than(here)} than the scenario's average; on rewards drawn again the same play is ${than(again)}. ${lucky}`;
   const copy = one.duplicate ? " It says word for word what a better one says, so it would have been passed over." : "";
   return `${one.selected ? "Selected" : "Not selected"}: ${place}.${copy} ${luck}${one.invalid ? ` ${one.invalid} of its replies were invalid.` : ""}`;
 }

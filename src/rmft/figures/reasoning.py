@@ -228,7 +228,7 @@ def avoidance(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     A line of panels an evaluation: one panel a judge that was asked, then whatever the reason. Bands are 95% intervals
     of a share (Wilson).
     """
-    everything = [read_replies(path) for path in paths[::3]]
+    everything = [read_replies(path) for path in paths]
     judges = [name for name in JUDGES if any(said[name].notna().any() for said in everything)]
     drawing = Drawing(job.style, job.scale_note, len(everything), len(judges) + 1)
     for axes, (experiment, evaluation), said in zip(drawing.axes, job.figure.sources, everything, strict=True):
