@@ -13,6 +13,7 @@ from rmft.figures import DRAWN, draw
 from rmft.jobs import figure_job
 from rmft.params import Params, load
 from rmft.params.outputs import OF_REPLIES, Form
+from rmft.paths import inputs_of_figure
 from rmft.reasoning.accuracy import accuracies
 
 PARAMS = load().at_scale()
@@ -128,7 +129,8 @@ def inputs_of(params: Params, label: str, folder: Path) -> list[Path]:
     """Write small files for a figure, in its order."""
     figure, job = params.figures.drawn[label], figure_job(params, label, None)
     if figure.form in OF_REPLIES:
-        return [path for i, _ in enumerate(figure.sources) for path in write_examined(folder / str(i))]
+        read = len(inputs_of_figure(params, label)) // len(figure.sources)  # of what is examined, the first ones
+        return [path for i, _ in enumerate(figure.sources) for path in write_examined(folder / str(i))[:read]]
     if figure.evaluations:
         return [write_games(folder / f"{i}.parquet", figure.players) for i, _ in enumerate(figure.sources)]
     if figure.form == "parameters":

@@ -192,6 +192,7 @@ INTERFERENCE = {
         lambda tree: set_value(tree, "evaluation.floor", 0.5),
         [
             "stale: results/metrics.json ",
+            "stale: results/report.html ",
             "stale: results/summary.json ",
             *(
                 f"stale: results/tables/{label}.{ending} "
@@ -204,6 +205,7 @@ INTERFERENCE = {
                 )
                 for ending in ("csv", "md", "tex")
             ),
+            "stale: results/trajectories.html ",
         ],
     ),
     "values of the paper replaced by an older file": (
@@ -211,7 +213,11 @@ INTERFERENCE = {
             edit(tree / "data/paper/simplex-table.csv", "beta_hat,0.430", "beta_hat,0.431"),
             os.utime(tree / "data/paper/simplex-table.csv", (0, 0)),
         ),
-        [f"stale: results/tables/simplex-table.{ending} " for ending in ("csv", "md", "tex")],
+        [
+            "stale: results/report.html ",
+            *(f"stale: results/tables/simplex-table.{ending} " for ending in ("csv", "md", "tex")),
+            "stale: results/trajectories.html ",
+        ],
     ),
 }
 

@@ -222,4 +222,5 @@ def test_another_storage_is_one_command_and_is_made_when_absent(tree, tmp_path):
 
 def test_nothing_that_a_job_wrote_is_in_git(tree):
     kept = done(tree, "git", "ls-files", "results", "data", ".snakemake", "logs").split()
-    assert all(path.startswith(("data/models/", "data/paper/", "data/prompts/", "data/scenarios/")) for path in kept)
+    ours = ("data/models/", "data/paper/", "data/prompts/", "data/report/", "data/scenarios/")
+    assert all(path.startswith(ours) for path in kept)
