@@ -16,7 +16,7 @@ from typer import Argument, Option
 
 from rmft import tools
 from rmft.errors import InputError
-from rmft.running import end_with_run
+from rmft.running import INTERRUPTED, end_with_run
 
 if TYPE_CHECKING:
     from rmft.jobs import SFTJob
@@ -460,8 +460,6 @@ def report(
 
 
 app.add_typer(tools.app)
-
-INTERRUPTED = 130
 
 
 def or_stop(check: Callable[..., Result], *arguments: object) -> Result:

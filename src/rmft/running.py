@@ -16,8 +16,10 @@ from rmft.errors import InputError
 LOCK = Path(".snakemake/flock")
 CLOCK_SECONDS = 60.0  # by which a clock that is set may move the start of a process
 JOB_OF = "RMFT_JOB_OF"  # set by workflow/Snakefile for its jobs: `this_run` of the process that runs Snakemake
+INTERRUPTED = 130  # the exit code after Ctrl-C
 
 _held: list[TextIO] = []  # open until the process ends, by whatever end
+_callers: list[str] = []  # `this_run` of the process that Snakemake started, where that one handed its job over
 
 
 def hold_folder() -> None:
@@ -54,10 +56,16 @@ def is_job() -> bool:
     return JOB_OF in os.environ
 
 
+def done_for(caller: str) -> None:
+    """Note that this process does a job for another one (`this_run`), and is an orphan without it."""
+    _callers.append(caller)
+
+
 def refuse_orphan() -> None:
-    """Raise InputError in a job whose run is gone: a later run may have made newer files already."""
-    if is_job() and not running(os.environ[JOB_OF]):
-        raise InputError("the snakemake that started this job is gone; nothing is written")
+    """Raise InputError in a job whose run is gone, or gave it up: newer files may have been made already."""
+    run = [os.environ[JOB_OF]] if is_job() else []
+    if not all(map(running, [*run, *_callers])):
+        raise InputError("the snakemake that started this job is gone, or gave it up; nothing is written")
 
 
 def end_with_run(every_seconds: float = 0.5) -> None:

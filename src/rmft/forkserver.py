@@ -1,0 +1,196 @@
+"""Jobs that start at once: forked off a process that has imported what takes seconds to import.
+
+A run of Snakemake starts one such process, which loads the libraries that its jobs need. `rmft` hands a job over to it
+where there is one, by a socket, and passes on how it ended; else it does the job itself. The job has the streams,
+folder, environment and arguments of the `rmft` that handed it over, and ends where that one ends.
+"""
+
+import gc
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from rmft.running import INTERRUPTED, JOB_OF, done_for, is_job, running, this_run
+
+SOCKET = Path(".snakemake/fork.sock")  # of the one run in a folder; relative, since a socket's path must be short
+FEW = 3  # of so few jobs each may as well import for itself
+MODULES = {  # by sub-command, what takes its jobs long to import
+    "rollouts": ("rmft.agents.local", "rmft.rollouts"),
+    "distillation": ("rmft.agents.local", "rmft.rollouts"),
+    "sft": ("rmft.training.sft",),
+    "grpo": ("rmft.training.grpo",),
+    "training": ("rmft.training.numeric",),
+    "evaluation": ("rmft.evaluation",),
+    "figures": ("rmft.figures",),
+    "tables": ("rmft.tables",),
+}
+ALWAYS = ("rmft.cli", "rmft.jobs", "pandas", "pyarrow.parquet")
+STREAMS = (0, 1, 2)
+
+
+def start(commands: Iterable[str], environment: Mapping[str, str]) -> None:
+    """Start this run's server, if it has more than a few jobs; it ends with the run.
+
+    commands: the sub-command of each job. environment: what jobs have beside this process's.
+    """
+    asked = list(commands)
+    SOCKET.unlink(missing_ok=True)  # that of an earlier run, which may have loaded other code
+    if len(asked) <= FEW:
+        return
+    modules = dict.fromkeys([*ALWAYS, *(name for command in asked for name in MODULES.get(command, ()))])
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(SOCKET))
+        SOCKET.chmod(0o600)
+        listening.listen(256)  # from here on jobs wait for it
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                f"from rmft import forkserver; forkserver.serve({listening.fileno()}, {[*modules]})",
+            ],
+            env={**os.environ, **environment},
+            pass_fds=[listening.fileno()],
+            stdin=subprocess.DEVNULL,
+        )
+
+
+# --- The side of the process that was called ---
+
+
+def hand_over() -> int | None:
+    """Have the run's server do the job that this process was called for.
+
+    Return the job's exit code, or None where there is no server, or it ends before the job begins.
+    """
+    if not is_job():
+        return None
+    with socket.socket(socket.AF_UNIX) as server:
+        try:
+            server.connect(str(SOCKET))
+            called = json.dumps([sys.argv, str(Path.cwd()), dict(os.environ), this_run()])
+            socket.send_fds(server, [b"."], STREAMS)
+            server.sendall(f"{called}\n".encode())
+            return _outcome(server)
+        except OSError:
+            return None
+        except KeyboardInterrupt:
+            return INTERRUPTED
+
+
+def _outcome(server: socket.socket) -> int | None:
+    """Wait for the end of a job's process, which gets the signals that this one gets; return its exit code."""
+    with server.makefile("r", encoding="ascii") as told:
+        number = told.readline()
+        if not number:
+            return None
+
+        def pass_on(signum: int, _frame: object) -> None:
+            with suppress(ProcessLookupError):
+                os.kill(int(number), signum)
+
+        signal.signal(signal.SIGTERM, pass_on)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both: they are of one terminal
+        return int(told.readline() or 1)
+
+
+# --- The server's side ---
+
+
+def serve(listening_on: int, modules: Iterable[str]) -> None:
+    """Import modules; then fork a process for each job that is handed over, until the run ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the jobs
+    for name in modules:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # so that the collections of jobs do not copy what they share with this process
+    with socket.socket(fileno=listening_on) as listening:
+        job = _fork_jobs(listening)
+    if job is not None:
+        _do(job)
+
+
+def _fork_jobs(listening: socket.socket) -> socket.socket | None:
+    """Fork and reap jobs until the run ends; in a fork, return the connection to whoever handed the job over.
+
+    There is no thread here: a fork has none but its own, and would wait for ever for what another one holds.
+    """
+    ended, wake = socket.socketpair()
+    ended.setblocking(False)
+    wake.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    at_work: dict[int, socket.socket] = {}
+    with ended, wake, selectors.DefaultSelector() as selector:
+        selector.register(listening, selectors.EVENT_READ)
+        selector.register(ended, selectors.EVENT_READ)
+        while running(os.environ[JOB_OF]):
+            for key, _ in selector.select(timeout=0.5):
+                if key.fileobj is ended:
+                    ended.recv(4096)
+                    _report_ended(at_work)
+                    continue
+                client, _ = listening.accept()
+                number = os.fork()
+                if not number:
+                    signal.set_wakeup_fd(-1)
+                    for other in at_work.values():
+                        other.close()
+                    return client
+                at_work[number] = client
+                _tell(client, number)
+    return None
+
+
+def _report_ended(at_work: dict[int, socket.socket]) -> None:
+    """Say how jobs ended to whoever handed them over; a signal is an exit code as in a shell."""
+    while at_work:
+        number, status = os.waitpid(-1, os.WNOHANG)
+        if not number:
+            return
+        code = os.waitstatus_to_exitcode(status)
+        with at_work.pop(number) as client:
+            _tell(client, code if code >= 0 else 128 - code)
+
+
+def _tell(client: socket.socket, number: int) -> None:
+    with suppress(OSError):  # it is gone
+        client.sendall(f"{number}\n".encode())
+
+
+def _do(client: socket.socket) -> None:
+    """Become the process that was called: in a fork, do its job to the end."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _, streams, _, _ = socket.recv_fds(client, 1, len(STREAMS))
+    with client.makefile("rb") as reader:
+        called = reader.readline()
+    if not called:
+        return
+    sys.argv, folder, environment, caller = json.loads(called)
+    for stream, own in zip(streams, STREAMS, strict=True):
+        os.dup2(stream, own)
+        os.close(stream)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    done_for(caller)
+    threading.Thread(target=_end_with, args=[client], daemon=True).start()
+    from rmft.cli import main
+
+    main()
+
+
+def _end_with(client: socket.socket) -> None:
+    """End when whoever handed over this job has ended, by whatever end."""
+    with suppress(OSError):
+        client.recv(1)
+    os._exit(1)

@@ -1,0 +1,142 @@
+"""Jobs that are handed over to a process with their libraries end as those do that are done where they are called."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rmft import forkserver
+from rmft.artifacts import read_rewards
+from rmft.lineage.receipts import read_receipt
+from rmft.running import JOB_OF, this_run
+
+REWARDS = {"process": ["gaussian"], "d": 3, "T": 5, "instances": 4}
+LONG = {"seed": 0, "theory": {"d": [2], "T": [*range(10, 1000)], "radius": [1.0], "samples": 2000}}  # for minutes
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Go where a run of Snakemake is at work; this process is that run."""
+    (tmp_path / ".snakemake").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(JOB_OF, this_run())
+    return tmp_path
+
+
+@pytest.fixture
+def server(folder):
+    """Return the process of a server that listens there."""
+    assert folder == Path.cwd()
+    before = set(psutil.Process().children())
+    forkserver.start(["rewards"] * 9, {"OMP_NUM_THREADS": "1"})
+    (process,) = set(psutil.Process().children()) - before
+    yield process
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
+        process.wait()
+
+
+def called(command: str, settings: dict, output: str) -> subprocess.Popen[str]:
+    """Start `rmft` as Snakemake's jobs do."""
+    arguments = [sys.executable, "-m", "rmft", command, "--settings", json.dumps(settings), "--output", output]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def job_of(server: psutil.Process) -> psutil.Process:
+    """Wait for the process that does a job, and until it is at it."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for job in server.children():
+            if sum(job.cpu_times()[:2]) > 0.5:
+                return job
+        time.sleep(0.02)
+    raise AssertionError("no job was forked")
+
+
+def ended(process: psutil.Process) -> bool:
+    """Return whether a process ends soon."""
+    return not psutil.wait_procs([process], timeout=20)[1]
+
+
+def test_a_job_is_done_by_a_fork_and_writes_what_it_would_have_written(folder, server):
+    settings = {"seed": 0, "name": "gaussian", "rewards": REWARDS}
+    caller = called("rewards", settings, "data/rewards/here.npz")
+    assert caller.communicate() == ("", "")
+    assert caller.returncode == 0
+    assert server.cpu_times().children_user > 0  # of the fork, which has ended
+    server.kill()
+    server.wait()
+    alone = called("rewards", settings, "data/rewards/alone.npz")
+    assert alone.wait() == 0
+    there, here = (folder / f"data/rewards/{name}.npz" for name in ("here", "alone"))
+    assert there.read_bytes() == here.read_bytes()
+    assert read_rewards(there).rewards.shape == (4, 5, 3)
+    assert read_receipt(there.relative_to(folder)) == read_receipt(here.relative_to(folder))
+
+
+@pytest.mark.usefixtures("server")
+def test_a_users_mistake_is_still_one_line():
+    caller = called("rewards", {"seed": 0, "name": "gaussian", "rewards": {**REWARDS, "d": "three"}}, "x.npz")
+    out, err = caller.communicate()
+    assert caller.returncode == 2
+    assert not out
+    assert "rewards.d" in err
+    assert err.startswith("rmft: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 128 + signal.SIGTERM)]
+)
+def test_what_ends_the_caller_ends_the_job_and_nothing_is_written(folder, server, signum, code):
+    caller = called("theory", LONG, "theory.csv")
+    job = job_of(server)
+    caller.send_signal(signum)
+    assert caller.wait() == code
+    assert ended(job)
+    assert not (folder / "theory.csv").exists()
+
+
+def test_a_job_that_is_killed_fails_its_caller(server):
+    caller = called("theory", LONG, "theory.csv")
+    job = job_of(server)
+    job.kill()
+    assert caller.wait() == 128 + signal.SIGKILL
+
+
+def test_a_job_and_its_server_end_with_their_run(folder, monkeypatch):
+    run = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    monkeypatch.setenv(JOB_OF, this_run(run.pid))
+    before = set(psutil.Process().children())
+    forkserver.start(["theory"] * 9, {})
+    (process,) = set(psutil.Process().children()) - before
+    caller = called("theory", LONG, "theory.csv")
+    job = job_of(process)
+    run.communicate(b"\n")
+    assert ended(process)
+    assert ended(job)
+    assert caller.wait() != 0
+    assert not (folder / "theory.csv").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_where_no_server_is_jobs_are_done_at_once_by_the_process_that_was_called(monkeypatch):
+    assert forkserver.hand_over() is None
+    forkserver.SOCKET.touch()  # left behind
+    assert forkserver.hand_over() is None
+    monkeypatch.delenv(JOB_OF)
+    assert forkserver.hand_over() is None
+
+
+@pytest.mark.usefixtures("server")
+def test_a_few_jobs_start_no_server_and_an_earlier_runs_is_not_asked():
+    before = psutil.Process().children()
+    forkserver.start(["rewards"] * forkserver.FEW, {})
+    assert psutil.Process().children() == before
+    assert forkserver.hand_over() is None
