@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rmft.jobs import training_job
 from rmft.params import load
 from rmft.params.numeric import Training
+from rmft.plan import training_job
 from rmft.training.numeric import Perturbation, one_thread, rmft
 
 GOALS_SECONDS = {"numeric_simplex": 5.0, "numeric_ball": 5.0, "numeric_mab": 20.0}

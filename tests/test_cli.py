@@ -12,8 +12,8 @@ from helpers import HEAR_CTRL_C
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.artifacts import write_model, write_rewards
 from rmft.environments import draw_rewards
-from rmft.jobs import evaluation_job, rewards_job
 from rmft.params import load
+from rmft.plan import evaluation_job, rewards_job
 
 GAME = ["--environment", "mab", "--process", "gamma", "--actions", "4", "--horizon", "20", "--replicates", "50"]
 

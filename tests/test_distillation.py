@@ -15,13 +15,14 @@ from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.distillation import distil
 from rmft.environments import draw_rewards
 from rmft.errors import InputError
-from rmft.jobs import DistillationJob, RolloutsJob, distillation_job, held_out_job
+from rmft.jobs import DistillationJob, RolloutsJob
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT, Scenario
 from rmft.params import load
 from rmft.params.language import LanguageModelSettings, LanguageProblem, Telling
 from rmft.paths import artifacts_of, held_out_of, inputs_of_table
+from rmft.plan import distillation_job, held_out_job
 from rmft.play import action_uniforms, play
 from rmft.rollouts import rules_of
 from rmft.selection import demonstrations

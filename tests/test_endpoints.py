@@ -65,7 +65,7 @@ def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_no
 
 
 def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):
-    from rmft.jobs import served
+    from rmft.plan import served
 
     plays = served(PARAMS, "embedded-endpoint")
     other = plays.model_copy(update={"seed": 1})

@@ -10,10 +10,10 @@ from matplotlib.patches import StepPatch
 
 from rmft.artifacts import write_claims, write_csv, write_evaluation, write_replies, write_selection, write_trajectories
 from rmft.figures import DRAWN, draw
-from rmft.jobs import figure_job
 from rmft.params import Params, load
 from rmft.params.outputs import OF_REPLIES, Form
 from rmft.paths import inputs_of_figure
+from rmft.plan import figure_job
 from rmft.reasoning.accuracy import accuracies
 
 PARAMS = load().at_scale()

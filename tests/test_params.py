@@ -7,8 +7,9 @@ import yaml
 
 from rmft import paths
 from rmft.errors import InputError
-from rmft.jobs import TrainingJob, evaluation_job, held_out_job, rollouts_job, training_job
+from rmft.jobs import TrainingJob
 from rmft.params import load
+from rmft.plan import evaluation_job, held_out_job, rollouts_job, training_job
 
 ROOT = Path(__file__).parents[1]
 

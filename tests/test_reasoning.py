@@ -13,12 +13,12 @@ from test_endpoint import connected
 from upstream import Upstream
 
 from rmft.artifacts import read_claims, read_replies, write_csv, write_trajectories
-from rmft.jobs import reasoning_job, table_job
 from rmft.language.generation import load_template
 from rmft.language.parsing import parse
 from rmft.language.protocol import Protocol, Round, Scenario
 from rmft.metrics.agreement import agreement
 from rmft.params import load
+from rmft.plan import reasoning_job, table_job
 from rmft.reasoning import ALL, DIFFERENCE
 from rmft.reasoning.accuracy import accuracies
 from rmft.reasoning.claims import claims_of

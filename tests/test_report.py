@@ -22,10 +22,11 @@ from rmft import paths
 from rmft.artifacts import write_csv, write_evaluation, write_json, write_selection, write_text, write_trajectories
 from rmft.errors import InputError
 from rmft.figures.style import Drawing
-from rmft.jobs import ReportJob, report_job, selection_job
+from rmft.jobs import ReportJob
 from rmft.metrics.growth import growth
 from rmft.params import load
 from rmft.params.outputs import Figure
+from rmft.plan import report_job, selection_job
 from rmft.report import page, viewer
 from rmft.report.templates import difference, json_text, number
 from rmft.report.texts import Captions, Claimed, Known, KnownOfPaper, plain, read_texts

@@ -17,11 +17,12 @@ from rmft.artifacts import join_trajectories, read_trajectories, write_trajector
 from rmft.environments import draw_rewards
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
-from rmft.jobs import RolloutsJob, held_out_job, rollouts_job, selection_job
+from rmft.jobs import RolloutsJob
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Scenario
 from rmft.params import load
 from rmft.params.language import LanguageModelSettings, LanguageProblem, Telling
+from rmft.plan import held_out_job, rollouts_job, selection_job
 from rmft.rollouts import Chance, Told, play_in_words, roll_out, rules_of, tokens_needed, told_in
 
 ROOT = Path(__file__).parents[1]

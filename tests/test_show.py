@@ -17,8 +17,8 @@ from rich.console import Console
 
 from rmft.artifacts import write_trajectories
 from rmft.errors import InputError
-from rmft.jobs import selection_job
 from rmft.params import load
+from rmft.plan import selection_job
 from rmft.selection import final_regrets, table_of
 from rmft.show import Asked, Scoring, dialogues, regret_curves, rounds_named, scoring_of
 

@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 
 from rmft.artifacts import write_evaluation
-from rmft.jobs import Method, MetricsJob, TableJob, table_job
+from rmft.jobs import Method, MetricsJob, TableJob
 from rmft.metrics.growth import Growth
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load
 from rmft.params.language import LanguageRMFT
 from rmft.params.outputs import Table as TableParams
+from rmft.plan import table_job
 from rmft.results import Played
 from rmft.tables import make
 from rmft.tables.growth import Row

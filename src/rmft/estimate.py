@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from rmft.budget import Usage, cost
 from rmft.endpoints import EPOCHS, JOURNALS, TUNED, PriceList
 from rmft.errors import InputError
-from rmft.jobs import RolloutsJob, held_out_job, rollouts_job
+from rmft.jobs import RolloutsJob
 from rmft.journal import SUFFIX, usage_of
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Round, Scenario
 from rmft.language.scenarios import read_scenarios
 from rmft.params import Params
 from rmft.params.endpoint import EndpointSettings, Prices
+from rmft.plan import held_out_job, rollouts_job
 from rmft.rollouts import rules_of, told_in, typical_context
 
 if TYPE_CHECKING:

@@ -53,8 +53,9 @@ def serve(
     """
     from rmft.endpoint_server import ServerSettings
     from rmft.endpoint_server import serve as start
-    from rmft.jobs import Served, served_as
+    from rmft.jobs import Served
     from rmft.params import load
+    from rmft.plan import served_as
 
     key = os.environ.get("RMFT_API_KEY", "")
     if not key:

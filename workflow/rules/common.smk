@@ -33,7 +33,7 @@ def model_files(experiment):
 
 def scenarios_in(name):
     """Return the file of a set of scenarios, if games are told in one."""
-    return [jobs.scenario_set(PARAMS, name)] if name else []
+    return [plan.scenario_set(PARAMS, name)] if name else []
 
 
 def prompt_files(experiment):
@@ -52,7 +52,7 @@ def players_of(wildcards):
 def held_out_job(wildcards):
     """Return what the games of a model in an evaluation depend on."""
     named = wildcards.experiment, wildcards.evaluation
-    return jobs.held_out_job(PARAMS, *named, paths.replicate_of(PARAMS, *named, wildcards.player))
+    return plan.held_out_job(PARAMS, *named, paths.replicate_of(PARAMS, *named, wildcards.player))
 
 
 def figure_inputs(wildcards):
@@ -63,7 +63,7 @@ def figure_inputs(wildcards):
 def figure_job(wildcards):
     """Return what a figure depends on, with what it must say of its scale."""
     note = FULL_SIZE.scale_note(PARAMS.figures.drawn[wildcards.label].experiments)
-    return jobs.figure_job(PARAMS, wildcards.label, note)
+    return plan.figure_job(PARAMS, wildcards.label, note)
 
 
 def table_inputs(wildcards):
@@ -80,4 +80,4 @@ def values_of_paper(wildcards):
 def table_job(wildcards):
     """Return what a table depends on, with what it must say of its scale."""
     note = FULL_SIZE.scale_note(PARAMS.tables[wildcards.label].experiments)
-    return jobs.table_job(PARAMS, wildcards.label, note)
+    return plan.table_job(PARAMS, wildcards.label, note)

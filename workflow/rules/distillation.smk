@@ -8,7 +8,7 @@ rule distillation:
         rationale=lambda wildcards: EXPERIMENTS[wildcards.experiment].distillation.rationale or [],
         scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
         extensions=lambda wildcards: extensions(
-            jobs.distillation_job(PARAMS, wildcards.experiment, int(wildcards.seed))
+            plan.distillation_job(PARAMS, wildcards.experiment, int(wildcards.seed))
         ),
     output:
         rollouts="results/{experiment}/seed-{seed}/iteration-0/rollouts.parquet",
@@ -20,7 +20,7 @@ rule distillation:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.distillation_job(PARAMS, wildcards.experiment, int(wildcards.seed)).canonical(),
+        settings=lambda wildcards: plan.distillation_job(PARAMS, wildcards.experiment, int(wildcards.seed)).canonical(),
     message:
         "Teach {wildcards.experiment}, seed {wildcards.seed}"
     shell:

@@ -5,7 +5,7 @@ rule evaluation:
     input:
         players=players_of,
         rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
-        extensions=lambda wildcards: extensions(jobs.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation)),
+        extensions=lambda wildcards: extensions(plan.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation)),
     output:
         "results/{experiment}/evaluation/{evaluation}.parquet",
     log:
@@ -13,7 +13,7 @@ rule evaluation:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation).canonical(),
+        settings=lambda wildcards: plan.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation).canonical(),
     message:
         "Evaluate {wildcards.experiment} on {wildcards.evaluation}"
     shell:

@@ -20,7 +20,7 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in GRPO):
         conda:
             "../envs/rmft.yaml"
         params:
-            settings=lambda wildcards: jobs.grpo_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
+            settings=lambda wildcards: plan.grpo_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
             weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
         message:
             "Reinforce {wildcards.experiment}, seed {wildcards.seed}, to iteration {wildcards.iteration}"

@@ -12,7 +12,7 @@ rule models:
         "../envs/rmft.yaml"
     threads: PARAMS.pretraining.threads
     params:
-        settings=jobs.models_job(PARAMS).canonical(),
+        settings=plan.models_job(PARAMS).canonical(),
         folder=lambda wildcards, output: os.path.dirname(output[0]),
     message:
         "Pre-train the embedded language model"

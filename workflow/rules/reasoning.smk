@@ -15,7 +15,7 @@ rule reasoning:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.reasoning_job(PARAMS, wildcards.experiment, wildcards.evaluation).canonical(),
+        settings=lambda wildcards: plan.reasoning_job(PARAMS, wildcards.experiment, wildcards.evaluation).canonical(),
         folder=lambda wildcards, output: os.path.dirname(output.replies),
     message:
         "Examine replies of {wildcards.experiment} on {wildcards.evaluation}"

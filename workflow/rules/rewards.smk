@@ -3,7 +3,7 @@
 
 rule reward_set:
     input:
-        extensions=lambda wildcards: extensions(jobs.rewards_job(PARAMS, wildcards.set)),
+        extensions=lambda wildcards: extensions(plan.rewards_job(PARAMS, wildcards.set)),
     output:
         "data/rewards/{set}.npz",
     log:
@@ -11,7 +11,7 @@ rule reward_set:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.rewards_job(PARAMS, wildcards.set).canonical(),
+        settings=lambda wildcards: plan.rewards_job(PARAMS, wildcards.set).canonical(),
     message:
         "Draw the reward set {wildcards.set}"
     shell:

@@ -8,7 +8,7 @@ rule rollouts_shard:
         prompts=lambda wildcards: prompt_files(wildcards.experiment),
         scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
         extensions=lambda wildcards: extensions(
-            jobs.rollouts_job(PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard))
+            plan.rollouts_job(PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard))
         ),
     output:
         "results/{experiment}/seed-{seed}/iteration-{iteration}/shards/{shard}-of-{shards}.parquet",
@@ -17,7 +17,7 @@ rule rollouts_shard:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.rollouts_job(
+        settings=lambda wildcards: plan.rollouts_job(
             PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard)
         ).canonical(),
         weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
@@ -39,7 +39,7 @@ rule rollouts:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.gather_job(PARAMS, wildcards.experiment).canonical(),
+        settings=lambda wildcards: plan.gather_job(PARAMS, wildcards.experiment).canonical(),
     message:
         "Gather {wildcards.experiment}, seed {wildcards.seed}, iteration {wildcards.iteration}"
     shell:

@@ -13,7 +13,7 @@ rule scenario_set:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.scenarios_job(PARAMS, wildcards.name).canonical(),
+        settings=lambda wildcards: plan.scenarios_job(PARAMS, wildcards.name).canonical(),
     message:
         "Write the scenarios {wildcards.name}"
     shell:

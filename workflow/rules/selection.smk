@@ -4,7 +4,7 @@
 rule selection:
     input:
         rollouts="results/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
-        extensions=lambda wildcards: extensions(jobs.selection_job(PARAMS, wildcards.experiment, *iteration(wildcards))),
+        extensions=lambda wildcards: extensions(plan.selection_job(PARAMS, wildcards.experiment, *iteration(wildcards))),
     output:
         selection="results/{experiment}/seed-{seed}/iteration-{iteration}/selection.parquet",
         demonstrations="results/{experiment}/seed-{seed}/iteration-{iteration}/demonstrations.jsonl",
@@ -15,7 +15,7 @@ rule selection:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: jobs.selection_job(PARAMS, wildcards.experiment, *iteration(wildcards)).canonical(),
+        settings=lambda wildcards: plan.selection_job(PARAMS, wildcards.experiment, *iteration(wildcards)).canonical(),
     message:
         "Select {wildcards.experiment}, seed {wildcards.seed}, iteration {wildcards.iteration}"
     shell:

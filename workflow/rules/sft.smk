@@ -20,7 +20,7 @@ for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensor
         conda:
             "../envs/rmft.yaml"
         params:
-            settings=lambda wildcards: jobs.sft_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
+            settings=lambda wildcards: plan.sft_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
             weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
         message:
             "Fine-tune {wildcards.experiment}, seed {wildcards.seed}, to iteration {wildcards.iteration}"

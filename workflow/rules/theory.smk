@@ -9,7 +9,7 @@ rule theory:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=jobs.theory_job(PARAMS).canonical(),
+        settings=plan.theory_job(PARAMS).canonical(),
     message:
         "Train to convergence for Theorem 1"
     shell:

@@ -7,7 +7,7 @@ for experiment in NUMERIC:
         name:
             f"training_{experiment}"
         input:
-            extensions=extensions(jobs.training_job(PARAMS, experiment)),
+            extensions=extensions(plan.training_job(PARAMS, experiment)),
         output:
             models=paths.models_of(PARAMS, experiment),
             log=paths.training_log_of(experiment),
@@ -16,7 +16,7 @@ for experiment in NUMERIC:
         conda:
             "../envs/rmft.yaml"
         params:
-            settings=jobs.training_job(PARAMS, experiment).canonical(),
+            settings=plan.training_job(PARAMS, experiment).canonical(),
             folder=lambda wildcards, output: os.path.dirname(output.log),
         message:
             f"Train {experiment}"

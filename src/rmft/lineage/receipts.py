@@ -85,7 +85,7 @@ def _commit() -> str | None:
 @functools.cache
 def _machine() -> str:
     parts = [f"{platform.system()} {platform.machine()}", f"{os.cpu_count()} cores"]
-    torch = sys.modules.get("torch")  # loaded only by jobs that compute with it
+    torch = sys.modules.get("torch")  # loaded where jobs of the run compute with it
     if torch is not None and torch.cuda.is_available():
         parts.append(f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}")
     return ", ".join(parts)
