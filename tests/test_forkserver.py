@@ -1,6 +1,7 @@
 """Jobs that are handed over to a process with their libraries end as those do that are done where they are called."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -23,9 +24,9 @@ LONG = {"seed": 0, "theory": {"d": [2], "T": [*range(10, 1000)], "radius": [1.0]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """Go where a run of Snakemake is at work; this process is that run."""
-    (tmp_path / ".snakemake").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(JOB_OF, this_run())
+    monkeypatch.setenv(forkserver.SOCKET, "of no server")
     return tmp_path
 
 
@@ -118,8 +119,11 @@ def test_a_job_and_its_server_end_with_their_run(folder, monkeypatch):
     (process,) = set(psutil.Process().children()) - before
     caller = called("theory", LONG, "theory.csv")
     job = job_of(process)
+    socket = Path(os.environ[forkserver.SOCKET])
+    assert socket.exists()
     run.communicate(b"\n")
     assert ended(process)
+    assert not socket.parent.exists()
     assert ended(job)
     assert caller.wait() != 0
     assert not (folder / "theory.csv").exists()
@@ -128,15 +132,16 @@ def test_a_job_and_its_server_end_with_their_run(folder, monkeypatch):
 @pytest.mark.usefixtures("folder")
 def test_where_no_server_is_jobs_are_done_at_once_by_the_process_that_was_called(monkeypatch):
     assert forkserver.hand_over() is None
-    forkserver.SOCKET.touch()  # left behind
-    assert forkserver.hand_over() is None
-    monkeypatch.delenv(JOB_OF)
+    Path("left-behind").touch()
+    for address in ("left-behind", "too-long" * 99):
+        monkeypatch.setenv(forkserver.SOCKET, address)
+        assert forkserver.hand_over() is None
+    monkeypatch.delenv(forkserver.SOCKET)
     assert forkserver.hand_over() is None
 
 
-@pytest.mark.usefixtures("server")
-def test_a_few_jobs_start_no_server_and_an_earlier_runs_is_not_asked():
+@pytest.mark.usefixtures("folder")
+def test_a_few_jobs_start_no_server():
     before = psutil.Process().children()
     forkserver.start(["rewards"] * forkserver.FEW, {})
     assert psutil.Process().children() == before
-    assert forkserver.hand_over() is None

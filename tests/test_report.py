@@ -203,6 +203,19 @@ def test_failures_are_compared_where_the_papers_tables_take_them():
     assert seen("failures below base", drawn("suff fail freq", trained=low, base=low)) is None
 
 
+def test_avoidance_is_compared_in_the_first_experiment_where_it_is_because_of_unstable_rewards():
+    def shares(panel: str, base: float, trained: float) -> pd.DataFrame:
+        return drawn(panel, "printed: share over all rounds", base=[base], trained=[trained])
+
+    whatever, other = (
+        shares("x, a: whatever the reason", 0.1, 0.2),
+        shares("y, a: unstable rewards, by words", 0.1, 0.2),
+    )
+    for trained, holds in ((0.1, True), (0.3, False), (0.2, None)):
+        rows = [shares("x, a: unstable rewards, by words", 0.2, trained), whatever, other]
+        assert seen("avoidance below base", pd.concat(rows)) is holds
+
+
 def test_exploration_rises_and_falls_if_its_peak_is_inside_the_game():
     assert seen("exploration rises and falls", drawn("min frac", trained=[0, 0.5, 0.9, 0.4])) is True
     assert seen("exploration rises and falls", drawn("min frac", trained=[0, 0.5, 0.9])) is False

@@ -10,18 +10,20 @@ import importlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from rmft.running import INTERRUPTED, JOB_OF, done_for, is_job, running, this_run
+from rmft.running import INTERRUPTED, JOB_OF, done_for, running, this_run
 
-SOCKET = Path(".snakemake/fork.sock")  # of the one run in a folder; relative, since a socket's path must be short
+SOCKET = "RMFT_FORK_SERVER"  # in the environment of jobs: where the server of their run listens
 FEW = 3  # of so few jobs each may as well import for itself
 MODULES = {  # by sub-command, what takes its jobs long to import
     "rollouts": ("rmft.agents.local", "rmft.rollouts"),
@@ -35,32 +37,29 @@ MODULES = {  # by sub-command, what takes its jobs long to import
 }
 ALWAYS = ("rmft.cli", "rmft.jobs", "pandas", "pyarrow.parquet")
 STREAMS = (0, 1, 2)
+SERVE = "import sys; from rmft.forkserver import serve; serve(*sys.argv[1:])"
 
 
 def start(commands: Iterable[str], environment: Mapping[str, str]) -> None:
     """Start this run's server, if it has more than a few jobs; it ends with the run.
 
-    commands: the sub-command of each job. environment: what jobs have beside this process's.
+    commands: the sub-command of each job. environment: what jobs have beside this process's, to which SOCKET is added.
     """
     asked = list(commands)
-    SOCKET.unlink(missing_ok=True)  # that of an earlier run, which may have loaded other code
     if len(asked) <= FEW:
         return
+    path = Path(tempfile.mkdtemp(prefix="rmft-")) / "fork.sock"  # for nobody else, and short, as it must be
     modules = dict.fromkeys([*ALWAYS, *(name for command in asked for name in MODULES.get(command, ()))])
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(SOCKET))
-        SOCKET.chmod(0o600)
+        listening.bind(str(path))
         listening.listen(256)  # from here on jobs wait for it
         subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                f"from rmft import forkserver; forkserver.serve({listening.fileno()}, {[*modules]})",
-            ],
+            [sys.executable, "-c", SERVE, str(path.parent), str(listening.fileno()), *modules],
             env={**os.environ, **environment},
             pass_fds=[listening.fileno()],
             stdin=subprocess.DEVNULL,
         )
+    os.environ[SOCKET] = str(path)
 
 
 # --- The side of the process that was called ---
@@ -71,11 +70,11 @@ def hand_over() -> int | None:
 
     Return the job's exit code, or None where there is no server, or it ends before the job begins.
     """
-    if not is_job():
+    if SOCKET not in os.environ:
         return None
     with socket.socket(socket.AF_UNIX) as server:
         try:
-            server.connect(str(SOCKET))
+            server.connect(os.environ[SOCKET])
             called = json.dumps([sys.argv, str(Path.cwd()), dict(os.environ), this_run()])
             socket.send_fds(server, [b"."], STREAMS)
             server.sendall(f"{called}\n".encode())
@@ -105,16 +104,18 @@ def _outcome(server: socket.socket) -> int | None:
 # --- The server's side ---
 
 
-def serve(listening_on: int, modules: Iterable[str]) -> None:
-    """Import modules; then fork a process for each job that is handed over, until the run ends."""
+def serve(folder: str, listening_on: str, *modules: str) -> None:
+    """Import modules; then fork a process for each job that is handed over, until the run ends; delete `folder`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the jobs
     for name in modules:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # so that the collections of jobs do not copy what they share with this process
-    with socket.socket(fileno=listening_on) as listening:
+    with socket.socket(fileno=int(listening_on)) as listening:
         job = _fork_jobs(listening)
-    if job is not None:
+    if job is None:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
         _do(job)
 
 

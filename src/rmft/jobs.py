@@ -334,8 +334,8 @@ class ReportJob(Job):
     """All that `rmft report` depends on, besides the files it reads.
 
     models: of every experiment, by name. notes: what figures and tables say of their scale, by label. players: their
-    names in legends. story: experiment and evaluation that the pictures of the method show. trajectories: of each
-    experiment that is told.
+    names in legends. story: experiment and evaluation that the pictures of the method show, if any. trajectories: of
+    each experiment that is told.
     """
 
     scale: str
@@ -345,6 +345,6 @@ class ReportJob(Job):
     table_notes: dict[Label, str | None]
     models: dict[str, str]
     players: dict[str, str]
-    story: tuple[str, str]
+    story: tuple[str, str] | None
     told: dict[str, Told]
     trajectories: int

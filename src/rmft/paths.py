@@ -246,14 +246,14 @@ def inputs_of_report(params: Params) -> list[str]:
     drawn = [f"results/figures/{label}.{ending}" for label in params.figures.drawn for ending in ("png", "csv")]
     tabulated = [f"results/tables/{label}.{ending}" for label in params.tables for ending in ("csv", "md")]
     story = params.report.story
-    shown = evaluation_of(story, next(iter(params.experiments[story].evaluations)))
+    shown = [evaluation_of(story, params.first_evaluation(story))] if story else []
     games = [
         f"{iteration_of(name, 0, i)}/{kind}.parquet"
         for name, of in params.selecting.items()
         for i in range(of.rmft.iterations)
         for kind in ("rollouts", "selection")
     ]
-    return [*REPORT_TEXTS, *templates, *drawn, *tabulated, METRICS[0], shown, *games]
+    return [*REPORT_TEXTS, *templates, *drawn, *tabulated, METRICS[0], *shown, *games]
 
 
 def section(params: Params, experiments: list[str]) -> list[str]:

@@ -376,7 +376,7 @@ def report_job(params: Params, full_size: Params) -> ReportJob:
         table_notes={label: full_size.scale_note(of.experiments) for label, of in params.tables.items()},
         models={name: of.model for name, of in params.experiments.items()},
         players=params.figures.style.labels,
-        story=(story, next(iter(params.experiments[story].evaluations))),
+        story=story and (story, params.first_evaluation(story)),
         told=told,
         trajectories=params.report.trajectories,
     )

@@ -73,11 +73,11 @@ class Figures(Section):
 class Report(Section):
     """How much the report's pages hold.
 
-    story: the experiment, told in words, that the six pictures of the method show. trajectories: games of each such
-    experiment in the trajectory viewer, whole scenarios of all iterations of the first training seed.
+    story: the experiment, told in words, that the six pictures of the method show, if any. trajectories: games of each
+    such experiment in the trajectory viewer, whole scenarios of all iterations of the first training seed.
     """
 
-    story: Name
+    story: Name | None
     trajectories: Count
 
 

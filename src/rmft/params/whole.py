@@ -156,7 +156,8 @@ class Params(Section):
             self._check_figure(f"figures.drawn.{label}", figure)
         for label, table in self.tables.items():
             self._check_table(f"tables.{label}", table)
-        known("report.story", self.report.story, self.selecting)
+        if self.report.story is not None:
+            known("report.story", self.report.story, self.selecting)
         return self
 
     def _check_model(self, key: str, model: Model) -> None:
@@ -329,6 +330,10 @@ class Params(Section):
     def selecting(self) -> dict[str, LanguageExperiment | EndpointExperiment]:
         """Return the experiments that select games told in words, which the report shows."""
         return {name: of for name, of in self.experiments.items() if of.kind in ("language", "endpoint")}
+
+    def first_evaluation(self, experiment: str) -> str:
+        """Return the evaluation of an experiment that stands for it."""
+        return next(iter(self.experiments[experiment].evaluations))
 
     def shards(self, experiment: str) -> int:
         """Return how many shards an experiment's rollouts have; of GRPO's few scenarios, one each at most."""

@@ -105,7 +105,7 @@ def page(job: ReportJob, files: dict[str, Path]) -> str:
         smaller=any(entry.scale_note for entry in entries),
         parts={captions.parts[part]: of for part, of in parts.items() if of},
         counts={verdict: sum(entry.verdict == verdict for entry in entries) for verdict in VERDICTS},
-        story=read_story(job, files),
+        story=None if job.story is None else read_story(job, *job.story, files),
         lineage=ancestry(entry.csv for entry in entries),
         told=job.told,
         rules={"near": NEAR, "vanished": VANISHED, "entropy": HIGH_ENTROPY},

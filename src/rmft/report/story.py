@@ -45,9 +45,8 @@ class Story:
     instances: int
 
 
-def read_story(job: ReportJob, files: dict[str, Path]) -> Story:
-    """Read what the pictures show."""
-    experiment, evaluation = job.story
+def read_story(job: ReportJob, experiment: str, evaluation: str, files: dict[str, Path]) -> Story:
+    """Read what the pictures show, of one experiment and one evaluation of it."""
     told = job.told[experiment]
     folders = [iteration_of(experiment, 0, i) for i in range(told.iterations)]
     selections = [read_selection(files[f"{folder}/selection.parquet"]) for folder in folders]

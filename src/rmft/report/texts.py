@@ -23,6 +23,7 @@ Claim = Literal[
     "entropy stays",
     "entropy low",
     "loss rises again",
+    "avoidance below base",
 ]
 Kind = Literal["figures", "tables"]
 SYMBOLS = {r"\\\|": "‖", r"\\eta": "η", r"\\,": " ", r"\\math\w+": "", r"[${}]": ""}  # LaTeX in legends

@@ -222,6 +222,17 @@ def _loss_rises(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
     return [(sure, f"mean loss at the end of the first iteration {first:.3f}, of the last {last:.3f}")]
 
 
+def _avoids_less(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
+    """Compare in which share of replies the best action is passed over because of unstable rewards."""
+    first = seen.frame["panel"].str.match(f"{seen.figure.experiments[0]}, .*: unstable rewards")
+    rows = seen.frame[first & (seen.frame["series"] == "printed: share over all rounds")]
+    found = []
+    for panel, of in rows.groupby("panel", sort=False):
+        base, ours = (float(of.loc[of["player"] == player, "y"].iloc[0]) for player in ("base", "trained"))
+        found.append((None if base == ours else ours < base, f"{panel}: base {base:.1%}, trained {ours:.1%}"))
+    return found
+
+
 def _signed(value: float) -> str:
     return f"{value:+.1f}".replace("-", "−")
 
@@ -238,4 +249,5 @@ CHECKS: dict[str, Check] = {
     "entropy stays": _entropy(high=True),
     "entropy low": _entropy(high=False),
     "loss rises again": _loss_rises,
+    "avoidance below base": _avoids_less,
 }
