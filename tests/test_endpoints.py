@@ -93,9 +93,23 @@ def test_an_estimate_is_arithmetic_of_rounds_games_and_a_history_that_is_sent_wh
     assert 12 < longer.used.prompt / shorter.used.prompt < 16  # the square of the horizon, but for the opening
 
 
+def test_a_judge_behind_an_endpoint_is_estimated_as_if_it_were_asked_of_every_reply():
+    assert not [part for part in estimate(PARAMS.at_scale(), ["closed_mab"]) if "judge" in part.part]
+    reasoning = PARAMS.reasoning.model_copy(update={"judge": "gpt-4o-mini"})
+    params = PARAMS.model_copy(update={"reasoning": reasoning, "scale": "paper"}).at_scale()
+    (judge,) = estimate(params, ["open_mab_qwen"])  # whose games are played without an endpoint
+    assert judge.part == "gaussian-25, judge, at most"
+    assert judge.calls == 50 * 25 * 2
+    assert judge.used.completion == judge.calls * reasoning.max_tokens
+    assert judge.used.prompt > judge.calls * params.models["gpt-4o-mini"].expected.reply_tokens.bandit
+    assert judge.dollars > 0
+
+
 @pytest.mark.parametrize("name", ["open_fol", "nothing"])
 def test_only_what_plays_at_an_endpoint_is_estimated(name):
-    with pytest.raises(InputError, match="is no experiment that plays at an endpoint; those are closed_fol"):
+    with pytest.raises(
+        InputError, match="is no experiment that plays or is judged at an endpoint; those are closed_fol"
+    ):
         estimate(PARAMS.at_scale(), [name])
 
 

@@ -14,12 +14,15 @@ from rmft.endpoints import EPOCHS, JOURNALS, TUNED, PriceList
 from rmft.errors import InputError
 from rmft.jobs import RolloutsJob
 from rmft.journal import SUFFIX, usage_of
+from rmft.language.generation import load_template
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Round, Scenario
 from rmft.language.scenarios import read_scenarios
 from rmft.params import Params
 from rmft.params.endpoint import EndpointSettings, Prices
+from rmft.params.reasoning import LEXICAL
 from rmft.plan import held_out_job, rollouts_job
+from rmft.reasoning.judges import Case, question
 from rmft.rollouts import rules_of, told_in, typical_context
 
 if TYPE_CHECKING:
@@ -44,11 +47,18 @@ class Work:
 
 def estimate(params: Params, experiments: Sequence[str]) -> list[Work]:
     """Return the parts of experiments, at the scale of params. Raise InputError where one plays at no endpoint."""
+    there = asking(params)
     for name in experiments:
-        if name not in params.experiments or params.experiments[name].kind != "endpoint":
-            there = ", ".join(name for name, of in params.experiments.items() if of.kind == "endpoint")
-            raise InputError(f"estimate: {name!r} is no experiment that plays at an endpoint; those are {there}")
-    return [part for name in experiments for part in _parts(params, name)]
+        if name not in there:
+            those = f"those are {', '.join(there)}"
+            raise InputError(f"estimate: {name!r} is no experiment that plays or is judged at an endpoint; {those}")
+    return [part for name in experiments for part in (*_parts(params, name), *_judged(params, name))]
+
+
+def asking(params: Params) -> list[str]:
+    """Return the experiments that ask an endpoint: to play, or to judge replies."""
+    judged = params.reasoning.of if params.reasoning.judge != LEXICAL else {}
+    return [name for name, of in params.experiments.items() if of.kind == "endpoint" or name in judged]
 
 
 def spent_on(experiment: str) -> Usage:
@@ -68,8 +78,10 @@ class Meter:
 
 def _parts(params: Params, name: str) -> Iterator[Work]:
     experiment = params.experiments[name]
+    if experiment.kind != "endpoint":
+        return
     settings, loop = params.models[experiment.model], experiment.rmft
-    prices, meter = PriceList(params), _meter(params, name)
+    prices, meter = PriceList(params), _meter(params, settings, experiment.feedback)
     base, tuned = prices[settings.model], prices[f"{TUNED}{settings.model}:"]
     first = rollouts_job(params, name, 0, 0, 1)
     runs = loop.training_seeds
@@ -87,12 +99,28 @@ def _parts(params: Params, name: str) -> Iterator[Work]:
         yield _played(name, f"{evaluation}, fine-tuned", job, settings, meter, tuned, len(playing) - replicates)
 
 
-def _meter(params: Params, name: str) -> Meter:
-    """Return how the endpoint of an experiment is expected to count; of our own server the tokenizer is at hand."""
-    experiment = params.experiments[name]
-    settings = params.models[experiment.model]
+def _judged(params: Params, name: str) -> Iterator[Work]:
+    """Yield what a judge behind an endpoint is asked at most: of every reply, though only those count that err."""
+    asked, experiment = params.reasoning, params.experiments[name]
+    if asked.judge == LEXICAL:
+        return
+    settings = params.models[asked.judge]
+    meter, prices = _meter(params, settings, experiment.feedback), PriceList(params)[settings.model]
+    for evaluation in asked.of.get(name, []):
+        job = held_out_job(params, name, evaluation)
+        protocol = rules_of(job, Prompts.load(Path(job.problem.protocol.prompts))).about(None)
+        told = question(load_template(Path(asked.prompt)), Case("", protocol, 0, frozenset(), None))
+        calls = job.games * job.T * len(experiment.evaluations[evaluation].players(experiment.loop.training_seeds))
+        prompt = meter.tokens(told) + meter.reply_tokens + MESSAGE_TOKENS
+        used = Usage(calls, round(calls * prompt), 0, calls * asked.max_tokens)
+        hours = settings.expected.seconds * calls / settings.concurrency / 3600
+        yield Work(name, f"{evaluation}, judge, at most", calls, used, cost(used, prices), hours)
+
+
+def _meter(params: Params, settings: EndpointSettings, feedback: str) -> Meter:
+    """Return how an endpoint is expected to count; of our own server the tokenizer is at hand."""
     expected = settings.expected
-    reply = getattr(expected.reply_tokens, experiment.feedback)
+    reply = getattr(expected.reply_tokens, feedback)
     if settings.serves is None:
         return Meter(lambda text: len(text) / expected.characters_per_token, reply, CACHED_FROM, CACHED_BY)
     from tokenizers import Tokenizer

@@ -79,14 +79,14 @@ def serve(
 @app.command(rich_help_panel=TOOLS)
 def estimate(
     experiments: Annotated[
-        list[str] | None, Argument(help="Those that play at an endpoint. Default: all of them.")
+        list[str] | None, Argument(help="Those that play or are judged at an endpoint. Default: all of them.")
     ] = None,
     scale: Annotated[str | None, Option(help="A scale of params.yaml. Default: the one that is set there.")] = None,
 ) -> None:
     """Say what experiments will ask of an endpoint: calls, tokens, dollars, hours; and what is in their journals."""
     from rich.console import Console
 
-    from rmft.estimate import as_table
+    from rmft.estimate import as_table, asking
     from rmft.estimate import estimate as reckon
     from rmft.params import load
 
@@ -94,8 +94,7 @@ def estimate(
     if scale is not None:
         _one_of("scale", scale, tuple(params.scales))
         params = params.model_copy(update={"scale": scale})
-    names = experiments or [name for name, of in params.experiments.items() if of.kind == "endpoint"]
-    Console(highlight=False).print(as_table(reckon(params.at_scale(), names), params))
+    Console(highlight=False).print(as_table(reckon(params.at_scale(), experiments or asking(params)), params))
 
 
 @app.command(rich_help_panel=TOOLS)

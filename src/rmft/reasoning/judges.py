@@ -104,7 +104,7 @@ def zero_shot(connection: "Connection", template: Template, max_tokens: int, see
     always |= {"seed": seed} if connection.endpoint.settings.seeded else {}
 
     def judge(cases: Sequence[Case]) -> list[bool | None]:
-        questions = [_question(template, case) for case in cases]
+        questions = [question(template, case) for case in cases]
         asked, answers = list(dict.fromkeys(questions)), {}
         for start in range(0, len(asked), AT_ONCE):
             part = asked[start : start + AT_ONCE]
@@ -116,7 +116,8 @@ def zero_shot(connection: "Connection", template: Template, max_tokens: int, see
     return judge
 
 
-def _question(template: Template, case: Case) -> str:
+def question(template: Template, case: Case) -> str:
+    """Return what a model is asked about a case."""
     scenario = case.protocol.scenario
     about = {"d": case.protocol.d, "names": scenario.names if scenario else ()}
     last = 0 if case.last is None else case.last + 1
