@@ -4,7 +4,6 @@ import csv
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from trees import ROOT, commit, done, edit, environment, jobs_in, run, snakemake
+from trees import ROOT, checkout, commit, done, edit, environment, jobs_in, run, snakemake
 
 from rmft.artifacts import read_rewards, read_trajectories
 from rmft.results import read_players
@@ -58,10 +57,7 @@ TITLES = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
 def folder(tmp_path) -> Path:
     """Return a copy of the repository at smoke scale, with few experiments and nothing built."""
     copy = tmp_path / "rmft"
-    for name in done(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
-        if (ROOT / name).is_file():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, copy / name)
+    checkout(copy)
     path = copy / "params.yaml"
     params = yaml.safe_load(path.read_text(encoding="utf-8"))
     params["scale"], params["scales"] = "smoke", {"smoke": params["scales"]["smoke"]}

@@ -130,12 +130,16 @@ def built_once(shared: Path) -> Path:
     return home
 
 
-def _build(folder: Path) -> None:
-    tracked = done(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
-    for name in tracked:
+def checkout(folder: Path) -> None:
+    """Copy all files of this repository that are its own, as they are now."""
+    for name in done(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+
+
+def _build(folder: Path) -> None:
+    checkout(folder)
     edit(folder / "params.yaml", "scale: demo", "scale: smoke")
     _keep_few_experiments(folder)
     done(folder, "git", "init", "--quiet")
