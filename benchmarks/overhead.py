@@ -1,8 +1,8 @@
 """What is not computation: starting the jobs of a full build, and both engines when nothing is to be done.
 
 Run in a checkout in which everything is built (`make reproduce`). Start-up is what the fork server imports, once, and
-what it takes to hand a job over to it; it is held against the time that the jobs took together, and set beside what they
-would take if each did its own imports. Each no-op is held against its bound.
+what it takes to hand a job over to it. It is held against the time that the jobs took together, and set beside what it
+would be if each did its own imports. Each no-op is held against its bound.
 """
 
 import ast
@@ -87,7 +87,7 @@ def main() -> None:
     starting = first + each * number
     held &= starting <= SHARE * total
     print(
-        f"start-up: {first:.1f} s once and {each:.2f} s a job; with imports of its own each, {alone / starting:.1f} x that"
+        f"start-up: {first:.1f} s once and {each:.2f} s a job; with its own imports each, {alone / starting:.1f} x that"
     )
     print(f"together {starting:.0f} s of {total:.0f} s, {starting / total:.1%} (bound {SHARE:.0%})\n")
     for command, bound in BOUNDS_SECONDS.items():
