@@ -69,6 +69,10 @@ def up_to_date(folder: Path) -> bool:
 
 EDITS = {key: (value, {*jobs, "report"}) for key, (value, jobs) in EDITS.items()}  # which shows everything
 
+# More instances than an evaluation plays change none of its bytes. One run of Snakemake runs what follows a job that
+# ran; DVC has one run a stage, and what an earlier one left as it was makes nothing out of date.
+SPARED_BY_DVC = {"rewards.gamma.instances": {"figure tfgamma", "metrics", "report"}}
+
 # The engine that meets the edit and the one that meets its reversal; each engine does both in turn.
 TURNS = [(key, (snakemake, repro) if number % 2 else (repro, snakemake)) for number, key in enumerate(EDITS)]
 
@@ -78,11 +82,12 @@ TURNS = [(key, (snakemake, repro) if number % 2 else (repro, snakemake)) for num
 def test_an_edited_value_runs_the_jobs_that_depend_on_it_and_reverting_it_gives_the_same_bytes(tree, key, engines):
     value, expected = EDITS[key]
     before, params = digests(tree), (tree / "params.yaml").read_bytes()
+    of_engine = {snakemake: expected, repro: expected - SPARED_BY_DVC.get(key, set())}
     set_value(tree, key, value)
-    assert jobs_in(engines[0](tree)) == expected
+    assert jobs_in(engines[0](tree)) == of_engine[engines[0]]
     assert digests(tree) != before
     (tree / "params.yaml").write_bytes(params)
-    assert jobs_in(engines[1](tree)) == expected
+    assert jobs_in(engines[1](tree)) == of_engine[engines[1]]
     assert digests(tree) == before
     if engines[1] is repro:
         assert up_to_date(tree)
