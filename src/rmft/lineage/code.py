@@ -74,7 +74,12 @@ def _modules(syntax: Syntax, source: Path) -> Iterator[str]:
         parts = name.split(".")
         if parts[0] == "rmft" and NO_PART.isdisjoint(parts[1:2]):
             packages = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
-            yield from (package for package in packages if _file(package, source).exists())
+            yield from (package for package in packages if _is_there(package, source))
+
+
+@functools.cache  # of some hundred names, each in dozens of modules
+def _is_there(module: str, source: Path) -> bool:
+    return _file(module, source).exists()
 
 
 def _file(module: str, source: Path) -> Path:
