@@ -36,6 +36,12 @@ def scenarios_in(name):
     return [plan.scenario_set(PARAMS, name)] if name else []
 
 
+def gpus(wildcards):
+    """Return how many GPUs a job needs that runs an experiment's model in its own process."""
+    model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
+    return int(model.kind == "language" and model.device.startswith("cuda"))
+
+
 def prompt_files(experiment):
     """Return the templates of an experiment's prompts."""
     return paths.prompt_files(EXPERIMENTS[experiment].protocol.prompts)

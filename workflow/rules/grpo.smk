@@ -19,6 +19,8 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in GRPO):
             experiment=one_of(name for name in GRPO if EXPERIMENTS[name].weights == weights),
         conda:
             "../envs/rmft.yaml"
+        resources:
+            gpu=gpus,
         params:
             settings=lambda wildcards: plan.grpo_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
             weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",

@@ -16,6 +16,8 @@ rule rollouts_shard:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/shard-{shard}-of-{shards}.log",
     conda:
         "../envs/rmft.yaml"
+    resources:
+        gpu=gpus,
     params:
         settings=lambda wildcards: plan.rollouts_job(
             PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard)
@@ -61,6 +63,8 @@ rule held_out:
         "logs/{experiment}/evaluation/{evaluation}/{player}.log",
     conda:
         "../envs/rmft.yaml"
+    resources:
+        gpu=gpus,
     params:
         settings=lambda wildcards: held_out_job(wildcards).canonical(),
         weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",

@@ -19,6 +19,8 @@ for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensor
             experiment=one_of(name for name in [*LANGUAGE, *ENDPOINT] if EXPERIMENTS[name].sft.method == method),
         conda:
             "../envs/rmft.yaml"
+        resources:
+            gpu=gpus,
         params:
             settings=lambda wildcards: plan.sft_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
             weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
