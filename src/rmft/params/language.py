@@ -269,7 +269,7 @@ class LanguageScale(PlayedScale):
     trajectories: Count | None = None
     training_seeds: Count | None = None
     taught: dict[TaughtBudget, Count] = {}
-    sft: dict[str, str | int | float] = {}
+    sft: dict[str, str | int | float | bool] = {}
     experiments: dict[Name, SomeScale] = {}
 
     def of(self, name: str) -> Self:
