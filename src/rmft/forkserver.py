@@ -20,6 +20,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from rmft.running import INTERRUPTED, JOB_OF, done_for, running, this_run
 
@@ -57,7 +58,9 @@ def start(commands: Iterable[str], environment: Mapping[str, str]) -> None:
             [sys.executable, "-c", SERVE, str(path.parent), str(listening.fileno()), *modules],
             env={**os.environ, **environment},
             pass_fds=[listening.fileno()],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,  # none of the run's streams: whoever reads those would wait for this process
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
     os.environ[SOCKET] = str(path)
 
@@ -72,33 +75,36 @@ def hand_over() -> int | None:
     """
     if SOCKET not in os.environ:
         return None
-    with socket.socket(socket.AF_UNIX) as server:
+    with socket.socket(socket.AF_UNIX) as server, server.makefile("r", encoding="ascii") as told:
         try:
             server.connect(os.environ[SOCKET])
             called = json.dumps([sys.argv, str(Path.cwd()), dict(os.environ), this_run()])
             socket.send_fds(server, [b"."], STREAMS)
             server.sendall(f"{called}\n".encode())
-            return _outcome(server)
+            number = told.readline()
         except OSError:
             return None
         except KeyboardInterrupt:
             return INTERRUPTED
+        return _outcome(int(number), told) if number else None
 
 
-def _outcome(server: socket.socket) -> int | None:
-    """Wait for the end of a job's process, which gets the signals that this one gets; return its exit code."""
-    with server.makefile("r", encoding="ascii") as told:
-        number = told.readline()
-        if not number:
-            return None
+def _outcome(number: int, told: TextIO) -> int:
+    """Wait for the end of a job's process, which gets the signals that this one gets; return its exit code.
 
-        def pass_on(signum: int, _frame: object) -> None:
-            with suppress(ProcessLookupError):
-                os.kill(int(number), signum)
+    Where nothing is told of it any more, that is 1: it has begun, so nobody else may do it.
+    """
 
-        signal.signal(signal.SIGTERM, pass_on)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both: they are of one terminal
+    def pass_on(signum: int, _frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(number, signum)
+
+    signal.signal(signal.SIGTERM, pass_on)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both: they are of one terminal
+    try:
         return int(told.readline() or 1)
+    except OSError:
+        return 1
 
 
 # --- The server's side ---
@@ -108,7 +114,8 @@ def serve(folder: str, listening_on: str, *modules: str) -> None:
     """Import modules; then fork a process for each job that is handed over, until the run ends; delete `folder`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the jobs
     for name in modules:
-        importlib.import_module(name)
+        if running(os.environ[JOB_OF]):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # so that the collections of jobs do not copy what they share with this process
     with socket.socket(fileno=int(listening_on)) as listening:

@@ -63,9 +63,7 @@ def scenarios_job(params: Params, name: str) -> ScenariosJob:
         seed=params.seed,
         name=name,
         scenarios=asked,
-        model=speaking(params, asked.model),
-        model_name=asked.model,
-        served=served(params, asked.model),
+        **_speaker(params, asked.model),
     )
 
 
@@ -99,9 +97,7 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
-        model=speaking(params, chosen.model),
-        model_name=chosen.model,
-        served=served(params, chosen.model),
+        **_speaker(params, chosen.model),
         scenario_set=scenario_set(params, chosen.protocol.scenarios),
         process=chosen.process,
         T=chosen.T,
@@ -117,23 +113,10 @@ def distillation_job(params: Params, experiment: str, training_seed: int) -> Dis
     chosen = params.experiments[experiment]
     asked = chosen.distillation
     teacher = params.evaluation.algorithms[asked.teacher]
-    games = RolloutsJob(
-        seed=params.seed,
-        stream=_stream(params, experiment, training_seed, 0),
-        problem=_part(LanguageProblem, chosen),
-        model=params.models[chosen.model],
-        model_name=chosen.model,
-        scenario_set=scenario_set(params, chosen.protocol.scenarios),
-        process=chosen.process,
-        T=chosen.T,
-        scenarios=chosen.loop.scenarios,
-        trajectories=chosen.loop.trajectories,
-        temperature=chosen.loop.temperature,
-        shard=(1, 1),
-    )
+    games = rollouts_job(params, experiment, training_seed, 0, 1)
     return DistillationJob(
         code=_code("distillation", chosen.process, [teacher.algorithm]),
-        games=games,
+        games=games.model_copy(update={"code": None, "shard": (1, 1)}),
         teacher_name=asked.teacher,
         teacher=teacher,
         rationale=asked.rationale,
@@ -153,9 +136,7 @@ def held_out_job(params: Params, experiment: str, evaluation: str, replicate: in
         seed=params.seed,
         stream="/".join([*words, *([f"replicate-{replicate}"] if replicate else [])]),
         problem=problem_in(params, experiment, evaluation),
-        model=speaking(params, chosen.model),
-        model_name=chosen.model,
-        served=served(params, chosen.model),
+        **_speaker(params, chosen.model),
         scenario_set=scenario_set(params, asked.scenarios or chosen.protocol.scenarios),
         process=None,
         T=asked.T,
@@ -196,9 +177,7 @@ def sft_job(params: Params, experiment: str, training_seed: int, iteration: int)
         code=_code("sft"),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
-        model=speaking(params, chosen.model),
-        model_name=chosen.model,
-        served=served(params, chosen.model),
+        **_speaker(params, chosen.model),
         sft=chosen.sft,
     )
 
@@ -218,10 +197,11 @@ def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int
     )
 
 
-def speaking(params: Params, model: str) -> Speaking:
-    """Return what makes a language model's answers what they are."""
+def _speaker(params: Params, model: str) -> dict[str, object]:
+    """Return the fields of a record that say who speaks: what makes answers what they are, its name, who serves it."""
     settings = params.models[model]
-    return _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
+    speaking: Speaking = _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
+    return {"model": speaking, "model_name": model, "served": served(params, model)}
 
 
 def served(params: Params, model: str) -> Served | None:
@@ -287,9 +267,7 @@ def reasoning_job(params: Params, experiment: str, evaluation: str) -> Reasoning
     """Return what examining the replies of an evaluation depends on, besides its games."""
     asked, judge = params.reasoning, None
     if asked.judge != LEXICAL:
-        model = speaking(params, asked.judge)
-        about = {"model_name": asked.judge, "prompt": asked.prompt, "max_tokens": asked.max_tokens}
-        judge = Judging(model=model, served=served(params, asked.judge), **about)
+        judge = Judging(**_speaker(params, asked.judge), prompt=asked.prompt, max_tokens=asked.max_tokens)
     return ReasoningJob(
         code=_code("reasoning"),
         seed=params.seed,
