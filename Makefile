@@ -5,15 +5,16 @@ PYTHON ?= python3
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help reproduce quick figures report plots test chaos bench lint lock clean
+.PHONY: help reproduce quick figures report plots test test-long chaos bench lint lock clean
 help:
 	@echo "make reproduce   every figure and table, versioned by DVC (results/)"
 	@echo "make quick       an experiment of each section, to see them run"
 	@echo "make figures     the figures alone"
 	@echo "make report      the report: all figures and tables beside the paper's claims (results/report.html)"
 	@echo "make plots       training curves and figures as a page (plots/)"
-	@echo "make test        all tests"
-	@echo "make chaos       builds that are killed at random moments, for longer than make test does"
+	@echo "make test        the tests, but for those of whole builds that are killed, taken back or sent to a cluster"
+	@echo "make test-long   those"
+	@echo "make chaos       builds that are killed at random moments, for longer than make test-long does"
 	@echo "make bench       speed of algorithms, beside other libraries, of training, rollouts and the server"
 	@echo "make lint        format and lint, as in CI"
 
@@ -26,7 +27,6 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@touch $@
 
 reproduce: $(VENV)/.ready
-	rmft params > /dev/null
 	snakemake
 	@echo "Now DVC adopts what is built: Snakemake is asked for every stage, and says that nothing is to be done."
 	dvc repro --quiet
@@ -46,7 +46,10 @@ plots: $(VENV)/.ready
 	rmft plots
 
 test: $(VENV)/.ready
-	pytest -n auto --dist loadgroup
+	pytest -n auto --dist loadgroup --no-loadscope-reorder -m "not long"
+
+test-long: $(VENV)/.ready
+	pytest -n auto --dist loadgroup --no-loadscope-reorder -m long
 
 chaos: $(VENV)/.ready
 	RMFT_KILLS=$${RMFT_KILLS:-16} pytest tests/test_chaos.py
@@ -56,6 +59,7 @@ bench: $(VENV)/.ready
 	python benchmarks/training.py
 	python benchmarks/rollouts.py
 	python benchmarks/endpoint.py
+	python benchmarks/scaling.py --quick
 	[ ! -d .snakemake/metadata ] || python benchmarks/overhead.py
 
 lint: $(VENV)/.ready
@@ -67,7 +71,7 @@ lint: $(VENV)/.ready
 
 lock: $(VENV)/.ready
 	cp requirements.lock requirements.lock.new 2> /dev/null || true  # what it pins stays; delete requirements.lock first to move everything
-	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --fork-strategy fewest \
+	uv pip compile pyproject.toml --extra dev --extra bench --universal --python-version 3.11 --fork-strategy fewest \
 	    --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock.new > /dev/null
 	grep -v -E '^(nvidia-|triton|cuda-)' requirements.lock.new | sed -E 's/^(torch==[0-9.]+).*/\1/' | uniq > requirements.lock
 	rm requirements.lock.new

@@ -16,6 +16,16 @@ settings.load_profile("repeatable")
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # peers.py
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return a process more than there are cores: some tests wait for a cluster, or for processes to end."""
+    return os.cpu_count() + 1
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes minutes, so that no process is left alone with it at the end."""
+    items.sort(key=lambda item: {"cluster", "built"}.isdisjoint(item.fixturenames))
+
+
 @pytest.fixture(scope="session")
 def built(tmp_path_factory) -> Path:
     """Return what trees.built_once has built, one for all test processes; copy it before changing anything."""

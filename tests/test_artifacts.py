@@ -162,4 +162,4 @@ def test_json_has_null_for_what_is_not_finite(tmp_path):
 def test_a_line_of_json_may_hold_any_character_that_a_model_says(tmp_path):
     lines = [{"said": "a\u2028b\x85c\x1dd\ne"}, {"said": "f"}]
     write_jsonl(tmp_path / "lines.jsonl", lines)
-    assert read_jsonl(tmp_path / "lines.jsonl") == lines
+    assert list(read_jsonl(tmp_path / "lines.jsonl")) == lines

@@ -1,6 +1,6 @@
 """What is killed at any moment, or finds no room to write, loses nothing and leaves nothing stale.
 
-How many kills: RMFT_KILLS. `make test` does a few, `make chaos` 16.
+How many kills: RMFT_KILLS. `make test-long` does a few, `make chaos` 16.
 """
 
 import os
@@ -25,7 +25,7 @@ STATES = {  # two sets of parameters, between which rounds change
 }
 ENGINES = {"snakemake": ["snakemake", "--cores", "2"], "dvc": ["dvc", "repro"]}
 
-pytestmark = pytest.mark.xdist_group("chaos")
+pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

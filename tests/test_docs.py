@@ -1,4 +1,4 @@
-"""Every command of docs/workflow.md, run in a built checkout."""
+"""Every command of docs/workflow.md, run in a built checkout; those of DVC's experiments by test_versions."""
 
 import re
 import subprocess
@@ -19,7 +19,13 @@ def bash(folder, commands: str) -> None:
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
-@pytest.mark.parametrize("commands", [match["commands"] for match in BLOCK.finditer(WHAT_TO_TYPE)])
+def blocks() -> list[str]:
+    """Return what the page says to type, block by block."""
+    return [match["commands"] for match in BLOCK.finditer(WHAT_TO_TYPE)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("commands", [block for block in blocks() if not block.startswith("dvc exp run")])
 def test_what_the_page_says_to_type_works(tree, commands):
     bash(tree, commands)
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from hub import Hub
 from trees import ROOT, checkout, commit, done, edit, environment, jobs_in, run, snakemake
 
-from rmft.artifacts import read_rewards, read_trajectories
+from rmft.artifacts import read_rewards, read_trajectories, sha256
 from rmft.results import read_players
 
 pytestmark = pytest.mark.xdist_group("extending")
@@ -207,31 +208,54 @@ def test_a_spreadsheet_is_what_games_are_about(folder):
         assert "data/scenarios/mine.csv:2: " in refused(folder, *command)
 
 
-def test_a_model_of_the_hub_is_named_and_asked_for_in_one_line_if_it_is_not_there(folder, tmp_path):
-    title = "Another model by its hub id"
-    put(folder, title)
-    (block,) = (block for block in blocks_of(title) if block.language == "sh")
-    offline = {**environment(folder), "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
-    stopped = subprocess.run(
-        ["bash", "-c", block.text], cwd=folder, env=offline, capture_output=True, text=True, check=False
-    )
-    assert stopped.returncode != 0
-    lines = [line for line in (stopped.stdout + stopped.stderr).splitlines() if line.startswith("rmft: ")]
-    assert len(lines) == 1, stopped.stdout + stopped.stderr
-    cure = "hf download Qwen/Qwen3-0.6B --revision c1899de289a04d12100db370d81485cdf75e47ca"
-    assert lines[0].startswith("rmft: Qwen/Qwen3-0.6B: ")
-    assert cure in lines[0]
-    # A folder with a model of that architecture, of random weights, stands in for the hub.
+def test_a_model_of_the_hub_is_fetched_from_a_mirror_and_what_was_used_is_on_record(folder, tmp_path):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+    title, model = "Another model by its hub id", tmp_path / "model"
     source = ROOT / "data/models/embedded"
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source))
-    model.save_pretrained(tmp_path / "model")
-    AutoTokenizer.from_pretrained(source).save_pretrained(tmp_path / "model")
-    edit(folder / "params.yaml", "weights: Qwen/Qwen3-0.6B", f"weights: {tmp_path / 'model'}")
-    type_in(folder, title)
-    played = read_trajectories(folder / "results/open_mab_gemma/evaluation/gaussian-50/base.parquet")
-    assert np.any(played["fallback"])  # random weights say nothing valid
+    AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source)).save_pretrained(model)
+    AutoTokenizer.from_pretrained(source).save_pretrained(model)
+    (model / "pytorch_model.bin").write_bytes(bytes(1000))  # which nobody reads
+    put(folder, title)
+    games = "results/open_mab_gemma/evaluation/gaussian-50/base.parquet"
+    (command,) = (block.text for block in blocks_of(title) if block.language == "sh")
+
+    def typed(**told: str) -> tuple[int, list[str]]:
+        """Run the page's command; return its exit code, and what rmft has to say."""
+        finished = subprocess.run(
+            ["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False,
+            env={**environment(folder), "HF_HOME": str(tmp_path / "hub"), **told},
+        )  # fmt: skip
+        printed = (finished.stdout + finished.stderr).splitlines()
+        return finished.returncode, [line for line in printed if line.startswith("rmft: ")]
+
+    pinned = "Qwen/Qwen3-0.6B", "c1899de289a04d12100db370d81485cdf75e47ca"
+    code, (line,) = typed(HF_HUB_OFFLINE="1")
+    assert code != 0
+    assert line.startswith("rmft: Qwen/Qwen3-0.6B: ")
+    assert "hf download {} --revision {}".format(*pinned) in line
+    with Hub(*pinned, model) as hub:
+        for refused, reason in (
+            ((404, "RepoNotFound"), f"no such model at {hub.url}, or none for who asks"),
+            (
+                (403, "GatedRepo"),
+                f"its makers want to know who has it: {hub.url}/Qwen/Qwen3-0.6B; "
+                "accept its conditions there, then `hf auth login`, or export HF_TOKEN=…",
+            ),
+        ):
+            hub.refused = refused
+            code, lines = typed(HF_ENDPOINT=hub.url)
+            assert (code != 0, lines) == (True, [f"rmft: Qwen/Qwen3-0.6B: {reason}"])
+        hub.refused = None
+        assert typed(HF_ENDPOINT=hub.url) == (0, [])
+        assert "pytorch_model.bin" not in hub.fetched
+    assert np.any(read_trajectories(folder / games)["fallback"])  # random weights say nothing valid
+    used = json.loads(done(folder, "rmft", "lineage", games, "--format", "json"))["ancestors"][games]["written"]["hub"]
+    name = "{}@{}/model.safetensors".format(*pinned)
+    assert used[name] == sha256(model / "model.safetensors")
+    assert f"{name} {used[name][:12]}" in " ".join(done(folder, "rmft", "lineage", games).split())
+    (folder / games).unlink()
+    assert typed(HF_HUB_OFFLINE="1") == (0, [])  # from the cache
 
 
 def test_an_endpoint_is_an_address_and_a_key(folder):

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ from rocrate.rocrate import ROCrate
 from trees import USER, digests, done, edit, run, set_value, snakemake, to_do
 
 from rmft.lineage import code, syntax
-from rmft.lineage.records import METADATA, UNFINISHED, file_of
+from rmft.lineage.audit import other_weights
+from rmft.lineage.receipts import Receipt
+from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of
 from rmft.running import JOB_OF
 
 COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")
@@ -198,7 +201,6 @@ INTERFERENCE = {
                 f"stale: results/tables/{label}.{ending} "
                 for label in (
                     "claim-accuracy",
-                    "l2ball-table",
                     "prompt-diversity-ablation",
                     "simplex-table",
                     "theorem-1",
@@ -260,6 +262,20 @@ def test_snakemake_refuses_to_build_on_what_no_job_wrote(tree, name, arguments):
     assert digests(tree) == before
 
 
+def test_bytes_of_a_hub_that_differ_at_one_revision_are_told_once():
+    started, file = datetime.now(UTC), "org/model@0123/model.safetensors"
+
+    def record(path: str, digest: str) -> Record:
+        slip = Receipt("", "", {}, None, "", "", {file: digest})
+        return Record(path, "rollouts_shard", {}, {}, {}, "", started, 1.0, slip)
+
+    same = [record("results/a", "1"), record("results/b", "1")]
+    assert list(other_weights(same)) == []
+    (found,) = other_weights([*same, record("results/c", "2"), record("results/d", "2")])
+    assert (found.kind, found.path) == ("stale", "results/c")
+    assert f"{file} of other bytes than results/a" in found.reason
+
+
 def test_an_untouched_tree_has_nothing_to_do_and_no_problems(tree):
     assert to_do(tree) == set()
     assert audit(tree) == []
@@ -276,10 +292,10 @@ def test_a_file_that_a_job_never_finished_is_left_to_snakemake(tree):
     assert audit(tree) == []
 
 
-@pytest.mark.parametrize("content", ["[]", "{", "", '{"results/metrics.json": 3}'])
-def test_known_hashes_that_are_damaged_are_hashed_anew(tree, content):
-    (tree / ".snakemake/hashes.json").write_text(content, encoding="utf-8")
-    assert to_do(tree) == set()
+def test_known_hashes_that_are_damaged_are_hashed_anew(tree):
+    for content in ("[]", "{", "", '{"results/metrics.json": 3}'):
+        (tree / ".snakemake/hashes.json").write_text(content, encoding="utf-8")
+        assert to_do(tree) == set(), content
 
 
 def test_an_artifact_that_is_a_link_to_nothing_is_made_again(tree):

@@ -13,15 +13,16 @@ from safetensors.torch import save_file
 from test_turns import byte_tokenizer
 from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrainedModel, Qwen3Config
 
+from rmft.agents.context import context_limit, context_needed
 from rmft.agents.local import (
     Conversations,
     LanguageModel,
-    context_limit,
-    context_needed,
     load,
     sample,
+    settle_rotation,
 )
 from rmft.agents.policies import policy
+from rmft.agents.published import note_model
 from rmft.errors import InputError
 from rmft.params.language import LanguageModelSettings
 
@@ -57,16 +58,22 @@ def fresh_model(name: str) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(CONFIGS[name], attn_implementation="eager").eval()
 
 
+def ready_model(name: str, context: int | None = None) -> LanguageModel:
+    """Return a model that is ready for rollouts."""
+    model = fresh_model(name)
+    settle_rotation(model, context)
+    return LanguageModel.of(model, byte_tokenizer(TEMPLATES[name.partition("-")[0]]), context)
+
+
 def pair(name: str) -> tuple[PreTrainedModel, LanguageModel]:
     """Return the plain model and the same one made ready for rollouts."""
     plain = fresh_model(name)
     if name == "phi3-long":  # it goes by the longest text that it has to do with, which we say is CAPACITY
         plain(input_ids=torch.zeros((1, CAPACITY), dtype=torch.int64))
         plain.model.rotary_emb.rope_type = "default"
-    tokenizer = byte_tokenizer(TEMPLATES[name.partition("-")[0]])
-    ready = LanguageModel.of(fresh_model(name), tokenizer)
+    ready = ready_model(name, CAPACITY if name == "phi3-long" else None)
     for model in (plain, ready.model):  # replies end sooner or later
-        incline(model, {ready.turns.end: 3.0})
+        incline(model, {ready.reader.turns.end: 3.0})
     return plain, ready
 
 
@@ -120,7 +127,7 @@ def test_replies_are_those_of_a_model_that_reads_everything_anew_for_each_token(
     for t in range(ROUNDS):
         for row, turn in enumerate(talk.reply(ragged(t), temperature=temperature, uniforms=uniforms(t))):
             histories[row] += turn.prompt_ids
-            expected = naive_reply(plain, language_model.ends, histories[row], uniforms(t)[row], temperature)
+            expected = naive_reply(plain, language_model.reader.ends, histories[row], uniforms(t)[row], temperature)
             assert turn.ids[: turn.sampled] == expected
             histories[row] += turn.ids
             lengths.add(turn.sampled)
@@ -151,14 +158,14 @@ def test_a_reply_cut_short_is_ended_by_us_and_one_that_ended_is_not():
     turns = talk.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
     assert {turn.sampled < MAX_TOKENS for turn in turns} == {True, False}
     for turn in turns:
-        ended = turn.ids[turn.sampled - 1] == language_model.turns.end
+        ended = turn.ids[turn.sampled - 1] == language_model.reader.turns.end
         assert ended or turn.sampled == MAX_TOKENS
         assert len(turn.ids) == turn.sampled + (not ended)
-        assert turn.ids[-1] == language_model.turns.end
+        assert turn.ids[-1] == language_model.reader.turns.end
         assert turn.ids.count(turn.ids[-1]) == 1
         chosen = [False] * len(turn.prompt_ids) + [True] * turn.sampled + [False] * (not ended)
         assert turn.replied == chosen
-        assert turn.text == language_model.tokenizer.decode(turn.ids[:-1])
+        assert turn.text == language_model.reader.tokenizer.decode(turn.ids[:-1])
 
 
 def test_a_model_may_end_its_reply_by_a_token_of_its_own_and_the_template_end_is_put_behind():
@@ -170,7 +177,7 @@ def test_a_model_may_end_its_reply_by_a_token_of_its_own_and_the_template_end_is
     turns = talk.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
     stopped = [turn for turn in turns if turn.ids[turn.sampled - 1] in (100, 101)]
     assert stopped
-    assert all(turn.ids[turn.sampled :] == [talk.turns.end] for turn in stopped)
+    assert all(turn.ids[turn.sampled :] == [talk.reader.turns.end] for turn in stopped)
     assert all(turn.text == tokenizer.decode(turn.ids[: turn.sampled - 1]) for turn in stopped)
 
 
@@ -253,9 +260,11 @@ def test_a_policy_is_what_enumerating_the_tokens_of_all_actions_gives_and_asking
     plain, language_model = pair(name)
     letters = list(string.ascii_letters[:45] + string.digits)  # the tokenizer makes the same tokens of them again
     for model in (plain, language_model.model):
-        incline(model, dict.fromkeys(language_model.tokenizer.convert_tokens_to_ids(letters), 0.0), otherwise=-1e4)
+        incline(
+            model, dict.fromkeys(language_model.reader.tokenizer.convert_tokens_to_ids(letters), 0.0), otherwise=-1e4
+        )
     talk, twin = start(language_model), start(language_model)
-    decode, place = language_model.tokenizer.decode, 2
+    decode, place = language_model.reader.tokenizer.decode, 2
     histories, several = [[] for _ in range(B)], 0
     for t in range(ROUNDS):
         turns = talk.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
@@ -306,10 +315,19 @@ def test_a_longer_conversation_than_the_model_reads_is_refused_before_with_the_s
 
 
 def test_only_a_model_whose_every_layer_slides_reads_without_end():
-    assert context_limit(fresh_model("qwen3-sliding"), None) is None
-    assert context_limit(fresh_model("gemma"), None) == 512
-    assert context_limit(fresh_model("gemma"), 100) == 100
-    assert LanguageModel.of(fresh_model("gemma"), byte_tokenizer("gemma"), context=99).limit == 99
+    assert context_limit(CONFIGS["qwen3-sliding"], None) is None
+    assert context_limit(CONFIGS["gemma"], None) == 512
+    assert context_limit(CONFIGS["gemma"], 100) == 100
+    assert LanguageModel.of(fresh_model("gemma"), byte_tokenizer("gemma"), context=99).reader.limit == 99
+
+
+def test_long_rope_turns_all_positions_by_the_factors_of_short_texts_unless_the_context_is_longer():
+    plain, ids = fresh_model("phi3-long"), torch.arange(60)[None]
+    short = ready_model("phi3-long")
+    assert short.reader.limit == 64
+    assert torch.allclose(short.model(ids, attention_mask=None).logits, plain(ids).logits, atol=1e-5)
+    assert not torch.allclose(ready_model("phi3-long", 65).model(ids).logits, plain(ids).logits, atol=1e-2)
+    assert ready_model("phi3-long", 65).reader.limit == 65
 
 
 def test_a_conversation_that_overflows_is_refused():
@@ -429,12 +447,14 @@ def test_an_adapter_in_one_file_is_merged_into_the_weights(folder, tmp_path):
     [
         (settings_of("no/such-folder"), "pinned revision"),
         (settings_of("nobody/nothing", revision="0" * 40), "Get it beforehand .* or use scale: demo"),
+        (settings_of("/no/such/folder", revision="0" * 40), "/no/such/folder: Repo id must be"),
     ],
 )
-def test_a_model_that_cannot_be_had_is_a_line_that_says_what_to_do(settings, words, monkeypatch):
+@pytest.mark.parametrize("have", [load, note_model])
+def test_a_model_that_cannot_be_had_is_a_line_that_says_what_to_do(settings, words, have, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match=words) as refusal:
-        load(settings)
+        have(settings)
     assert "\n" not in str(refusal.value)
 
 

@@ -364,7 +364,7 @@ def write_games(job: ReportJob, experiment: str) -> None:
     told = games(MANY)
     told["reply"][0][0] = "</script><img src=https://example.org/x onerror=alert(1)>"
     write_trajectories(folder / "rollouts.parquet", told)
-    write_selection(folder / "selection.parquet", select(selection_job(PARAMS, experiment, 0, 0), told))
+    write_selection(folder / "selection.parquet", select(selection_job(PARAMS, experiment, 0, 0), [told]))
     n, horizon = 4, 5
     regret = np.cumsum(np.ones((2 * n, horizon)), axis=1)
     columns = {

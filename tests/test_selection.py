@@ -85,7 +85,7 @@ def paying(*totals: float) -> tuple[RewardTable, np.ndarray]:
 def test_what_selects_is_realized_regret_of_actions_and_expected_regret_of_stated_policies(environment, output, mean):
     table = draw("gamma", 3, 4, 3)
     actions, policies = at_random(table, 2)
-    found = select(job(environment=environment, output=output, mean=mean), trajectories(table, actions, policies))
+    found = select(job(environment=environment, output=output, mean=mean), [trajectories(table, actions, policies)])
     means = table.means if mean == "nominal" else table.clipped_means
     for row, (i, j) in enumerate(np.ndindex(3, 2)):
         draws = table.rewards[i]
@@ -115,7 +115,7 @@ def test_selected_are_the_k_lowest_regrets_that_do_not_repeat_what_was_said(data
     played["reply"] = data.draw(st.lists(st.lists(words, min_size=2, max_size=2), min_size=10, max_size=10))
     order = data.draw(st.permutations(range(10)))
     played = {name: [column[row] for row in order] for name, column in played.items()}
-    found = select(job(environment="fol", selected=k, d=2, process="alternating"), played)
+    found = select(job(environment="fol", selected=k, d=2, process="alternating"), [played])
     for scenario in range(scenarios):
         rows = [row for row in range(10) if played["scenario"][row] == scenario]
         ranked = sorted(rows, key=lambda row: (found["regret"][row], played["trajectory"][row]))
@@ -131,7 +131,7 @@ def test_selected_are_the_k_lowest_regrets_that_do_not_repeat_what_was_said(data
 
 def selected(table: RewardTable, actions: np.ndarray, k: int, replies: list[list[str]] | None = None) -> list[bool]:
     played = trajectories(table, actions)
-    return select(job(selected=k, d=table.shape[2]), played | ({"reply": replies} if replies else {}))[
+    return select(job(selected=k, d=table.shape[2]), [played | ({"reply": replies} if replies else {})])[
         "selected"
     ].tolist()
 
@@ -159,7 +159,9 @@ def test_within_a_scenario_reward_selects_what_regret_selects(environment, outpu
     table = draw("gamma", 40, 6, 3)
     played = trajectories(table, *at_random(table, 8))
     by_regret, by_reward = (
-        select(job(environment=environment, output=output, process="gamma", selected=3, mean=mean, score=score), played)
+        select(
+            job(environment=environment, output=output, process="gamma", selected=3, mean=mean, score=score), [played]
+        )
         for score in ("regret", "reward")
     )
     assert by_regret["rank"].tolist() == by_reward["rank"].tolist()
@@ -173,7 +175,7 @@ def test_across_scenarios_reward_selects_those_that_pay_and_regret_those_that_ar
     played["reply"] = [[str(row)] for row in range(6)]
     chosen = {
         score: np.flatnonzero(
-            select(job(environment="fol", d=2, process="alternating", score=score, pool="iteration"), played)[
+            select(job(environment="fol", d=2, process="alternating", score=score, pool="iteration"), [played])[
                 "selected"
             ]
         ).tolist()
@@ -186,7 +188,7 @@ def test_across_scenarios_reward_selects_those_that_pay_and_regret_those_that_ar
 def test_of_an_iteration_as_many_are_selected_as_of_its_scenarios_and_none_left_out_is_better(k, root, score):
     table = draw("gaussian", 4, 5, 3)
     played = trajectories(table, *at_random(table, 5, root))
-    found = select(job(selected=k, score=score, pool="iteration"), played)
+    found = select(job(selected=k, score=score, pool="iteration"), [played])
     assert found["selected"].sum() == 4 * k
     assert found["rank"][found["selected"]].max() == 4 * k - 1 + found["duplicate"][found["rank"] < 4 * k].sum()
     if score != "reward":
@@ -199,7 +201,7 @@ def test_rerolled_regret_selects_who_plays_well_over_who_is_lucky():
     means = {
         score: [found[column][found["selected"]].mean() for column in ("regret", "rerolled")]
         for score in ("regret", "rerolled")
-        for found in [select(job(score=score, rerolls=10), played)]
+        for found in [select(job(score=score, rerolls=10), [played])]
     }
     assert means["rerolled"][1] < means["regret"][1]
     assert means["rerolled"][0] > means["regret"][0]
@@ -209,7 +211,7 @@ def test_invalid_replies_are_every_one_that_was_asked_for_again_or_given_up():
     played = trajectories(draw("gaussian", 1, 3, 3), np.zeros((1, 2, 3), dtype=int))
     played["attempts"] = [[1, 3, 1], [3, 3, 2]]
     played["fallback"] = [[False, False, False], [True, False, True]]
-    assert select(job(), played)["invalid"].tolist() == [2, 3 + 2 + 2]
+    assert select(job(), [played])["invalid"].tolist() == [2, 3 + 2 + 2]
 
 
 # --- Demonstrations ---
@@ -274,7 +276,7 @@ def test_regret_on_rerolled_rewards_averages_to_what_the_true_means_of_the_draws
 def test_where_rewards_follow_a_rule_all_of_the_advantage_survives(process, output):
     table = draw(process, 8, 6, 3)
     found = select(
-        job(environment="fol", output=output, process=process, rerolls=2), trajectories(table, *at_random(table, 4))
+        job(environment="fol", output=output, process=process, rerolls=2), [trajectories(table, *at_random(table, 4))]
     )
     np.testing.assert_allclose(found["rerolled"], found["regret"])
     in_hindsight, again = mean_advantages(found)
@@ -297,7 +299,7 @@ def each_plays_one_action(process: str, scenarios: int, horizon: int, d: int) ->
     """Return the selection among d trajectories, each of which always plays an action of its own."""
     table = draw_rewards(0, "test", [process], (scenarios, horizon, d))
     constant = np.broadcast_to(np.arange(d)[None, :, None], (scenarios, d, horizon))
-    return select(job(process=process, rerolls=5, d=d), trajectories(table, constant))
+    return select(job(process=process, rerolls=5, d=d), [trajectories(table, constant)])
 
 
 def fair(streams, n, horizon, d):

@@ -5,7 +5,9 @@ The model is a random Qwen3 of two layers, one of them with a sliding window. A 
 """
 
 import copy
+import csv
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -16,12 +18,15 @@ from safetensors.torch import load, save, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from trees import ROOT, run
 
 from rmft.errors import InputError
+from rmft.jobs import SFTJob
 from rmft.params import load as load_params
 from rmft.params.language import LanguageModelSettings, LoRA
 from rmft.params.section import Section
-from rmft.training.sft import ADAPTER_CONFIG, fine_tune
+from rmft.training.attention import IN_BLOCKS, within_window
+from rmft.training.sft import ADAPTER_CONFIG, fine_tune, on_one_gpu
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
 
@@ -181,6 +186,26 @@ def test_a_dialogue_of_more_than_a_thousand_tokens_is_read_to_its_end(base):
     assert fine_tune([long], base, None, ONE_STEP, seed=0).log[0]["tokens"] == len(long["ids"])
 
 
+def test_attention_in_blocks_is_attention(model):
+    ids = torch.randint(2, VOCABULARY, (2, 300), generator=torch.Generator().manual_seed(0))
+    seen = torch.ones_like(ids)
+    seen[1, 200:] = 0  # a shorter dialogue, padded
+
+    def forward() -> torch.Tensor:
+        logits = model(ids, attention_mask=seen).logits
+        return torch.cat([logits[0], logits[1, :200]])
+
+    def gradient() -> torch.Tensor:
+        model.zero_grad()
+        forward().square().mean().backward()
+        return torch.cat([weights.grad.flatten() for weights in model.parameters()])
+
+    plain, plain_gradient = forward(), gradient()
+    assert within_window(model).config._attn_implementation == IN_BLOCKS != "sdpa"
+    assert torch.allclose(forward(), plain, atol=1e-5)
+    assert torch.allclose(gradient(), plain_gradient, atol=1e-5)
+
+
 def test_several_passes_a_step_give_the_step_of_one_pass(base):
     unequal = [dialogue(20, rounds=1), *BATCH[1:]]
     whole, parts = (fine_tune(unequal, base, None, replace(ONE_STEP, accumulation=passes), seed=0) for passes in (1, 4))
@@ -329,6 +354,23 @@ def test_demonstrations_that_cannot_be_trained_on_whole_are_refused(demonstratio
         fine_tune(demonstrations, base, None, ONE_STEP, seed=0)
 
 
+@pytest.mark.parametrize(
+    ("device", "visible", "left"),
+    [("cuda", None, "0"), ("cuda:1", None, "1"), ("cuda", "2,5", "2"), ("cuda:1", "2,5", "5"), ("cpu", "2,5", "2,5")],
+)
+def test_a_process_that_trains_alone_sees_one_gpu(monkeypatch, base, device, visible, left):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
+    assert on_one_gpu(replace(base, device=device)).device == device.partition(":")[0]
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == left
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    with pytest.raises(InputError, match="device: cuda:3: CUDA_VISIBLE_DEVICES has 1"):
+        on_one_gpu(replace(base, device="cuda:3"))
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert on_one_gpu(replace(base, device="cuda")).device == "cuda"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "7"
+
+
 def test_a_context_given_in_the_settings_holds_too(base):
     with pytest.raises(InputError, match="the context 20"):
         fine_tune(BATCH, replace(base, context=20), None, ONE_STEP, seed=0)
@@ -351,3 +393,22 @@ def test_nothing_is_left_behind_printed_or_sent(base, tmp_path, monkeypatch, cap
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
     assert sent == []
+
+
+@pytest.mark.parametrize("settings", [ONE_STEP, LORA], ids=lambda settings: settings.method)
+def test_two_processes_take_the_steps_of_one(settings, base, tmp_path):
+    settings = replace(settings, epochs=2, lora=settings.lora.model_copy(update={"dropout": 0.0}))
+    lines = [dialogue(seed) for seed in range(12)]
+    alone = fine_tune(lines, base, None, settings, 0, ("together",))
+    demonstrations, tuned, log = (tmp_path / name for name in ("demonstrations.jsonl", settings.file, "log.csv"))
+    demonstrations.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    job = SFTJob(seed=0, stream="together", model=base, model_name="tiny", sft=replace(settings, processes=2))
+    command = ["rmft", "sft", "--settings", job.canonical(), "--demonstrations", demonstrations]
+    finished = run(ROOT, *map(str, [*command, "--output", tuned, "--log", log]))
+    assert finished.returncode == 0, finished.stderr
+    both = load(tuned.read_bytes())
+    assert both.keys() == alone.tensors.keys()
+    losses = [float(row["loss"]) for row in csv.DictReader(log.open())]
+    assert losses == pytest.approx([row["loss"] for row in alone.log], rel=1e-4)
+    for name, tensor in alone.tensors.items():
+        assert torch.allclose(both[name], tensor, atol=1e-4), name

@@ -15,7 +15,10 @@ import yaml
 ROOT = Path(__file__).parents[1]
 HERE = Path(sys.executable).parent
 USER = "somebody-in-particular"
-KEPT = {"open_mab_gemma": "gaussian-50", "closed_mab": "gaussian-25"}  # experiments told in words, an evaluation each
+NUMERIC = (
+    "numeric_simplex", "numeric_simplex_logits", "numeric_mixture", "numeric_mab", "numeric_mab_logits_normalised",
+)  # fmt: skip
+TOLD = {"open_mab_gemma": "gaussian-50", "closed_mab": "gaussian-25"}  # experiments in words, an evaluation each
 MESSAGES = {  # what a rule says when a job of it starts: how the job is called in the tests
     r"Write the scenarios (\S+)": "scenarios {}",
     r"Draw the reward set (\S+)": "rewards {}",
@@ -152,12 +155,12 @@ def _build(folder: Path) -> None:
 
 
 def _keep_few_experiments(folder: Path) -> None:
-    """Drop experiments told in words, but for one evaluation of one of each kind: their jobs are alike, and slow."""
+    """Drop experiments whose jobs are like those of another: few are kept, and of those in words one evaluation."""
     path = folder / "params.yaml"
     text = path.read_text(encoding="utf-8")
     values = yaml.safe_load(text)
     experiments = values["experiments"]
-    dropped = [name for name, of in experiments.items() if of["kind"] != "numeric" and name not in KEPT]
+    dropped = [name for name in experiments if name not in (*NUMERIC, *TOLD)]
     for name in dropped:
         text = _without(text, "experiments", 2, name)
     for name in values["quick"].keys() & dropped:
@@ -167,15 +170,15 @@ def _keep_few_experiments(folder: Path) -> None:
             text = _without(text, f"  {scale}", 6, "experiments")
     for name in values["reasoning"]["of"].keys() & set(dropped):
         text = _without(text, "  of", 4, name)
-    for kept, evaluation in KEPT.items():
+    for kept, evaluation in TOLD.items():
         for name in experiments[kept]["evaluations"].keys() - {evaluation}:
             text = _without(text, f"  {kept}", 6, name)
     gone = list(dropped)
     for section, indent, outputs in (("  drawn", 4, values["figures"]["drawn"]), ("tables", 2, values["tables"])):
         for label, of in outputs.items():
             asked = set(of.get("evaluations", []))
-            shown = all(asked <= {KEPT[name]} for name in of["experiments"] if name in KEPT)
-            if (of["experiments"] and set(of["experiments"]) <= set(dropped)) or not shown:
+            shown = all(asked <= {TOLD[name]} for name in of["experiments"] if name in TOLD)
+            if (of["experiments"] and of["experiments"][0] in dropped) or not shown:
                 text = _without(text, section, indent, label)
                 gone.append(label)
     path.write_text(re.sub(rf", ({'|'.join(dropped)})(?=[],])", "", text), encoding="utf-8")

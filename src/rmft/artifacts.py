@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 TOKEN_COLUMNS = ("ids", "replied")
+GROUP = 1024  # rows that are written, and read, together
 REWARD_ARRAYS = ("rewards", "means", "clipped_means")
 CONTEXTS = "contexts"
 
@@ -249,7 +250,7 @@ def _write_parquet(path: Path, rows: "pa.Table") -> None:
     import pyarrow.parquet as pq
 
     with artifact(path) as temporary:
-        pq.write_table(rows, temporary, compression="zstd")
+        pq.write_table(rows, temporary, compression="zstd", row_group_size=GROUP)
 
 
 def _read_rows(path: Path, schema: "pa.Schema") -> "pa.Table":
@@ -286,6 +287,39 @@ def read_trajectories(path: Path, *, tokens: bool = True) -> dict[str, list[Any]
     return (rows if tokens else rows.drop_columns(list(TOKEN_COLUMNS))).to_pydict()
 
 
+def trajectory_batches(path: Path, *, tokens: bool = True) -> Iterator[dict[str, list[Any]]]:
+    """Read games told in words as `read_trajectories` does, so many at a time as were written together."""
+    for rows in _games_in_batches(path, tokens=tokens):
+        yield rows.to_pydict()
+
+
+def join_trajectories(path: Path, shards: Sequence[Path], games: int) -> None:
+    """Write the games of shards, in their order, as one file. Raise InputError where they are not `games` in all."""
+    import pyarrow.parquet as pq
+
+    found = 0
+    with artifact(path) as temporary, ExitStack() as stack:
+        writer = None
+        for shard in shards:
+            for rows in _games_in_batches(shard):
+                writer = writer or stack.enter_context(pq.ParquetWriter(temporary, rows.schema, compression="zstd"))
+                writer.write_table(rows)
+                found += len(rows)
+        if found != games:
+            raise InputError(f"{path}: its shards hold {found} games, not {games}; delete them and run again")
+
+
+def _games_in_batches(path: Path, *, tokens: bool = True) -> "Iterator[pa.Table]":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _readable(path, pa.ArrowException), pq.ParquetFile(path) as file:
+        schema = _trajectory_schema(contextual=CONTEXTS in file.schema_arrow.names)
+        schema = pa.schema([column for column in schema if tokens or column.name not in TOKEN_COLUMNS])
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, schema.names).select(schema.names).cast(schema)
+
+
 def _read_games(path: Path) -> "pa.Table":
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -293,16 +327,6 @@ def _read_games(path: Path) -> "pa.Table":
     with _readable(path, pa.ArrowException):
         contextual = CONTEXTS in pq.read_schema(path).names
     return _read_rows(path, _trajectory_schema(contextual=contextual))
-
-
-def join_trajectories(path: Path, shards: Sequence[Path], games: int) -> None:
-    """Write the games of shards, in their order, as one file. Raise InputError where they are not `games` in all."""
-    import pyarrow as pa
-
-    joined = pa.concat_tables(map(_read_games, shards))
-    if len(joined) != games:
-        raise InputError(f"{path}: its shards hold {len(joined)} games, not {games}; delete them and run again")
-    _write_parquet(path, joined)
 
 
 def write_selection(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -317,16 +341,17 @@ def read_selection(path: Path) -> dict[str, np.ndarray]:
 
 def write_jsonl(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON value a line."""
-    write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    with artifact(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def read_jsonl(path: Path) -> list[Any]:
+def read_jsonl(path: Path) -> Iterator[Any]:
     """Read one JSON value a line."""
-    with _readable(path):
-        text = path.read_text(encoding="utf-8")
-        if not text.endswith("\n"):
-            raise ValueError("its last line has no end")
-        return [json.loads(line) for line in text[:-1].split("\n")]  # splitlines would also split within a reply
+    with _readable(path), path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            if not line.endswith("\n"):
+                raise ValueError("its last line has no end")
+            yield json.loads(line)
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, torch.Tensor]", metadata: dict[str, str]) -> None:
@@ -350,6 +375,12 @@ def note_reading(paths: Iterable[Path]) -> None:
     for path in paths:
         with _readable(path):
             pass
+
+
+def note_hub(name: str, files: Iterable[Path]) -> None:
+    """Note, for the receipts of a job, files of a hub's model that are read by others' code. name: id@revision."""
+    if is_job():
+        WORK.hub.update({f"{name}/{file.name}": sha256(file) for file in files})
 
 
 def write_pretrained(folder: Path, *parts: "PreTrainedModel | PreTrainedTokenizerBase") -> None:

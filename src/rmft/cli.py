@@ -8,11 +8,12 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from rmft import tools
 from rmft.errors import InputError
@@ -179,14 +180,14 @@ def distillation(
     demonstrations: Annotated[Path, Option(help="The file for all games as chats with tokens and labels.")],
 ) -> None:
     """Let a reference algorithm play, and tell its games in words for a model to learn (parquet, jsonl)."""
-    from rmft.agents.local import load_tokenizer
+    from rmft.agents.published import load_tokenizer, note_model
     from rmft.agents.turns import Turns
     from rmft.artifacts import note_reading, write_jsonl, write_trajectories
     from rmft.distillation import distil
     from rmft.jobs import DistillationJob
     from rmft.language.prompts import Prompts
     from rmft.language.scenarios import read_scenarios
-    from rmft.paths import model_files, prompt_files
+    from rmft.paths import prompt_files
     from rmft.progress import speed
     from rmft.rollouts import told_in
     from rmft.selection import demonstrations as demonstrated
@@ -194,7 +195,8 @@ def distillation(
     job = DistillationJob.parse(settings)
     asked, telling = job.games, job.games.problem.protocol
     templates = [*prompt_files(telling.prompts), *([job.rationale] if job.rationale else [])]
-    note_reading(map(Path, [*model_files(asked.model.weights), *templates]))
+    note_model(asked.model, weights=False)
+    note_reading(map(Path, templates))
     scenarios = told_in(asked, read_scenarios(Path(asked.scenario_set))) if asked.scenario_set else None
     turns = Turns.probe(load_tokenizer(asked.model))
     with speed(f"distillation {output}", asked.games * asked.T) as advance:
@@ -220,15 +222,20 @@ def selection(
     demonstrations: Annotated[Path, Option(help="The file for the selected ones as chats with tokens and labels.")],
 ) -> None:
     """Rank trajectories by regret and keep the best of each scenario (parquet, jsonl)."""
-    from rmft.artifacts import read_trajectories, write_jsonl, write_selection
+    from rmft.artifacts import trajectory_batches, write_jsonl, write_selection
     from rmft.jobs import SelectionJob
     from rmft.metrics.luck import advantages
     from rmft.selection import demonstrations as demonstrated
     from rmft.selection import select
 
-    job, played = SelectionJob.parse(settings), read_trajectories(rollouts)
-    found = select(job, played)
-    write_jsonl(demonstrations, demonstrated(played, found["selected"]))
+    found = select(SelectionJob.parse(settings), trajectory_batches(rollouts, tokens=False))
+    chosen = iter(found["selected"])
+    lines = (
+        line
+        for played in trajectory_batches(rollouts)
+        for line in demonstrated(played, list(islice(chosen, len(played["scenario"]))))
+    )
+    write_jsonl(demonstrations, lines)
     write_selection(output, found)
     in_hindsight, redrawn = advantages(found)
     print(
@@ -246,18 +253,22 @@ def sft(
     weights: Annotated[Path | None, Option(help="Weights or adapter to continue from; none: the base model.")] = None,
 ) -> None:
     """Fine-tune a language model on demonstrations (safetensors, or at an endpoint its model's name: json)."""
-    from rmft.artifacts import note_reading, read_jsonl, write_csv, write_tensors
+    from rmft.artifacts import read_jsonl, write_csv, write_tensors
     from rmft.jobs import SFTJob
-    from rmft.paths import model_files
     from rmft.progress import now_and_then
 
     job = SFTJob.parse(settings)
     if job.sft.method == "api":
         _sft_at_endpoint(job, demonstrations, weights, output, log)
         return
+    from rmft.training.processes import is_first, launch, must_launch
+
+    if must_launch(job.sft.processes):
+        raise Exit(code=launch(job.sft.processes))
+    from rmft.agents.published import note_model
     from rmft.training.sft import fine_tune
 
-    note_reading(map(Path, model_files(job.model.weights)))
+    note_model(job.model)
     say = now_and_then()
     tuned = fine_tune(
         read_jsonl(demonstrations),
@@ -266,8 +277,10 @@ def sft(
         job.sft,
         job.seed,
         (job.stream,),
-        lambda step, of, loss: say(f"sft {output}: {step}/{of} steps, loss {loss:.4f}"),
+        lambda step, of, loss: say(f"sft {output}: {step}/{of} steps, loss {loss:.4f}") if is_first() else None,
     )
+    if not is_first():
+        return
     write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
     write_tensors(output, tuned.tensors, tuned.metadata)
 
@@ -280,7 +293,7 @@ def _sft_at_endpoint(job: "SFTJob", demonstrations: Path, start: Path | None, ou
     def say(line: str) -> None:
         print(f"sft {output}: {line}", file=sys.stderr, flush=True)
 
-    tuned = tuned_at_endpoint(job, read_jsonl(demonstrations), start, output, say)
+    tuned = tuned_at_endpoint(job, list(read_jsonl(demonstrations)), start, output, say)
     rows = tuned.pop("log")
     write_csv(log, {column: [row[column] for row in rows] for column in LOG})
     write_json(output, tuned)
@@ -295,14 +308,14 @@ def grpo(
     weights: Annotated[Path | None, Option(help="Weights or adapter to continue from; none: the base model.")] = None,
 ) -> None:
     """Reinforce what paid better than in the other trajectories of its scenario (safetensors)."""
-    from rmft.artifacts import note_reading, read_trajectories, write_csv, write_tensors
+    from rmft.agents.published import note_model
+    from rmft.artifacts import read_trajectories, write_csv, write_tensors
     from rmft.jobs import GRPOJob
-    from rmft.paths import model_files
     from rmft.progress import now_and_then
     from rmft.training.grpo import reinforce
 
     job, say = GRPOJob.parse(settings), now_and_then()
-    note_reading(map(Path, model_files(job.model.weights)))
+    note_model(job.model)
     tuned = reinforce(
         job,
         read_trajectories(rollouts),

@@ -79,8 +79,10 @@ class Access:
         """Return where the endpoint is; start our own server if it is that and does not run."""
         if self.served is None:
             return self.settings.base_urls
+        from rmft.agents.published import note_model
         from rmft.endpoint_server.on_demand import own_server
 
+        note_model(self.served.model)
         return [own_server(self.served, self.settings.model, self.settings.name)]
 
 
@@ -175,7 +177,7 @@ def _told_apart(settings: EndpointSettings, served: Served | None) -> EndpointSe
     """Return settings of which the name tells what our own server plays: other weights give other answers."""
     if served is None:
         return settings
-    files = [Path(name) for name in model_files(served.model.weights)]
+    files = [Path(name) for name in model_files(served.model.weights)]  # of the hub's none: a revision tells them apart
     note_reading(files)
     digests = " ".join(map(sha256, files))
     digest = hashlib.sha256(f"{digests} {served.canonical()}".encode()).hexdigest()

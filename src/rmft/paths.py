@@ -55,10 +55,12 @@ def training_log_of(experiment: str) -> str:
     return f"results/{experiment}/training-log.csv"
 
 
+MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
+
+
 def model_files(weights: str) -> list[str]:
     """Return the files of a language model that is in a folder; one of the hub is named by its revision instead."""
-    kinds = (".json", ".jinja", ".model", ".safetensors")
-    return sorted(file.as_posix() for file in Path(weights).glob("*") if file.suffix in kinds)
+    return sorted(file.as_posix() for file in Path(weights).glob("*") if file.suffix in MODEL_FILES)
 
 
 def base_model_of(params: Params, model: str) -> list[str]:

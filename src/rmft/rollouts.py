@@ -13,6 +13,7 @@ from typing import Protocol as TypingProtocol
 
 import numpy as np
 
+from rmft.agents.context import context_needed
 from rmft.environments import ENVIRONMENTS, ContextualTable, RewardTable, draw_rewards
 from rmft.environments.regret import regret
 from rmft.environments.tables import one_hot
@@ -25,7 +26,7 @@ from rmft.play import sample_actions
 from rmft.streams import Purpose, stream
 
 if TYPE_CHECKING:
-    from rmft.agents.local import LanguageModel
+    from rmft.agents.published import Reader
 
 
 class Turn(TypingProtocol):
@@ -323,11 +324,9 @@ def told_in(job: RolloutsJob, bundled: Sequence[Scenario]) -> list[Scenario]:
 
 
 def tokens_needed(
-    job: RolloutsJob, prompts: Prompts, model: "LanguageModel", scenarios: Sequence[Scenario] | None = None
+    job: RolloutsJob, prompts: Prompts, reader: "Reader", scenarios: Sequence[Scenario] | None = None
 ) -> int:
-    """Return how many tokens a conversation can come to. Raise InputError if the model cannot read so many."""
-    from rmft.agents.local import context_needed
-
+    """Return how many tokens a conversation can come to. Raise InputError if the reader cannot read so many."""
     rules, d = rules_of(job, prompts), job.problem.d
     if scenarios:
         longest = max(scenarios, key=lambda about: len(about.text) + sum(map(len, about.names)))
@@ -335,13 +334,13 @@ def tokens_needed(
     policy = (1 / d,) * d if rules.protocol.output == "distribution" else None
     context = typical_context(rules.protocol)
     past = [Round(t, d - 1, policy, (10.0,) * d, context) for t in range(1, job.T)]
-    opening = len(model.turns.first(rules.prompts.message(rules.protocol, [], context)))
+    opening = len(reader.turns.first(rules.prompts.message(rules.protocol, [], context)))
     if rules.protocol.interaction == "summary":
-        opening, rounds, feedback = len(model.turns.first(rules.prompts.message(rules.protocol, past, context))), 1, 0
+        opening, rounds, feedback = len(reader.turns.first(rules.prompts.message(rules.protocol, past, context))), 1, 0
     else:
         told = rules.prompts.message(rules.protocol, past, context)
-        rounds, feedback = job.T, len(model.turns.next(told)) if past else 0
-    return context_needed(model.limit, opening, rounds, feedback, job.problem.protocol.max_tokens)
+        rounds, feedback = job.T, len(reader.turns.next(told)) if past else 0
+    return context_needed(reader.limit, opening, rounds, feedback, job.problem.protocol.max_tokens)
 
 
 def typical_context(protocol: Protocol) -> tuple[float, ...]:

@@ -15,12 +15,13 @@ and `metrics.luck` says how much of the selected trajectories' advantage is left
 Symbols: M scenarios, L trajectories each, n = M · L in all, T rounds, d actions.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rmft.environments import ENVIRONMENTS, draw_rewards
+from rmft.environments import ENVIRONMENTS, rewards_of
 from rmft.environments.regret import earned, regret
 from rmft.environments.tables import RewardTable, one_hot
 from rmft.jobs import SelectionJob
@@ -29,34 +30,42 @@ from rmft.language.protocol import NOT_LEARNT
 Trajectories = dict[str, list[Any]]
 
 
-def select(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
-    """Return the columns of a selection, one trajectory a row, as played."""
-    scenario, trajectory = np.array(played["scenario"]), np.array(played["trajectory"])
-    regrets, rerolled = final_regrets(job, played, table_of(played, job.problem.d)), rerolled_regrets(job, played)
-    score = {"regret": regrets, "rerolled": rerolled, "reward": -earnings(job, played)}[job.score]
+def select(job: SelectionJob, batches: Iterable[Trajectories]) -> dict[str, np.ndarray]:
+    """Return the columns of a selection, one trajectory a row, as played.
+
+    batches: the trajectories, so many at a time that they fit in memory.
+    """
+    parts = [_measured(job, played) for played in batches]
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    scenario, score, said = found["scenario"], found.pop("score"), found.pop("said")
     pool = scenario if job.pool == "scenario" else np.zeros_like(scenario)
     duplicate, rank = np.zeros(len(scenario), dtype=bool), np.zeros(len(scenario), dtype=int)
     selected = np.zeros(len(scenario), dtype=bool)
-    for one in np.unique(pool):
-        rows = np.flatnonzero(pool == one)
-        ordered = rows[np.lexsort((trajectory[rows], scenario[rows], score[rows]))]
-        rank[ordered] = np.arange(len(rows))
-        seen: set[tuple[int | str, ...]] = set()
-        for row in ordered:
-            said = (scenario[row], *played["reply"][row])
-            duplicate[row] = said in seen
-            seen.add(said)
+    order = np.lexsort((found["trajectory"], scenario, score, pool))
+    for rows in np.split(order, np.flatnonzero(np.diff(pool[order])) + 1):
+        rank[rows] = np.arange(len(rows))
+        seen: set[tuple[int, bytes]] = set()
+        for row in rows:
+            what = (scenario[row], said[row])
+            duplicate[row] = what in seen
+            seen.add(what)
         most = job.selected * len(np.unique(scenario[rows]))
-        selected[ordered[~duplicate[ordered]][:most]] = True
+        selected[rows[~duplicate[rows]][:most]] = True
+    return found | {"rank": rank, "duplicate": duplicate, "selected": selected}
+
+
+def _measured(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
+    """Return what selection needs to know of trajectories. said: tells apart what was replied in them."""
+    regrets, rerolled = final_regrets(job, played, table_of(played, job.problem.d)), rerolled_regrets(job, played)
+    said = [hashlib.blake2b("\0".join(replies).encode(), digest_size=16).digest() for replies in played["reply"]]
     return {
-        "scenario": scenario,
-        "trajectory": trajectory,
+        "scenario": np.array(played["scenario"]),
+        "trajectory": np.array(played["trajectory"]),
         "regret": regrets,
         "rerolled": rerolled,
-        "rank": rank,
-        "duplicate": duplicate,
-        "selected": selected,
         "invalid": invalid_replies(played),
+        "score": {"regret": regrets, "rerolled": rerolled, "reward": -earnings(job, played)}[job.score],
+        "said": np.array(said, dtype=object),
     }
 
 
@@ -90,13 +99,11 @@ def earnings(job: SelectionJob, played: Trajectories) -> np.ndarray:
 
 def rerolled_regrets(job: SelectionJob, played: Trajectories) -> np.ndarray:
     """Return the regret (n,) of the same actions or policies on rewards drawn again, averaged over `rerolls` draws."""
-    d, scenario = job.problem.d, np.array(played["scenario"])
-    horizon = len(played["reply"][0])
-    shape = (int(scenario.max()) + 1, horizon, d)
+    d, scenario, horizon = job.problem.d, np.array(played["scenario"]), len(played["reply"][0])
     total = np.zeros(len(scenario))
     for again in range(1, job.rerolls + 1):
-        drawn = draw_rewards(job.seed, job.stream, job.process, shape, again, job.problem.features)
-        total += final_regrets(job, played, drawn.rows(scenario))
+        drawn = rewards_of(job.seed, job.stream, job.process, scenario, (horizon, d), again, job.problem.features)
+        total += final_regrets(job, played, drawn)
     return total / job.rerolls
 
 

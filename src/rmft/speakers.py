@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rmft.artifacts import note_reading, read_json
+from rmft.artifacts import read_json
 from rmft.jobs import RolloutsJob
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Scenario
-from rmft.paths import model_files
 from rmft.rollouts import Speaker, tokens_needed
 
 
@@ -37,7 +36,9 @@ def speakers_of(
     gives the journal of an endpoint's answers its name.
     """
     if job.model.kind == "language":
-        yield _local(job, prompts, scenarios, weights)
+        by = _local if job.model.vllm is None else _in_vllm
+        with by(job, prompts, scenarios, weights, output) as speakers:
+            yield speakers
         return
     from rmft.agents.endpoint import Conversations
     from rmft.endpoints import connection_to, journal_of
@@ -53,11 +54,32 @@ def speakers_of(
         yield Speakers(opened, connection.endpoint.settings.batch, lambda: str(connection.counts))
 
 
-def _local(job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, weights: Path | None) -> Speakers:
+@contextmanager
+def _local(
+    job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, weights: Path | None, _output: Path
+) -> Iterator[Speakers]:
     from rmft.agents.local import Conversations, load
+    from rmft.agents.published import note_model
 
-    note_reading(map(Path, model_files(job.model.weights)))
+    note_model(job.model)
     model = load(job.model, weights)
-    needed = tokens_needed(job, prompts, model, scenarios)
+    needed = tokens_needed(job, prompts, model.reader, scenarios)
     most = job.problem.protocol.max_tokens
-    return Speakers(lambda games: Conversations(model, len(games), needed, most), job.model.batch)
+    yield Speakers(lambda games: Conversations(model, len(games), needed, most), job.model.batch)
+
+
+@contextmanager
+def _in_vllm(
+    job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, weights: Path | None, output: Path
+) -> Iterator[Speakers]:
+    from rmft.agents.published import load_reader, note_model
+    from rmft.agents.vllm import Conversations, Engine
+    from rmft.vllm import servers
+
+    note_model(job.model)
+    reader = load_reader(job.model)
+    needed = tokens_needed(job, prompts, reader, scenarios)
+    log = Path("logs", "vllm", output.with_suffix(".log"))
+    with servers(job.model, weights, job.model.context or needed, log) as found, Engine(found) as engine:
+        most = job.problem.protocol.max_tokens
+        yield Speakers(lambda games: Conversations(engine, reader, games, most), job.model.batch)

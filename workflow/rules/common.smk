@@ -42,6 +42,13 @@ def gpus(wildcards):
     return int(model.kind == "language" and model.device.startswith("cuda"))
 
 
+def gpus_to_play(wildcards):
+    """Return how many GPUs a job needs in which an experiment's model plays, here or in servers of its own."""
+    model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
+    served = model.vllm if model.kind == "language" else None
+    return served.gpus if served else gpus(wildcards)
+
+
 def prompt_files(experiment):
     """Return the templates of an experiment's prompts."""
     return paths.prompt_files(EXPERIMENTS[experiment].protocol.prompts)

@@ -17,7 +17,7 @@ rule rollouts_shard:
     conda:
         "../envs/rmft.yaml"
     resources:
-        gpu=gpus,
+        gpu=gpus_to_play,
     params:
         settings=lambda wildcards: plan.rollouts_job(
             PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard)
@@ -64,7 +64,7 @@ rule held_out:
     conda:
         "../envs/rmft.yaml"
     resources:
-        gpu=gpus,
+        gpu=gpus_to_play,
     params:
         settings=lambda wildcards: held_out_job(wildcards).canonical(),
         weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",

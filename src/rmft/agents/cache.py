@@ -19,20 +19,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, Cache, PretrainedConfig
 from transformers.masking_utils import eager_mask
 
-from rmft.errors import InputError
+from rmft.agents.context import FULL, WINDOWED, layer_windows
 
 ATTENTION = "rmft-slots"
-WINDOWED, FULL = "sliding_attention", "full_attention"
-
-
-def layer_windows(config: PretrainedConfig) -> list[int | None]:
-    """Return how many tokens each layer sees, its own included; None is all of them."""
-    config = config.get_text_config(decoder=True)
-    window = getattr(config, "sliding_window", None)
-    kinds = getattr(config, "layer_types", None) or [WINDOWED if window else FULL] * config.num_hidden_layers
-    if strange := set(kinds) - {WINDOWED, FULL}:
-        raise InputError(f"{config.model_type}: layers of type {strange.pop()} cannot be cached; attention layers can")
-    return [window if kind == WINDOWED else None for kind in kinds]
 
 
 @dataclass

@@ -13,9 +13,9 @@ import numpy as np
 
 from rmft.agents.calls import Call, Connection, Json
 from rmft.agents.logprobs import Token, policy, tokens_of
+from rmft.agents.policies import TOP
 from rmft.errors import InputError
 
-TOP = 5  # alternatives asked for with each token: the paper's policies are made of them
 SEEDS = 1 << 31
 
 

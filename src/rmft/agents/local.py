@@ -9,26 +9,26 @@ reads), and what a model sees is exactly what it has been sent and has sampled.
 
 import json
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import distributions, requires
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from rmft.agents.cache import ATTENTION, SlotCache, layer_windows
-from rmft.agents.policies import Tokens, on_record, policy, spellings, table, text_of, unknown
-from rmft.agents.turns import Turns
+from rmft.agents.cache import ATTENTION, SlotCache
+from rmft.agents.context import short_of_two
+from rmft.agents.policies import TOP, Tokens, action_policies, table
+from rmft.agents.published import Reader, load_tokenizer, published
+from rmft.agents.turns import Turn
 from rmft.artifacts import read_tensors
 from rmft.errors import InputError
 from rmft.params.language import LanguageModelSettings
 
-TOP = 5  # alternatives kept with each token, as an endpoint gives them: the paper's policies are made of them
 LEAST_SLACK = 16  # tokens fed in one pass, at least
 # Of the lanes between the first and the last, so few are gathered, and more are computed in place: gathering reads what
 # is in memory thrice, but of several new tokens in each lane those take longer than the memory.
@@ -39,48 +39,21 @@ ADAPTER_CONFIG = "adapter_config"  # where an adapter's file has its configurati
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A model ready to play. limit: tokens a conversation may have, None where old ones fall out of every window."""
+    """A model ready to play, and how it reads."""
 
     model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    turns: Turns
-    ends: frozenset[int]
-    limit: int | None
+    reader: Reader
 
     @classmethod
     def of(
         cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, context: int | None = None
     ) -> "LanguageModel":
         """Prepare a model for rollouts: our attention, no gradients, one thread."""
-        turns = Turns.probe(tokenizer)
+        reader = Reader.of(tokenizer, model.config, model.generation_config.eos_token_id, context)
         if model.device.type == "cpu":
             torch.set_num_threads(1)  # processes, not threads, use the cores: two threads decode slower than one
         model.set_attn_implementation(ATTENTION)
-        stops = model.generation_config.eos_token_id
-        stops = stops if isinstance(stops, list) else [stops] if stops is not None else []
-        return cls(model.eval(), tokenizer, turns, frozenset([turns.end, *stops]), context_limit(model, context))
-
-
-def context_limit(model: PreTrainedModel, context: int | None) -> int | None:
-    """Return how many tokens a model can read: `context` if it is fewer, None if every layer slides along."""
-    most = model.config.get_text_config(decoder=True).max_position_embeddings
-    slides = all(window is not None and window < most for window in layer_windows(model.config))
-    return min([limit for limit in (context, None if slides else most) if limit is not None], default=None)
-
-
-def context_needed(limit: int | None, opening: int, rounds: int, feedback: int, max_tokens: int) -> int:
-    """Return how many tokens a conversation can come to. Raise InputError if they are more than the limit.
-
-    opening: tokens before the first reply. feedback: tokens between two replies. max_tokens: in a reply.
-    """
-    needed = opening + (rounds - 1) * feedback + rounds * (max_tokens + 1)
-    if limit is not None and needed > limit:
-        raise InputError(
-            f"context: {rounds} rounds need up to {opening} (opening) + {rounds - 1} × {feedback} (feedback) + "
-            f"{rounds} × ({max_tokens} + 1) (replies) = {needed} tokens; the model reads {limit}. "
-            "Play fewer rounds, allow shorter replies or use interaction: summary"
-        )
-    return needed
+        return cls(model.eval(), reader)
 
 
 def load(settings: LanguageModelSettings, tuned: Path | None = None) -> LanguageModel:
@@ -91,45 +64,60 @@ def load(settings: LanguageModelSettings, tuned: Path | None = None) -> Language
     model, tokenizer = load_pretrained(settings)
     if tuned is not None:
         model = with_weights(model, tuned)
-    return LanguageModel.of(model.to(settings.device), tokenizer, settings.context)
+    if not settings.quantised:  # then it is there already
+        model = model.to(settings.device)
+    return LanguageModel.of(model, tokenizer, settings.context)
 
 
 def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a model as it was published, on the CPU, and its tokenizer. Raise InputError if it cannot be had."""
+    """Load a model, as it was published, on the CPU, or quantised, on its device; and its tokenizer.
+
+    Raise InputError if it cannot be had.
+    """
     logging.disable_progress_bar()  # jobs share a terminal, and these are read in a moment
-    with _published(settings) as origin:
-        model = AutoModelForCausalLM.from_pretrained(settings.weights, dtype=settings.dtype, **origin)
+    how = quantised(settings) if settings.quantised else {}
+    with published(settings) as origin:
+        model = AutoModelForCausalLM.from_pretrained(
+            settings.weights, dtype=settings.dtype, use_safetensors=True, **how, **origin
+        )
+    settle_rotation(model, settings.context)
     return model, load_tokenizer(settings)
 
 
-def load_tokenizer(settings: LanguageModelSettings) -> PreTrainedTokenizerBase:
-    """Load a model's tokenizer alone. Raise InputError if it cannot be had."""
-    with _published(settings) as origin:
-        return AutoTokenizer.from_pretrained(settings.weights, **origin)
+def quantised(settings: LanguageModelSettings) -> dict[str, Any]:
+    """Return what has transformers quantise a model as it loads it: NF4, its scales too, as QLoRA (arXiv:2305.14314).
+
+    Raise InputError where the library for it is not there, or is not the one that lineage takes it for.
+    """
+    wanted = (one.partition(";")[0].strip() for one in requires("rmft"))
+    needed = next((one for one in wanted if one.startswith("bitsandbytes==")), "bitsandbytes")
+    if needed not in [f"{one.name}=={one.version}" for one in distributions(name="bitsandbytes")]:
+        raise InputError(f"models: quantised: {settings.quantised} needs {needed}: pip install -e '.[quantised]'")
+    as_nf4 = BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=getattr(torch, settings.dtype),
+    )  # fmt: skip
+    return {"quantization_config": as_nf4, "device_map": settings.device}
 
 
-@contextmanager
-def _published(settings: LanguageModelSettings) -> Iterator[dict[str, Any]]:
-    """Yield what pins a publication, and turn any way in which reading it fails into a line that says what to do."""
-    here = Path(settings.weights).is_dir()
-    if not here and settings.revision is None:
-        raise InputError(f"{settings.weights}: no such folder, and a model of the hub needs a pinned revision")
-    origin = {"revision": None if here else settings.revision, "trust_remote_code": False}
-    try:
-        yield origin
-    except (OSError, ValueError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0]
-        if here:
-            raise InputError(f"{settings.weights}: a file in it is damaged ({reason}); put it back as it was") from None
-        cure = f"hf download {settings.weights} --revision {settings.revision}"
-        raise InputError(f"{settings.weights}: {reason} Get it beforehand ({cure}) or use scale: demo") from None
+def settle_rotation(model: PreTrainedModel, context: int | None) -> None:
+    """Have LongRoPE (Phi-3.5) turn positions by one set of factors, whatever the length of a text.
+
+    It has two, for texts up to the length that the model was first trained on and for longer ones. A conversation that
+    grows past it would have its past turned by other angles than what follows, and be trained on by others than it was
+    played by. So `context` decides: beyond that length it means the factors of long texts, else the limit is there.
+    """
+    if (short := short_of_two(model.config)) is not None:
+        rotary = model.base_model.rotary_emb
+        rotary(torch.zeros(1, device=model.device), torch.tensor([[(context or short) - 1]], device=model.device))
+        rotary.rope_type = "default"  # which never changes
 
 
 def with_weights(model: PreTrainedModel, path: Path) -> PreTrainedModel:
     """Return a model with the weights of a .safetensors file; an adapter has its configuration in the metadata.
 
     Adapters are merged: two small products in each projection would cost more than what they add, and plain weights
-    are read once however they came about.
+    are read once however they came about. Beside quantised weights they stay, since merging would round them.
     """
     tensors, metadata = read_tensors(path)
     if ADAPTER_CONFIG in metadata:
@@ -138,36 +126,14 @@ def with_weights(model: PreTrainedModel, path: Path) -> PreTrainedModel:
         warnings.filterwarnings("ignore", category=FutureWarning)  # peft calls transformers by an old name
         adapted = get_peft_model(model, LoraConfig(**json.loads(metadata[ADAPTER_CONFIG])))
         strange = set_peft_model_state_dict(adapted, tensors).unexpected_keys
-        model = adapted.merge_and_unload()
+        beside = getattr(model, "is_loaded_in_4bit", False)
+        model = adapted.get_base_model() if beside else adapted.merge_and_unload()
     else:
         result = model.load_state_dict(tensors, strict=False)
         strange = [*result.unexpected_keys, *set(result.missing_keys).difference(model.all_tied_weights_keys)]
     if strange:
         raise InputError(f"{path}: not weights of a {model.config.model_type} of this shape: see {strange[0]}")
     return model
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A reply. ids: its tokens; the last one ends it. text: without that one. prompt_ids: what was fed before.
-
-    sampled: how many ids the model chose. The one more that there is in a reply cut short, or ended in the model's own
-    way rather than the template's, is the end token put there by us: not a thing to learn from.
-    top_ids, top_logprobs: (sampled, 5), the likeliest tokens at each place, at temperature 1.
-    """
-
-    ids: list[int]
-    sampled: int
-    text: str
-    prompt_ids: list[int]
-    top_ids: np.ndarray
-    top_logprobs: np.ndarray
-
-    @property
-    def replied(self) -> list[bool]:
-        """Return which of prompt_ids + ids the model chose."""
-        forced = len(self.ids) - self.sampled
-        return [False] * len(self.prompt_ids) + [True] * self.sampled + [False] * forced
 
 
 def sample(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -187,13 +153,11 @@ class Conversations:
     """
 
     def __init__(self, language_model: LanguageModel, count: int, capacity: int, max_tokens: int) -> None:
-        self.model, self.tokenizer, self.turns = language_model.model, language_model.tokenizer, language_model.turns
-        self.ends = language_model.ends
+        self.model, self.reader = language_model.model, language_model.reader
         self.count, self.capacity, self.max_tokens = count, capacity, max_tokens
         self.chunk = max(max_tokens, LEAST_SLACK)
         # Beginnings of actions that are asked for may go on a little further than any reply.
         self.cache = SlotCache(self.model.config, count, capacity + self.chunk, slack=self.chunk)
-        _fix_rotation(self.model, capacity)
         self.restart()
 
     def restart(self) -> None:
@@ -243,7 +207,7 @@ class Conversations:
         if messages is not None:
             for row, message in zip(rows, messages, strict=True):
                 begun = self.lengths[row] + len(self.waiting[row])
-                self.prompts[row] = self.turns.next(message) if begun else self.turns.first(message)
+                self.prompts[row] = self.reader.turns.next(message) if begun else self.reader.turns.first(message)
                 self.waiting[row] = self.waiting[row] + self.prompts[row]
         waiting = [self.waiting[row] for row in rows]
         longest = max(self.lengths[row] + len(new) for row, new in zip(rows, waiting, strict=True)) + self.max_tokens
@@ -262,7 +226,7 @@ class Conversations:
         tokens = np.full((len(rows), self.max_tokens), -1)
         top_ids = np.zeros((*tokens.shape, TOP), dtype=np.int32)
         top_logprobs = np.zeros(top_ids.shape, dtype=np.float32)
-        ends = torch.tensor(sorted(self.ends), device=logits.device)
+        ends = torch.tensor(sorted(self.reader.ends), device=logits.device)
         going = np.arange(len(rows))
         for step in range(self.max_tokens):
             chosen = sample(logits, drawn[going, step], temperature)
@@ -277,15 +241,11 @@ class Conversations:
         return tokens, (top_ids, top_logprobs)
 
     def _close(self, row: int, tokens: np.ndarray, top_ids: np.ndarray, top_logprobs: np.ndarray) -> Turn:
-        """Return a reply from its tokens, ended by us where it has not ended, and note what is still to be fed."""
-        ids = tokens[tokens >= 0].tolist()
-        sampled = len(ids)
-        if ids[-1] != self.turns.end:
-            ids.append(self.turns.end)
+        """Return a reply from its tokens, and note what is still to be fed."""
+        turn = self.reader.turn(tokens[tokens >= 0].tolist(), self.prompts[row], top_ids, top_logprobs)
         fed = int(self.lengths[row] - self.answered[row])
-        self.waiting[row] = ids[fed:]
-        text = text_of(self.tokenizer, ids[: sampled - (ids[sampled - 1] in self.ends)])
-        return Turn(ids, sampled, text, self.prompts[row], top_ids[:sampled], top_logprobs[:sampled])
+        self.waiting[row] = turn.ids[fed:]
+        return turn
 
     @torch.inference_mode()
     def feed(self, rows: np.ndarray, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
@@ -339,33 +299,15 @@ class Conversations:
     ) -> np.ndarray:
         """Return the policies (n, d) that the model had in mind where it wrote its actions.
 
-        turns: the last replies of conversations (n,). spans: where in each text the action stands. actions: the
-        0-based ones that stand there. names: what each of the d actions would be written like in its place.
-
-        The probability of an action is the product of those of its tokens, each among the five likeliest in its place
-        or else zero (the paper's top-5), and normalised over the d actions. Where one action begins another ("1" and
-        "10") it also has not to go on like the other. What follows a beginning that was sampled is on record; what
-        follows one that was not is asked of the model, by writing it over the reply and then putting the reply back:
-        so the result is what enumerating all actions gives. An action counts as written in one way only, in the
-        tokenizer's tokens, behind and before whatever else is in the sampled tokens. If no action is among the
-        likeliest the policy is the action taken.
+        See `policies.action_policies`. What follows a beginning that was not sampled is asked of the model, by writing
+        it over the reply and then putting the reply back.
         """
         rows = np.arange(self.count) if rows is None else np.asarray(rows)
-        found = [spellings(self.tokenizer, *case) for case in zip(turns, spans, actions, names, strict=True)]
-        known = [
-            on_record(turn, begin, paths[a]) for turn, (begin, paths), a in zip(turns, found, actions, strict=True)
-        ]
-        while True:
-            asked = [(i, new) for i, (_, paths) in enumerate(found) if (new := unknown(paths, known[i])) is not None]
-            if not asked:
-                break
-            cases, beginnings = zip(*asked, strict=True)
-            places = self.answered[rows[list(cases)]] + [found[i][0] for i in cases]
-            for i, new, after in zip(
-                cases, beginnings, self._after(rows[list(cases)], places, beginnings), strict=True
-            ):
-                known[i][new] = after
-        return np.array([policy(found[i][1], known[i], actions[i]) for i in range(len(rows))])
+
+        def after(cases: list[int], places: list[int], beginnings: list[Tokens]) -> list[dict[int, float]]:
+            return self._after(rows[cases], self.answered[rows[cases]] + places, beginnings)
+
+        return action_policies(self.reader.tokenizer, turns, spans, actions, names, after)
 
     def _after(self, rows: np.ndarray, places: np.ndarray, beginnings: Sequence[Tokens]) -> list[dict[int, float]]:
         """Return the likeliest tokens after beginnings that are put at places of conversations, which do not change."""
@@ -378,17 +320,3 @@ class Conversations:
         self.cache.restore(*where, saved)
         self.lengths[rows] = fed
         return [table(*row) for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
-
-
-def _fix_rotation(model: PreTrainedModel, capacity: int) -> None:
-    """Have position embeddings that depend on a text's length (LongRoPE) depend on the longest one's.
-
-    Otherwise they would change in mid-conversation, and past keys would be turned by other angles than new ones.
-    """
-    rotary = getattr(model.base_model, "rotary_emb", None)
-    if rotary is None or not isinstance(rotary.rope_type, str):
-        return
-    rotary.rope_type = rotary.config.rope_parameters["rope_type"]
-    if rotary.rope_type in ("longrope", "dynamic"):
-        rotary(torch.zeros(1, device=model.device), torch.tensor([[capacity - 1]], device=model.device))
-        rotary.rope_type = "default"

@@ -1,14 +1,14 @@
 """The policy behind an action that a model wrote: what it held likely in that place.
 
 The paper takes the five likeliest tokens where the action stands and normalises the probabilities of those that are
-feasible actions. An action of several tokens has the product of their probabilities. These are the parts of
-`Conversations.action_policies` that need no model.
+feasible actions. An action of several tokens has the product of their probabilities. None of this needs a model, but
+for what it would have gone on with after a beginning that it did not choose.
 
 Symbols: d actions. Tokens are token ids in a row: the spelling of an action, or the beginning of one.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +16,41 @@ import numpy as np
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rmft.agents.local import Turn
+    from rmft.agents.turns import Turn
 
 Tokens = tuple[int, ...]
+TOP = 5  # alternatives kept with each token, as an endpoint gives them: the paper's policies are made of them
+
+
+def action_policies(
+    tokenizer: "PreTrainedTokenizerBase",
+    turns: Sequence["Turn"],
+    spans: Sequence[tuple[int, int]],
+    actions: Sequence[int],
+    names: Sequence[Sequence[str]],
+    after: Callable[[list[int], list[int], list[Tokens]], list[dict[int, float]]],
+) -> np.ndarray:
+    """Return the policies (n, d) that a model had in mind where it wrote its actions.
+
+    turns: replies (n,). spans: where in each text the action stands. actions: the 0-based ones that stand there. names:
+    what each of the d actions would be written like in its place. after: gives the likeliest tokens after beginnings of
+    actions, put at places, by token, of replies, by number.
+
+    The probability of an action is the product of those of its tokens, each among the five likeliest in its place
+    or else zero (the paper's top-5), and normalised over the d actions. Where one action begins another ("1" and
+    "10") it also has not to go on like the other. What follows a beginning that was sampled is on record; what
+    follows one that was not is asked for, so that the result is what enumerating all actions gives. An action counts as
+    written in one way only, in the tokenizer's tokens, behind and before whatever else is in the sampled tokens. If no
+    action is among the likeliest the policy is the action taken.
+    """
+    found = [spellings(tokenizer, *case) for case in zip(turns, spans, actions, names, strict=True)]
+    known = [on_record(turn, begin, paths[a]) for turn, (begin, paths), a in zip(turns, found, actions, strict=True)]
+    while asked := [(i, new) for i, (_, paths) in enumerate(found) if (new := unknown(paths, known[i])) is not None]:
+        cases, beginnings = map(list, zip(*asked, strict=True))
+        answers = after(cases, [found[i][0] for i in cases], beginnings)
+        for i, new, answer in zip(cases, beginnings, answers, strict=True):
+            known[i][new] = answer
+    return np.array([policy(paths, known[i], actions[i]) for i, (_, paths) in enumerate(found)])
 
 
 def table(ids: Iterable[int], logprobs: Iterable[float]) -> dict[int, float]:

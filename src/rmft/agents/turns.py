@@ -17,6 +17,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
 from rmft.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +30,29 @@ MESSAGES = ("QuestionOneQ", "QuestionTwoQ", "QuestionThreeQ")
 REPLIES = ("AnswerOneA", "AnswerTwoA")
 THOUGHT = "ThoughtT"
 EMPTY_THOUGHT = re.compile(r"\s*<think>\s*</think>\s*")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A reply. ids: its tokens; the last one ends it. text: without that one. prompt_ids: what was fed before.
+
+    sampled: how many ids the model chose. The one more that there is in a reply cut short, or ended in the model's own
+    way rather than the template's, is the end token put there by us: not a thing to learn from.
+    top_ids, top_logprobs: (sampled, 5), the likeliest tokens at each place, at temperature 1.
+    """
+
+    ids: list[int]
+    sampled: int
+    text: str
+    prompt_ids: list[int]
+    top_ids: np.ndarray
+    top_logprobs: np.ndarray
+
+    @property
+    def replied(self) -> list[bool]:
+        """Return which of prompt_ids + ids the model chose."""
+        forced = len(self.ids) - self.sampled
+        return [False] * len(self.prompt_ids) + [True] * self.sampled + [False] * forced
 
 
 @dataclass(frozen=True)

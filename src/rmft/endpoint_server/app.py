@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rmft.endpoint_server import files as contents
 from rmft.endpoint_server.batches import Batches, BatchRequest
 from rmft.endpoint_server.chat import ChatRequest
+from rmft.endpoint_server.completions import CompletionRequest
 from rmft.endpoint_server.errors import ApiError, invalid
 from rmft.endpoint_server.files import Files
 from rmft.endpoint_server.jobs import JobRequest, Jobs
@@ -199,6 +200,10 @@ def _chat_routes(app: FastAPI, parts: Parts) -> None:
         events = parts.replies.events(asked, answer, bool(options and options.include_usage))
         first = await anext(events)  # what is refused is refused with its status
         return StreamingResponse(_lines(first, events), media_type="text/event-stream")
+
+    @app.post("/v1/completions")
+    async def complete_tokens(request: Request) -> Response:
+        return told(await parts.replies.complete_tokens(parsed(CompletionRequest, await request.body())))
 
     @app.get("/usage")
     async def usage() -> Response:

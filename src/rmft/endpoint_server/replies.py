@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 import time
+from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from pydantic_core import from_json, to_json
 from rmft.agents.local import LanguageModel, load
 from rmft.agents.turns import Turns
 from rmft.endpoint_server.chat import ChatRequest, Chunks, choice, token_entry, usage
+from rmft.endpoint_server.completions import CompletionRequest, completion
 from rmft.endpoint_server.engine import Engine, Reply, key_of
 from rmft.endpoint_server.errors import busy, invalid
 from rmft.endpoint_server.messages import turns_of
@@ -53,9 +55,10 @@ class Replies:
         self.settings, self.models = settings, models
         base = load(settings.model)
         # The engine's thread has tokenizers of its own: none may be used by two threads at a time.
-        tokenizer = deepcopy(base.tokenizer)
+        tokenizer = deepcopy(base.reader.tokenizer)
         self.spelling, self.vocabulary = Spelling(Turns.probe(tokenizer)), Vocabulary(tokenizer)
-        self.ends, self.limit = base.ends, base.limit
+        self.ends, self.limit = base.reader.ends, base.reader.limit
+        self.known = base.model.get_input_embeddings().num_embeddings
         self.spare: LanguageModel | None = base
         self.waiting: dict[Reply, Waiting] = {}
         lanes = settings.lanes or (settings.model.batch if self.limit else max(settings.model.batch, MANY_LANES))
@@ -89,6 +92,36 @@ class Replies:
     async def complete(self, request: ChatRequest, name: str, on_change: OnChange | None = None) -> Made:
         """Return the answer to a request. name: for its id. on_change: told when a reply has grown, in a stream."""
         waiting = self._waiting(request, name, on_change is not None)
+        await self._given(waiting, on_change)
+        return self._made(waiting)
+
+    async def complete_tokens(self, request: CompletionRequest) -> Json:
+        """Return what follows a list of ids."""
+        model = self.models.get(request.model)
+        if max(request.prompt) >= self.known:
+            raise invalid(f"prompt has ids that are no tokens: there are {self.known}.", "prompt")
+        if request.max_tokens > self.settings.max_tokens:
+            raise invalid(f"A reply has at most {self.settings.max_tokens} tokens here.", "max_tokens")
+        ids = array("i", request.prompt)
+        self._check_room(len(ids), request.max_tokens, "prompt")
+        seed = secrets.token_hex(16) if request.seed is None else request.seed
+        words = ["endpoint", model.identity, digest_of(ids.tobytes()).hex(), seed, repr(request.temperature)]
+        uniforms = stream(self.settings.seed, "sampling", *words).random(request.max_tokens)
+        reply = Reply(model.weights, ids, [key_of(None, words[2])], request.temperature, uniforms, (), request.logprobs)
+        waiting = Waiting(f"cmpl-{secrets.token_hex(12)}", model, [reply])
+        await self._given(waiting)
+        cost = usage(len(ids), reply.cached, len(reply.said))
+        return {
+            "id": waiting.id,
+            "object": "text_completion",
+            "created": waiting.created,
+            "model": model.id,
+            "choices": [completion(reply.text, reply.reason, reply.said, reply.tops)],
+            "usage": cost,
+        }
+
+    async def _given(self, waiting: Waiting, on_change: OnChange | None = None) -> None:
+        """Wait until replies have been given. Raise ApiError where they cannot be."""
         if len(self.waiting) + len(waiting.replies) > self.settings.queue and self.waiting:
             raise busy(len(self.waiting))
         self.waiting |= dict.fromkeys(waiting.replies, waiting)
@@ -106,7 +139,6 @@ class Replies:
         for reply in waiting.replies:
             if reply.error:
                 raise reply.error
-        return self._made(waiting)
 
     def _waiting(self, request: ChatRequest, name: str, streamed: bool) -> Waiting:
         """Return the replies that a request is for, yet to be given. Raise ApiError where they cannot be."""
@@ -139,15 +171,19 @@ class Replies:
         ids = first[:]
         for turn in others:
             ids.extend(turn)
-        if self.limit is not None and len(ids) + limit > self.limit:
+        self._check_room(len(ids), limit, "messages")
+        return ids
+
+    def _check_room(self, told: int, limit: int, where: str) -> None:
+        """Raise ApiError where so many tokens, and a reply of so many, are more than the model reads."""
+        if self.limit is not None and told + limit > self.limit:
             raise invalid(
                 f"This model's maximum context length is {self.limit} tokens. However, you requested "
-                f"{len(ids) + limit} tokens ({len(ids)} in the messages, {limit} in the completion). "
-                "Please reduce the length of the messages or completion.",
-                "messages",
+                f"{told + limit} tokens ({told} in the {where}, {limit} in the completion). "
+                f"Please reduce the length of the {where} or completion.",
+                where,
                 "context_length_exceeded",
             )
-        return ids
 
     def _words(self, request: ChatRequest, model: Model, turns: tuple[str, ...], temperature: float) -> list[str | int]:
         """Return the name of the stream that a request's replies are sampled by."""

@@ -12,7 +12,7 @@ import numpy as np
 from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
 from rmft.environments.tables import AdaptiveRewards, ContextualTable, Rewards, RewardTable, variation
 from rmft.errors import InputError
-from rmft.streams import blocks, stream
+from rmft.streams import BLOCK, blocks, stream
 
 __all__ = [
     "ADAPTIVE",
@@ -157,3 +157,24 @@ def draw_rewards(
         block_of_rewards(root, name, processes, (size, horizon, d), block, reroll, features)
         for block, size in blocks(n)
     )
+
+
+def rewards_of(
+    root: int,
+    name: str,
+    processes: Sequence[str],
+    instances: np.ndarray,
+    shape: tuple[int, int],
+    reroll: int = 0,
+    features: int | None = None,
+) -> RewardTable:
+    """Draw some instances (n,) of the reward set `name`, each of shape (T, d), as `draw_rewards` draws all of them."""
+    block, place = np.divmod(instances, BLOCK)
+    drawn, rows = [], []
+    for number in np.unique(block):
+        rows.append(np.flatnonzero(block == number))
+        places = place[rows[-1]]
+        size = int(places.max()) + 1
+        whole = block_of_rewards(root, name, processes, (size, *shape), int(number), reroll, features)
+        drawn.append(whole.rows(places))
+    return RewardTable.concatenate(drawn).rows(np.argsort(np.concatenate(rows)))

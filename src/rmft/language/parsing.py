@@ -4,7 +4,9 @@ The decision follows the last label: `Action:` or `Policy:` at the start of a li
 the whole reply must be the decision. Numbers elsewhere never count. Words may follow on the decision's line, but no
 other action and no other list: a line that says two things says nothing.
 
-Repetitions in the patterns are possessive (`*+`), so that time is linear in the length of a reply.
+Repetitions in the patterns are possessive (`*+`), so that time is linear in the length of a reply. Those of groups are
+written as atomic groups (`(?>(...)*)`), which mean the same, since Python up to 3.11.4, Debian 12's among them, takes
+their possessive form wrongly (gh-106052).
 """
 
 import re
@@ -31,16 +33,17 @@ PLAIN = {
 LETTER = r"[^\W_]"  # or digit
 DRESS = r"[ #*_`\"'“”‘’$()\[\]{}]|\\[a-z]*+"  # markdown, quotes, brackets, LaTeX
 WHOLE = rf"(?<!{LETTER})(?<!\.)[0-9]++(?!{LETTER}|%| *+[-+*/^.,] *+\.?[0-9])"
-DECIMAL = r"[-+]?+(?:[0-9]++(?:\.[0-9]*+)?+|\.[0-9]++)(?:e[-+]?+[0-9]++)?+"
+DECIMAL = r"[-+]?+(?:[0-9]++(?>(?:\.[0-9]*+)?)|\.[0-9]++)(?>(?:e[-+]?+[0-9]++)?)"
 PROBABILITY = (  # numerator, denominator, percent sign
-    rf"(?<!{LETTER})(?<!\.)({DECIMAL})(?: *+/ *+({DECIMAL}))?+( *+%)?+(?!{LETTER}|\.[0-9]| *+[-+/^] *+\.?[0-9])"
+    rf"(?<!{LETTER})(?<!\.)({DECIMAL})(?>(?: *+/ *+({DECIMAL}))?)(?>( *+%)?)(?!{LETTER}|\.[0-9]| *+[-+/^] *+\.?[0-9])"
 )
 # What comes after a list of which only the beginning was understood.
 GOES_ON = re.compile(r" *+(?:[,;|]|[-+]?\.?[0-9]|nan|inf)", re.IGNORECASE)
 LABELS = {
     output: re.compile(
-        rf"(?:^|[.!?;])(?:\\[a-z]*+|[^\w\n.!?;]|_)*+(?:(?:my|final|new|next|chosen|answer:)(?:{DRESS})++)*+{word}"
-        rf"(?:(?:{DRESS})*+[:=]|(?= ++#?[0-9]++[\W_]*+\Z))",  # no colon where a number ends the reply
+        rf"(?:^|[.!?;])(?>(?:\\[a-z]*+|[^\w\n.!?;]|_)*)"
+        rf"(?>(?:(?:my|final|new|next|chosen|answer:)(?>(?:{DRESS})+))*){word}"
+        rf"(?:(?>(?:{DRESS})*)[:=]|(?= ++#?[0-9]++[\W_]*+\Z))",  # no colon where a number ends the reply
         re.IGNORECASE | re.MULTILINE,
     )
     for output, word in {"action": "action", "distribution": "policy"}.items()
@@ -100,9 +103,10 @@ def _grammar(d: int) -> _Grammar:
     name = rf"(?<!{LETTER})[{SIGNS[0]}-{SIGNS[-1]}]{REST}*+"
     mention = rf"(?:{name}|{WHOLE})"
     dress = rf"(?:(?!{name})(?:{DRESS}|(?:action|option|number)\b))"  # a name may begin with it: "$2 off"
-    share = rf"(?:({mention}(?:{dress}*+{mention})?+){dress}*+[:=]{dress}*+)?+{PROBABILITY}"
-    shares = rf"{share}(?:(?:{dress}|[,;|])++{share}){{1,{d}}}+"  # one more than d is enough to be wrong
-    patterns = (rf"(?:{dress}|\n)*+", mention, share, shares)
+    some = rf"(?>{dress}*)"
+    share = rf"(?>(?:({mention}(?>(?:{some}{mention})?)){some}[:=]{some})?){PROBABILITY}"
+    shares = rf"{share}(?>(?:(?>(?:{dress}|[,;|])+){share}){{1,{d}}})"  # one more than d is enough to be wrong
+    patterns = (rf"(?>(?:{dress}|\n)*)", mention, share, shares)
     return _Grammar(*(re.compile(pattern, re.IGNORECASE) for pattern in patterns), d)
 
 

@@ -133,10 +133,27 @@ def audit(asked: dict[str, str]) -> list[Finding]:
             problems.append(Finding("stale", path, f"is out of date: {REASONS.get(why, why)}", "snakemake"))
         elif record and path not in suspect:
             problems += changed_inputs(record, hash_of)
+    problems += other_weights(record for path in sorted(asked.keys() - spoilt.keys()) if (record := records[path]))
     for path in (path for folder in ARTIFACTS for path in Path(folder).rglob("*") if path.is_file()):
         if path.as_posix() not in asked:
             problems.append(_orphan(path))
     return sorted(problems, key=lambda problem: (KINDS.index(problem.kind), problem.path))
+
+
+def other_weights(records: Iterable[Record]) -> Iterator[Finding]:
+    """Yield for each file of a hub's model an artifact made with other bytes of it: a revision has but one content.
+
+    Which of the two is wrong only the hub can tell.
+    """
+    known: dict[str, tuple[str, str]] = {}
+    told: set[str] = set()
+    for record in records:
+        for name, digest in record.receipt.hub.items():
+            first, where = known.setdefault(name, (digest, record.path))
+            if digest != first and name not in told:
+                told.add(name)
+                reason = f"was made with {name} of other bytes than {where}, so one of them is wrong"
+                yield Finding("stale", record.path, reason, f"rm {record.path} {where}; snakemake")
 
 
 def _orphan(path: Path) -> Finding:

@@ -21,9 +21,9 @@ FOLDER = Path(".snakemake/receipts")
 class Receipt:
     """What is known of an artifact's writing, besides Snakemake's record.
 
-    job: `job_id` of the job's settings. read: SHA-256 of every file that it had read, by path. commit: the checked-out
-    commit, with -dirty where tracked files differed from it; None outside of git. machine: what kind of machine, never
-    which one.
+    job: `job_id` of the job's settings. read: SHA-256 of every file that it had read, by path. hub: the same of models
+    of a hub, by id@revision/name. commit: the checked-out commit, with -dirty where tracked files differed from it;
+    None outside of git. machine: what kind of machine, never which one.
     """
 
     sha256: str
@@ -32,6 +32,7 @@ class Receipt:
     commit: str | None
     python: str
     machine: str
+    hub: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> str:
         """Return it as the text of its file."""
@@ -54,6 +55,7 @@ class Work:
 
     settings: str = ""
     read: dict[str, str] = field(default_factory=dict)
+    hub: dict[str, str] = field(default_factory=dict)
 
 
 WORK = Work()
@@ -62,7 +64,7 @@ WORK = Work()
 def receipt(sha256: str) -> Receipt:
     """Return the receipt of what this process has just written."""
     made_on = platform.python_version(), _machine()
-    return Receipt(sha256, job_id(WORK.settings), dict(WORK.read), _commit(), *made_on)
+    return Receipt(sha256, job_id(WORK.settings), dict(WORK.read), _commit(), *made_on, dict(WORK.hub))
 
 
 def read_receipt(artifact: Path) -> Receipt | None:

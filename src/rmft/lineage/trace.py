@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmft.artifacts import sha256
 from rmft.errors import InputError
-from rmft.lineage.audit import Finding, changed_inputs, spoilt_by
+from rmft.lineage.audit import Finding, changed_inputs, other_weights, spoilt_by
 from rmft.lineage.records import ARTIFACTS, Record, is_artifact, read_record
 
 SHORT = 12  # digits of a hash that are shown
@@ -84,6 +84,9 @@ def _problems(ancestors: dict[str, Ancestor], hash_of: Callable[[str], str]) -> 
             yield own[path]
         elif ancestor.record and spoilt.isdisjoint(ancestor.inputs):
             yield from changed_inputs(ancestor.record, hash_of)
+    yield from other_weights(
+        ancestor.record for path, ancestor in ancestors.items() if ancestor.record and not own[path]
+    )
 
 
 def _of_itself(ancestor: Ancestor, hash_of: Callable[[str], str]) -> Finding | None:
@@ -137,7 +140,8 @@ def _job(record: Record, told: set[str]) -> Iterator[str]:
     yield f"code {code['digest']}, commit {commit}, Python {made.python}"
     libraries = ", ".join(f"{name} {version}" for name, version in code["libraries"].items())
     settings = "  ".join(f"{key}={_plain(value)}" for key, value in flat(record.settings))
-    for text in (libraries, settings):
+    hub = ", ".join(f"{name} {digest[:SHORT]}" for name, digest in made.hub.items())
+    for text in filter(None, (libraries, settings, hub)):
         if text not in told:
             told.add(text)
             yield text

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rmft.environments import check_processes
 from rmft.params.evaluation import Evaluation
@@ -24,6 +24,13 @@ class Objective(LanguageSFT):
     reward: Credit
     clip: Annotated[float, Field(gt=0, lt=1)]
     kl: NotNegative
+
+    @field_validator("processes")
+    @classmethod
+    def _alone(cls, processes: int) -> int:
+        if processes > 1:
+            raise ValueError(f"{processes}: GRPO is one process here; several are for sft of other experiments")
+        return processes
 
 
 class GRPO(Objective):

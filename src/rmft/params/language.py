@@ -13,14 +13,38 @@ from rmft.params.section import AtLeastTwo, Betas, Count, Name, NotNegative, Pos
 
 VARIANTS = ("language", "grpo", "distillation")  # kinds of experiments that may be variants of another
 TaughtBudget = Literal["IMk", "IML", "2IML"]  # how many games of a teacher, in I, M, L and k of RMFT
+WHOLE = "model.safetensors"  # what fine-tuning in full writes
 LEAST_LINES = 10  # in a fine-tuning job, by the protocol
+
+
+class VLLM(Section):
+    """vLLM, which plays in place of our own process. command: what serves, as `vllm serve` of some environment.
+
+    servers: how many there are, each on its share of `gpus`. arguments: what else they are told. concurrency: requests
+    under way at each. start_seconds: that they may take.
+    """
+
+    command: Annotated[list[str], Field(min_length=1)]
+    servers: Count
+    gpus: Annotated[int, Field(ge=0)]
+    arguments: list[str] = []
+    concurrency: Count
+    start_seconds: Positive
+
+    @model_validator(mode="after")
+    def _shared_out(self) -> Self:
+        if self.gpus % self.servers:
+            raise ValueError(f"gpus: {self.gpus} cannot be shared out evenly to servers: {self.servers}")
+        return self
 
 
 class LanguageModelSettings(Section):
     """A causal language model with its tokenizer, as transformers loads it.
 
     weights: a folder, or the id of a hub repository, then at the commit `revision`. context: tokens that it can see,
-    where that is less than its configuration says. batch: games played at a time.
+    where that is less than its configuration says. batch: games played at a time. quantised: how base weights are in
+    memory, None: as published; nf4 takes 4 bits (bitsandbytes), beside which adapters are learnt and stay. vllm: who
+    plays, None for this process; fine-tuning is always here.
     """
 
     kind: Literal["language"]
@@ -30,6 +54,8 @@ class LanguageModelSettings(Section):
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps)(:\d+)?$")]
     batch: Count
     context: Count | None = None
+    quantised: Literal["nf4"] | None = None
+    vllm: VLLM | None = None
 
 
 class Pretraining(Section):
@@ -97,6 +123,7 @@ class LanguageSFT(Section):
 
     batch_size: conversations a step, read in `accumulation` passes, more of which need less memory, as does
     gradient_checkpointing. schedule: of the learning rate after the warm-up. max_grad_norm: 0 for no clipping.
+    processes: that share a step's conversations, each on a GPU of its own; with method full also the weights (FSDP).
     """
 
     method: Literal["full", "lora"]
@@ -112,17 +139,20 @@ class LanguageSFT(Section):
     epsilon: Positive
     max_grad_norm: NotNegative
     gradient_checkpointing: bool
+    processes: Count = 1
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
         if self.batch_size % self.accumulation:
             raise ValueError(f"accumulation: {self.accumulation} must divide batch_size: {self.batch_size}")
+        if (one := self.batch_size // self.accumulation) % self.processes:
+            raise ValueError(f"processes: {self.processes} must divide what is read in a pass, {one} conversations")
         return self
 
     @property
     def file(self) -> str:
         """Return the name of the file that training writes."""
-        return {"full": "model.safetensors", "lora": "adapter.safetensors"}[self.method]
+        return {"full": WHOLE, "lora": "adapter.safetensors"}[self.method]
 
 
 class LanguageProblem(Section):

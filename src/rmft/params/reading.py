@@ -12,20 +12,30 @@ from rmft.errors import InputError
 from rmft.params.whole import EXTENSION, Params
 
 
-class _UniqueKeys(yaml.SafeLoader):
+class _UniqueKeys(yaml.CSafeLoader):
     """YAML that refuses a key given twice, where YAML itself would let the second win in silence.
 
     A key that a map has beside those of another, which it takes over by `<<`, is there once.
     """
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
-        """Read a map, and look at its keys before those of others are merged into it."""
-        node = super().compose_mapping_node(anchor)
-        keys = [(key.tag, key.value) for key, _ in node.value]
-        for tag, key in keys:
-            if keys.count((tag, key)) > 1:
-                raise yaml.YAMLError(f"line {node.start_mark.line}: {key!r} is there twice")
-        return node
+    def get_single_node(self) -> yaml.Node | None:
+        """Read a document, and look at the keys of maps before those of others are merged into them."""
+        whole = super().get_single_node()
+        pending, looked_at = [whole] if whole else [], set()
+        while pending:
+            if (node := pending.pop()) in looked_at:
+                continue
+            looked_at.add(node)
+            if isinstance(node, yaml.SequenceNode):
+                pending += node.value
+            elif isinstance(node, yaml.MappingNode):
+                seen = set()
+                for key, value in node.value:
+                    if (key.tag, str(key.value)) in seen:
+                        raise yaml.YAMLError(f"line {key.start_mark.line + 1}: {key.value!r} is there twice")
+                    seen.add((key.tag, str(key.value)))
+                    pending.append(value)
+        return whole
 
 
 def load(path: Path = Path("params.yaml")) -> Params:
@@ -54,7 +64,7 @@ def load_extensions(path: Path = Path("params.yaml")) -> None:
     """Load the extensions that params.yaml lists, where there is such a file, whatever else is in it."""
     values = None
     with suppress(OSError, ValueError, yaml.YAMLError):
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
     extensions.load(_extensions_in(values), path.parent)
 
 

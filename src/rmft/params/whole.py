@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from rmft.algorithms import check_algorithm, check_settings
 from rmft.environments import check_processes
@@ -13,6 +13,7 @@ from rmft.params.evaluation import Evaluation, Measures, RewardSet
 from rmft.params.grpo import GRPOExperiment, GRPOScale
 from rmft.params.language import (
     VARIANTS,
+    WHOLE,
     EndpointExperiment,
     LanguageExperiment,
     LanguageModelSettings,
@@ -78,6 +79,13 @@ class Server(Section):
 
     sft: LanguageSFT
 
+    @field_validator("sft")
+    @classmethod
+    def _alone(cls, sft: LanguageSFT) -> LanguageSFT:
+        if sft.processes > 1:
+            raise ValueError(f"processes: {sft.processes}: our own endpoint fine-tunes in one process")
+        return sft
+
 
 class Scale(Section):
     """What a scale changes, by kind of experiment."""
@@ -136,6 +144,8 @@ class Params(Section):
                 raise ValueError(f"experiments.{name}: this name is taken by the folder results/{name}")
             fitting = {model: of for model, of in self.models.items() if of.kind == MODEL_OF[experiment.kind]}
             known(f"experiments.{name}.model", experiment.model, fitting)
+            if experiment.kind != "numeric":
+                self._check_learnt(f"experiments.{name}", experiment.model, experiment.weights)
             if experiment.kind != "numeric" and experiment.protocol.scenarios:
                 self._check_scenarios(f"experiments.{name}.protocol", experiment.protocol.scenarios)
             if experiment.kind == "language" and self.rollouts.shards > experiment.rmft.scenarios:
@@ -164,6 +174,14 @@ class Params(Section):
         if model.kind == "endpoint" and model.serves is not None:
             at_hand = {name: of for name, of in self.models.items() if of.kind == "language"}
             known(f"{key}.serves", model.serves, at_hand)
+            self._check_learnt("server.sft", model.serves, self.server.sft.file)
+
+    def _check_learnt(self, key: str, name: str, file: str) -> None:
+        """Refuse full fine-tuning of quantised weights. file: that it writes."""
+        model = self.models[name]
+        if model.kind == "language" and model.quantised and file == WHOLE:
+            reason = f"{name} has quantised weights, beside which adapters are learnt: lora"
+            raise ValueError(f"{key}: method: full: {reason}")
 
     def _check_variant(
         self, key: str, experiment: LanguageExperiment | GRPOExperiment | DistillationExperiment

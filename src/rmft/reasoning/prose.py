@@ -39,7 +39,7 @@ NEARLY = 0.5  # how far a number may be off that is given as "about"
 ABOUT = r"(?P<about>about |around |roughly |approximately |approx\.? |nearly |almost |close to |near |some |~ ?|≈ ?)?"
 # No share, range, fraction, count of something else, or beginning of the next thing that is told.
 QUANTITY = (
-    r"[0-9]++(?:\.[0-9]++)?+(?!\w|%| ?[-–/] ?[0-9]| (?:to|or|of|out of|times?|rounds?|more|less|higher|lower"
+    r"[0-9]++(?>(?:\.[0-9]++)?)(?!\w|%| ?[-–/] ?[0-9]| (?:to|or|of|out of|times?|rounds?|more|less|higher|lower"
     r"|actions?|options?|arms?|paid|gave|percent)\b)"
 )
 NUMBER = rf"{ABOUT}(?P<number>{QUANTITY})"
@@ -66,18 +66,18 @@ BEFORE = re.compile(  # the round that a sentence begins with
 )
 MEAN = r"(?:average|mean|avg\.?)"
 EXTREME = (
-    r"(?P<extreme>highest|best|largest|greatest|top|lowest|worst|smallest|poorest)(?P<measured>(?:[- ](?:average|mean"
-    rf"|avg\.?|total|cumulative|single|individual|observed|overall|performing|paying|{PAY}|action|option|arm|choice)"
-    r"\b){0,3}+)(?P<far> (?:so far|to date|until now|up to now))?+"
+    r"(?P<extreme>highest|best|largest|greatest|top|lowest|worst|smallest|poorest)(?P<measured>(?>(?:[- ](?:average"
+    rf"|mean|avg\.?|total|cumulative|single|individual|observed|overall|performing|paying|{PAY}|action|option|arm|choice)"
+    r"\b){0,3}))(?>(?P<far> (?:so far|to date|until now|up to now))?)"
 )
 LINK = (
-    r"(?:[ ,:–-]|'s\b|\b(?:and|with|but|has|have|had|it|which|that|is|was|been|so far|to date|an?|the|also|then|still"
-    r"|currently|now|I|we|(?:each|every) time|both times)\b)*+\(? ?"
+    r"(?>(?:[ ,:–-]|'s\b|\b(?:and|with|but|has|have|had|it|which|that|is|was|been|so far|to date|an?|the|also|then"
+    r"|still|currently|now|I|we|(?:each|every) time|both times)\b)*)\(? ?"
 )
 BECOMES = r"(?:(?:is|was|came|comes|has come|has been|belongs)(?: (?:from|for|to|by|with))?|from|for|by)"
 DECIDES = (
-    r"(?:\bI|\bwe|\blet me|\blet's|\blet us|\bso|\btherefore,?)(?:'ll| will| shall|'m going to| am going to| have"
-    r" decided to| decide to| choose to| plan to| want to| now| then| again| therefore| thus){0,3}+ "
+    r"(?:\bI|\bwe|\blet me|\blet's|\blet us|\bso|\btherefore,?)(?>(?:'ll| will| shall|'m going to| am going to| have"
+    r" decided to| decide to| choose to| plan to| want to| now| then| again| therefore| thus){0,3}) "
 )
 LEANS = (
     r"(?:choose|pick|select|play|go with|stick with|stick to|stay with|stay on|continue with|continue to choose"
@@ -125,7 +125,7 @@ def _patterns(protocol: Protocol) -> _Patterns:
     actions = {str(a + 1): a for a in range(protocol.d)} | {name.casefold(): a for a, name in enumerate(names)}
     named = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
     numbered = r"(?:actions?|options?|arms?|choices?) ?(?:number |no\. ?)?#?(?P<action>[0-9]++)(?!\w|\.[0-9]|%)"
-    mention = rf"(?<!{LETTER})(?:{numbered}|(?P<name>{named}))(?!{LETTER})(?: ?\((?:{named})\))?+"
+    mention = rf"(?<!{LETTER})(?:{numbered}|(?P<name>{named}))(?!{LETTER})(?>(?: ?\((?:{named})\))?)"
     superlative = rf"(?:{PAYS} )?(?:performed )?(?:the )?{EXTREME}"
     follows = {
         "average": rf"(?:{PAYS} (?:an? )?)?(?:averag(?:es|ed|ing)|{MEAN}(?: {PAY})?(?: so far| to date)?)"
@@ -133,9 +133,9 @@ def _patterns(protocol: Protocol) -> _Patterns:
         "times": rf"(?:{TRIED}(?: so far)? |(?<=\()){HOW_OFTEN}",
         "never": rf"(?:(?:not|never|(?:has|was|have)n't)(?: yet)?(?: been)?(?: yet)? {TRIED}|(?:remains )?(?:untried"
         rf"|unexplored|untested|unplayed))\b(?! {ENOUGH}| {BOUND}{ONCE})",
-        "extreme": rf"{superlative}(?: ?(?:of|at|,|:)? ?\(? ?{NUMBER})?+(?! (?:after|except|besides|behind|but|variance"
-        r"|in round|in the|possible|from|is|was|came|for)\b)",
-        "reward": rf"(?:(?P<lately>last |most recently |just )?{PAYS}(?: an?| the| only| just){{0,2}}+(?: {PAY})?"
+        "extreme": rf"{superlative}(?>(?: ?(?:of|at|,|:)? ?\(? ?{NUMBER})?)(?! (?:after|except|besides|behind|but"
+        r"|variance|in round|in the|possible|from|is|was|came|for)\b)",
+        "reward": rf"(?:(?P<lately>last |most recently |just )?{PAYS}(?>(?: an?| the| only| just){{0,2}})(?: {PAY})?"
         rf"(?: of)? |(?P<latest>{LAST} )?{PAY}(?: (?:of|was|is|were|are) | ?[:=] ?)){NUMBER}(?: points?)?"
         rf"(?P<more>(?:(?:,| and|, and) {QUANTITY}(?! (?:for|from|by|with|on|in)\b)){{0,9}})(?: points?)?{WHEN}",
     }

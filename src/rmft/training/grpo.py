@@ -30,13 +30,15 @@ import transformers
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
-from rmft.agents.local import context_limit, load_pretrained
+from rmft.agents.context import context_limit
+from rmft.agents.local import load_pretrained
 from rmft.errors import InputError
 from rmft.jobs import GRPOJob
 from rmft.selection import Trajectories, final_regrets, table_of
 from rmft.streams import stream
 from rmft.training.advantages import advantages, earned, rounds_of
-from rmft.training.sft import FineTuned, arguments, quiet, same_every_time, to_write, trainable
+from rmft.training.attention import within_window
+from rmft.training.sft import FineTuned, arguments, on_one_gpu, quiet, same_every_time, to_write, trainable, unrounded
 
 LOGGED = {  # columns of the log by what TRL calls them
     "loss": "loss",
@@ -61,6 +63,7 @@ def reinforce(
     where it has no weight), clipped (share of tokens), entropy (of a token, in nats), and of all games reward (a round)
     and regret (at the end), which are the same in all rows.
     """
+    job = job.model_copy(update={"model": on_one_gpu(job.model)})
     same_every_time(job.model.device)
     met = table_of(played, job.problem.d)
     actions, policies = np.array(played["action"], dtype=int), np.array(played["policy"]).reshape(met.shape)
@@ -71,7 +74,7 @@ def reinforce(
     log = _Log(on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})
     with quiet(), tempfile.TemporaryDirectory() as folder:
         model, tokenizer = load_pretrained(job.model)
-        batch.check(context_limit(model, job.model.context))
+        batch.check(context_limit(model.config, job.model.context))
         dtype = model.dtype
         seeds = [
             int(stream(job.seed, purpose, "grpo", job.stream).integers(2**32))
@@ -79,10 +82,11 @@ def reinforce(
         ]
         torch.manual_seed(seeds[0])
         model = trainable(model, job.grpo, start)
-        trainer = Trainer(model, _config(job, batch, seeds, folder), batch, tokenizer, log)
+        with unrounded(model):
+            trainer = Trainer(model, _config(job, batch, seeds, folder), batch, tokenizer, log)
         torch.manual_seed(seeds[1])
         trainer.train()
-    return FineTuned(*to_write(model, dtype), log.rows)
+    return FineTuned(*to_write(model, model.state_dict(), dtype), log.rows)
 
 
 @dataclass(frozen=True)
@@ -150,9 +154,9 @@ class Trainer(GRPOTrainer):
             callbacks=[log],
         )
         self.remove_callback(transformers.PrinterCallback)
-        if "ref" in getattr(
-            self.model, "peft_config", {}
-        ):  # a copy of the adapter; without it, the base model is meant
+        if self.ref_model is not None:
+            within_window(self.ref_model)
+        elif "ref" in getattr(self.model, "peft_config", {}):  # a copy of the adapter; the base model is meant
             self.model.delete_adapter("ref")
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -13,25 +13,29 @@ import math
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import peft
+import pyarrow as pa
 import torch
 import transformers
 from datasets import Dataset
 from huggingface_hub import constants
 from trl import SFTConfig, SFTTrainer
 
-from rmft.agents.local import ADAPTER_CONFIG, context_limit, load_pretrained, with_weights
-from rmft.artifacts import read_tensors
+from rmft.agents.context import context_limit
+from rmft.agents.local import ADAPTER_CONFIG, load_pretrained, with_weights
+from rmft.artifacts import GROUP, read_tensors
 from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
 from rmft.params.language import LanguageModelSettings, LanguageSFT, LoRA
 from rmft.streams import Word, stream
+from rmft.training.attention import within_window
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,7 @@ class FineTuned:
 
 
 def fine_tune(
-    demonstrations: Sequence[Mapping[str, Any]],
+    demonstrations: Iterable[Mapping[str, Any]],
     base: LanguageModelSettings,
     start: Path | None,
     settings: LanguageSFT,
@@ -61,14 +65,14 @@ def fine_tune(
     seed, words: the root seed, and what tells this training's random streams from others' (experiment, iteration). The
     same arguments give the same bytes on the same machine. on_step is told (step, of how many, its loss).
     """
+    base = on_one_gpu(base)
     same_every_time(base.device)
     seeds = [int(stream(seed, purpose, "sft", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
 
-    data = Dataset.from_list([{"input_ids": line["ids"], "labels": line["labels"]} for line in demonstrations])
     log = _Log(on_step)
     with quiet(), tempfile.TemporaryDirectory() as folder:
         model, tokenizer = load_pretrained(base)
-        check(demonstrations, context_limit(model, base.context))
+        data = conversations(demonstrations, context_limit(model.config, base.context), Path(folder))
         dtype = model.dtype
         torch.manual_seed(seeds[0])
         model = trainable(model, settings, start)
@@ -77,10 +81,27 @@ def fine_tune(
             max_length=None,  # by default conversations are cut to 1,024 tokens
             dataset_kwargs={"skip_prepare_dataset": True},
         )
-        trainer = SFTTrainer(model, config, train_dataset=data, processing_class=tokenizer, callbacks=[log])
+        with unrounded(model):
+            trainer = SFTTrainer(model, config, train_dataset=data, processing_class=tokenizer, callbacks=[log])
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-    return FineTuned(*to_write(model, dtype), log.rows)
+        weights = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else model.state_dict()
+    return FineTuned(*to_write(model, weights, dtype), log.rows)
+
+
+def on_one_gpu(model: LanguageModelSettings) -> LanguageModelSettings:
+    """Hide the other GPUs from a process that trains alone; return the model on the one that is left.
+
+    A trainer of transformers multiplies its batch by the GPUs that it sees.
+    """
+    if not model.device.startswith("cuda") or "LOCAL_RANK" in os.environ:  # which torchrun sets
+        return model
+    kind, _, index = model.device.partition(":")
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    if visible and int(index or 0) >= len(visible):
+        raise InputError(f"models: device: {model.device}: CUDA_VISIBLE_DEVICES has {len(visible)}")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible[int(index or 0)] if visible else index or "0"
+    return model.model_copy(update={"device": kind})
 
 
 def same_every_time(device: str) -> None:
@@ -95,27 +116,48 @@ def trainable(
     model: transformers.PreTrainedModel, settings: LanguageSFT, start: Path | None
 ) -> transformers.PreTrainedModel | peft.PeftModel:
     """Return θ_i, ready to be trained: the model with the weights or the adapter in `start`, if there are any."""
+    model = within_window(model)
     if settings.method == "lora":
         return with_adapter(model, settings.lora, start)
     # In float32 while they are trained: bfloat16 rounds steps of 5e-5 away.
     return (with_weights(model, start) if start else model).float()
 
 
-def check(demonstrations: Sequence[Mapping[str, Any]], context: int | None) -> None:
-    """Refuse what cannot be trained on as it is; nothing is ever cut."""
-    if not demonstrations:
+def conversations(demonstrations: Iterable[Mapping[str, Any]], context: int | None, folder: Path) -> Dataset:
+    """Return what is to be learnt as a file in a folder, of which a step reads its part: memory is the same for any M.
+
+    Raise InputError for what cannot be trained on as it is; nothing is ever cut.
+    """
+    file, lines = folder / "conversations.arrow", enumerate(demonstrations, start=1)
+    tokens = pa.list_(pa.int32())
+    schema = pa.schema([("input_ids", tokens), ("labels", tokens)])
+    with pa.ipc.new_stream(file, schema) as writer:
+        while group := list(islice(lines, GROUP)):
+            for line, one in group:
+                check(line, one["ids"], one["labels"], context)
+            columns = [one["ids"] for _, one in group], [one["labels"] for _, one in group]
+            writer.write_table(pa.table(dict(zip(schema.names, columns, strict=True)), schema))
+    data = Dataset.from_file(str(file))
+    if not len(data):
         raise InputError("demonstrations: there are none; selection must keep at least one trajectory")
-    for line, (ids, labels) in enumerate(((item["ids"], item["labels"]) for item in demonstrations), start=1):
-        if context is not None and len(ids) > context:
-            advice = "take a shorter horizon T, summary interaction, or a model with a longer context"
-            raise InputError(f"demonstrations: line {line} has {len(ids)} tokens, the context {context}; {advice}")
-        replied = [(token, label) for token, label in zip(ids, labels, strict=False) if label != NOT_LEARNT]
-        if len(ids) != len(labels) or not replied or any(token != label for token, label in replied):
-            raise InputError(f"demonstrations: line {line}: labels must be replied ids, else {NOT_LEARNT}")
+    return data
+
+
+def check(line: int, ids: Sequence[int], labels: Sequence[int], context: int | None) -> None:
+    """Refuse a conversation that cannot be trained on as it is."""
+    if context is not None and len(ids) > context:
+        advice = "take a shorter horizon T, summary interaction, or a model with a longer context"
+        raise InputError(f"demonstrations: line {line} has {len(ids)} tokens, the context {context}; {advice}")
+    replied = [(token, label) for token, label in zip(ids, labels, strict=False) if label != NOT_LEARNT]
+    if len(ids) != len(labels) or not replied or any(token != label for token, label in replied):
+        raise InputError(f"demonstrations: line {line}: labels must be replied ids, else {NOT_LEARNT}")
 
 
 def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | None) -> peft.PeftModel:
     """Put a trainable adapter on the model: that of θ_i, or a fresh one (A random, B = 0, so nothing changes yet)."""
+    if lora.dropout and any(weight.dim() == 3 for weight in model.parameters()):  # one weight for all experts
+        kind = model.config.model_type
+        raise InputError(f"sft.lora.dropout: adapters on the experts of a {kind} have no dropout; set it to 0")
     target = lora.target if isinstance(lora.target, str) else list(lora.target)
     shape = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout, "target_modules": target}
     adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **shape))
@@ -125,6 +167,18 @@ def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | 
             raise InputError(f"{start}: not an adapter that sft.lora describes; delete it and fine-tune from the start")
         peft.set_peft_model_state_dict(adapted, tensors)
     return adapted
+
+
+@contextmanager
+def unrounded(model: torch.nn.Module) -> Iterator[None]:
+    """Keep what is to be trained as it is while TRL makes a trainer of it.
+
+    Beside quantised weights TRL makes adapters bfloat16: not those that have played, and small steps would be lost.
+    """
+    kept = [(weight, weight.data) for weight in model.parameters() if weight.requires_grad]
+    yield
+    for weight, data in kept:
+        weight.data = data
 
 
 @contextmanager
@@ -141,7 +195,7 @@ def arguments(settings: LanguageSFT, device: str, seeds: Sequence[int], folder: 
     """Return what every trainer of TRL is told. seeds: of dropout, and of the order, another one in every epoch."""
     return {
         "learning_rate": settings.learning_rate,
-        "per_device_train_batch_size": settings.batch_size // settings.accumulation,
+        "per_device_train_batch_size": settings.batch_size // settings.accumulation // settings.processes,
         "gradient_accumulation_steps": settings.accumulation,
         "num_train_epochs": settings.epochs,
         "lr_scheduler_type": "constant_with_warmup" if settings.schedule == "constant" else settings.schedule,
@@ -154,6 +208,9 @@ def arguments(settings: LanguageSFT, device: str, seeds: Sequence[int], folder: 
         "gradient_checkpointing": settings.gradient_checkpointing,
         "bf16": device.startswith("cuda"),
         "use_cpu": device == "cpu",
+        "fsdp": settings.processes > 1 and settings.method == "full",
+        "ddp_find_unused_parameters": False,
+        "router_aux_loss_coef": 0.0,  # of a mixture of experts: TRL would balance their load by the loss
         "dataloader_pin_memory": device != "cpu",
         "seed": seeds[0],
         "data_seed": seeds[1],
@@ -185,14 +242,14 @@ class _Log(transformers.TrainerCallback):
 
 
 def to_write(
-    model: transformers.PreTrainedModel | peft.PeftModel, dtype: torch.dtype
+    model: transformers.PreTrainedModel | peft.PeftModel, weights: Mapping[str, torch.Tensor], dtype: torch.dtype
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return tensors and metadata: the adapter, or all weights in the base model's dtype, tied ones once."""
     if isinstance(model, peft.PeftModel):
         metadata = {ADAPTER_CONFIG: _adapter_config(model)}
-        tensors = peft.get_peft_model_state_dict(model, save_embedding_layers=False)
+        tensors = peft.get_peft_model_state_dict(model, weights, save_embedding_layers=False)
     else:
-        metadata, weights = {"format": "pt"}, model.state_dict()
+        metadata = {"format": "pt"}
         tensors = {name: weights[name].to(dtype) for name in weights if name not in model.all_tied_weights_keys}
     return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata
 

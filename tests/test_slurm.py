@@ -1,0 +1,209 @@
+"""The cluster profile on a real Slurm, of two virtual nodes on this machine: the same bytes as here, whatever happens.
+
+Skipped where there is no Slurm, or no plugin of Snakemake's for it; `.ci/slurm` gets both.
+"""
+
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+from trees import ROOT, checkout, digests, environment, snakemake
+
+PLUGIN = ROOT / ".slurm"
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
+TARGET = "results/figures/contextual.csv"
+SOON = ["--slurm-init-seconds-before-status-checks", "1", "--latency-wait", "10"]
+
+pytestmark = [
+    pytest.mark.xdist_group("slurm"),
+    pytest.mark.long,
+    pytest.mark.skipif(not PLUGIN.is_dir() or not all(map(shutil.which, PROGRAMS)), reason="no Slurm: run .ci/slurm"),
+]
+
+
+class Cluster:
+    """Slurm on this machine: nodes n1 and n2, without accounting.
+
+    What fails with its node is left to Snakemake's retries: Slurm itself would begin it anew two minutes later.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
+        srun = folder / "bin/srun"  # snakemake-executor-plugin-slurm-jobstep takes this variable away
+        srun.parent.mkdir()
+        srun.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
+        srun.chmod(0o755)
+        user, host = getpass.getuser(), socket.gethostname().partition(".")[0]
+        for name in ("state", "spool"):
+            (folder / name).mkdir()
+        key = folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        controller, *nodes = free_ports(3)
+        (folder / "slurm.conf").write_text(
+            f"""
+            ClusterName=test
+            SlurmctldHost={host}(127.0.0.1)
+            SlurmctldPort={controller}
+            SlurmUser={user}
+            SlurmdUser={user}
+            AuthType=auth/munge
+            AuthInfo=socket={folder}/munge.socket
+            CredType=cred/munge
+            StateSaveLocation={folder}/state
+            SlurmdSpoolDir={folder}/spool/%n
+            SlurmctldPidFile={folder}/slurmctld.pid
+            SlurmdPidFile={folder}/slurmd.%n.pid
+            SlurmctldLogFile={folder}/slurmctld.log
+            SlurmdLogFile={folder}/slurmd.%n.log
+            ProctrackType=proctrack/linuxproc
+            TaskPlugin=task/none
+            JobAcctGatherType=jobacct_gather/none
+            AccountingStorageType=accounting_storage/none
+            MpiDefault=none
+            SwitchType=switch/none
+            ReturnToService=2
+            KillWait=1
+            JobRequeue=0
+            SelectType=select/cons_tres
+            SelectTypeParameters=CR_Core_Memory
+            CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+            SlurmdParameters=config_overrides
+            NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={nodes[0]} CPUs=4 RealMemory=100000
+            NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={nodes[1]} CPUs=4 RealMemory=100000
+            PartitionName=debug Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
+            """.replace("            ", "")
+        )
+        munged = ["munged", "--force", "--foreground", f"--key-file={key}", f"--socket={folder}/munge.socket"]
+        munged += [f"--{name}-file={folder}/munged.{name}" for name in ("pid", "log", "seed")]
+        self.daemons = [self._start(*munged)]
+        self._wait(lambda: (folder / "munge.socket").exists())
+        self.daemons.append(self._start("slurmctld", "-D"))
+        self.daemons += [self._start("slurmd", "-D", "-N", node) for node in ("n1", "n2")]
+        self._wait(lambda: self.ask("sinfo", "--noheader", "--Node", "--format=%T").split() == ["idle", "idle"])
+
+    def _start(self, *command: str) -> psutil.Popen:
+        with (self.folder / "daemons.log").open("a") as log:
+            return psutil.Popen(command, env={**os.environ, **self.environment}, stdout=log, stderr=log)
+
+    def ask(self, *command: str) -> str:
+        """Return what a command of Slurm's says; nothing, where it fails."""
+        told = {**os.environ, **self.environment}
+        return subprocess.run(command, env=told, capture_output=True, text=True, check=False).stdout
+
+    def running(self, rule: str) -> list[tuple[str, str]]:
+        """Return id and node of the running jobs of a rule."""
+        lines = self.ask("squeue", "--noheader", "--states=R", "--format=%i %N %k").splitlines()
+        return [(job, node) for job, node, comment in map(str.split, lines) if f"rule_{rule}" in f"{comment}_"]
+
+    def next_running(self, rule: str, of: subprocess.Popen) -> tuple[str, str]:
+        """Wait until a job of a rule runs, for Snakemake `of`; return its id and its node."""
+        self._wait(lambda: self.running(rule) or of.poll() is not None)
+        assert of.poll() is None, of.stdout.read()
+        return self.running(rule)[0]
+
+    def _wait(self, holds, seconds: float = 120) -> None:
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, (self.folder / "daemons.log").read_text() + self.ask("squeue")
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """End all jobs, then the daemons, and what a job that went wrong may have left."""
+        self.ask("scancel", "--full", f"--user={getpass.getuser()}")
+        for daemon in reversed(self.daemons):
+            daemon.terminate()
+        psutil.wait_procs(self.daemons, timeout=10)
+        for process in psutil.process_iter(["environ"]):
+            if (process.info["environ"] or {}).get("SLURM_CONF") == self.environment["SLURM_CONF"]:
+                process.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens to."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("slurm"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> tuple[Path, dict[str, str]]:
+    """Return a checkout in which nothing is built, and the bytes that this machine builds by itself at demo scale."""
+    tree = tmp_path_factory.mktemp("local")
+    checkout(tree)
+    snakemake(tree, TARGET)
+    built = digests(tree)
+    for name in ("results", "data/rewards", ".snakemake", "logs"):
+        shutil.rmtree(tree / name)
+    return tree, built
+
+
+def on_cluster(tree: Path, cluster: Cluster, *arguments: str) -> subprocess.Popen:
+    """Start Snakemake on the cluster."""
+    told = environment(tree) | cluster.environment
+    told["PYTHONPATH"] += f"{os.pathsep}{PLUGIN}"
+    told["PATH"] = f"{cluster.folder}/bin{os.pathsep}{told['PATH']}"
+    command = ["snakemake", TARGET, "--profile", "workflow/profiles/slurm", *SOON, *arguments]
+    return subprocess.Popen(command, cwd=tree, env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def hang(job: str) -> None:
+    """Have what a job runs stand still."""
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        if (process.info["environ"] or {}).get("SLURM_JOB_ID") == job and "rollouts" in (process.info["cmdline"] or []):
+            process.send_signal(signal.SIGSTOP)
+
+
+def test_a_run_in_which_a_node_fails_a_job_hangs_and_one_is_cancelled_ends_with_the_bytes_of_a_local_one(
+    cluster, expected
+):
+    tree, built = expected
+    run = on_cluster(tree, cluster, "--set-resources", "rollouts_shard:runtime=1 * attempt")
+    try:
+        job, _ = cluster.next_running("rollouts_shard", run)
+        hang(job)  # to be killed at its time limit, a minute, and given two
+        _, node = cluster.next_running("held_out", run)
+        cluster.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        cluster.ask("scontrol", "update", f"nodename={node}", "state=resume")
+        job, _ = cluster.next_running("sft_full", run)
+        cluster.ask("scancel", job)
+        said = run.communicate(timeout=600)[0]
+    finally:
+        run.kill()
+    assert run.returncode == 0, said
+    assert digests(tree) == built
+    assert "Nothing to be done" in snakemake(tree, TARGET)
+    assert said.count("Trying to restart job") >= 2
+
+
+def test_a_cancelled_job_without_a_retry_is_named_with_its_log(cluster, expected):
+    tree, _ = expected
+    shutil.rmtree(tree / "results", ignore_errors=True)
+    run = on_cluster(tree, cluster, "--retries", "0")
+    try:
+        job, _ = cluster.next_running("rollouts_shard", run)
+        cluster.ask("scancel", job)
+        said = run.communicate(timeout=300)[0]
+    finally:
+        run.kill()
+    assert run.returncode == 1
+    assert f"SLURM job {job}" in said or job in said
+    assert "rollouts_shard" in said
+    assert "CANCELLED" in said

@@ -1,0 +1,144 @@
+"""Games played by servers that take and give tokens are those that a model in process plays, all but surely.
+
+At almost no temperature, so that who samples makes no difference. Most of it runs against our own server, which speaks
+this part of vLLM's protocol; the last test starts vLLM itself where RMFT_VLLM is its command (`vllm serve` of another
+environment).
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_endpoint_server import TOKEN, Running
+from test_families import FAMILIES, PROBLEM, PROMPTS, SFT, checkpoint_of, demonstrations_of
+from transformers import Qwen3Config
+
+from rmft.agents.published import load_reader
+from rmft.agents.vllm import Conversations, Engine, Servers
+from rmft.artifacts import write_tensors
+from rmft.errors import InputError
+from rmft.jobs import RolloutsJob
+from rmft.language.prompts import Prompts
+from rmft.params.language import VLLM, LanguageModelSettings, LanguageProblem, Telling
+from rmft.rollouts import roll_out
+from rmft.speakers import speakers_of
+from rmft.training.sft import fine_tune
+
+ROOT = Path(__file__).parents[1]
+EMBEDDED = LanguageModelSettings(
+    kind="language", weights=str(ROOT / "data/models/embedded"), dtype="float32", device="cpu", batch=8
+)
+ALMOST_NONE = 1e-3
+
+pytestmark = pytest.mark.xdist_group("endpoint")
+
+
+def job(model: LanguageModelSettings, problem: LanguageProblem, rounds: int = 3) -> RolloutsJob:
+    return RolloutsJob(
+        seed=1, stream="test", model=model, model_name="any", process=["gaussian"], T=rounds, scenarios=4,
+        trajectories=2, problem=problem, temperature=ALMOST_NONE, shard=(1, 1),
+    )  # fmt: skip
+
+
+def told(interaction: str = "dialogue") -> LanguageProblem:
+    return LanguageProblem(
+        kind="language", environment="fol", d=3,
+        protocol=Telling(
+            interaction=interaction, output="action", format="with-reasoning", prompts=str(PROMPTS), max_tokens=128,
+            retries=2, tolerance=0.0,
+        ),
+    )  # fmt: skip
+
+
+def played(asked: RolloutsJob, speaker: Callable | None = None, weights: Path | None = None) -> dict[str, list]:
+    """Play a job's games with a speaker, or with whom the job says."""
+    prompts = Prompts.load(PROMPTS)
+    if speaker:
+        return roll_out(asked, speaker, prompts, None, None, 8, lambda *_: None)
+    with speakers_of(asked, prompts, None, weights, Path("rollouts.parquet")) as speakers:
+        return roll_out(asked, speakers.open, prompts, None, None, speakers.batch, lambda *_: None)
+
+
+def assert_same_games(ours: dict[str, list], theirs: dict[str, list]) -> None:
+    for name in ("reply", "ids", "replied", "action", "attempts"):
+        np.testing.assert_equal(ours[name], theirs[name], name)
+    np.testing.assert_allclose(np.array(ours["policy"]), np.array(theirs["policy"]), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    """Return connections to two servers of the embedded model."""
+    running = [Running(tmp_path_factory.mktemp("vllm") / "state").ready() for _ in range(2)]
+    with Engine(Servers([f"{of.url}/v1" for of in running], "embedded", TOKEN, 4)) as engine:
+        yield engine
+    for of in running:
+        of.process.terminate()
+        of.process.wait(10)
+
+
+@pytest.mark.parametrize("interaction", ["dialogue", "summary"])
+def test_games_are_those_of_a_model_in_process(engines, interaction):
+    asked, reader = job(EMBEDDED, told(interaction)), load_reader(EMBEDDED)
+    games = played(asked, lambda games: Conversations(engines, reader, games, 128))
+    assert_same_games(games, played(asked))
+    assert np.std(games["policy"]) > 0.1
+
+
+def test_a_retracted_reply_is_given_anew_to_the_same_conversation(engines):
+    talk = Conversations(engines, load_reader(EMBEDDED), np.array([[0, 0], [0, 1]]), 60)
+    message = 'There are 3 actions, numbered 1 to 3.\nRound 1. Reason briefly; last line "Action: " and a number.'
+    numbers = np.random.default_rng(0).random((3, 2, 60))
+    first = talk.reply([message] * 2, temperature=1.0, uniforms=numbers[0])
+    before = [list(ids) for ids in talk.ids]
+    talk.retract([1])
+    again = talk.reply(None, temperature=1.0, uniforms=numbers[1, :1], rows=[1])
+    assert again[0].prompt_ids == first[1].prompt_ids
+    assert talk.ids[0] == before[0]
+    assert talk.ids[1] == [*first[1].prompt_ids, *again[0].ids]
+    talk.retract([1])
+    assert talk.reply(None, temperature=1.0, uniforms=numbers[0, 1:], rows=[1])[0].ids == first[1].ids
+
+
+def test_what_a_server_refuses_is_told_with_its_reason(engines):
+    elsewhere = Servers(engines.servers.urls, "no-such-model", TOKEN, 4)
+    with Engine(elsewhere) as wrong, pytest.raises(InputError, match=r"http://127.*/v1: 404, .*no-such-model"):
+        wrong.complete([{"prompt": [1], "return_token_ids": True, "return_tokens_as_token_ids": True}], [0])
+
+
+@pytest.mark.parametrize("wrong", [{"prompt": [10**9]}, {"prompt": [-1]}, {"prompt": []}, {"max_tokens": 10**6}])
+def test_a_request_that_no_model_could_answer_is_refused_and_the_server_goes_on(engines, wrong):
+    asked = {"prompt": [1], "return_token_ids": True, "return_tokens_as_token_ids": True}
+    with pytest.raises(InputError, match=r"400, .*invalid_request_error"):
+        engines.complete([asked | wrong], [0])
+    assert engines.complete([asked], [0])[0]["token_ids"]
+
+
+def test_a_server_that_does_not_start_is_told_with_the_file_that_says_why(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    missing = VLLM(command=["false"], servers=1, gpus=0, concurrency=1, start_seconds=20)
+    with pytest.raises(InputError, match=r"vllm: a server ended with exit code 1; logs/vllm/rollouts.log says why"):
+        played(job(EMBEDDED.model_copy(update={"vllm": missing}), told()))
+
+
+@pytest.mark.skipif("RMFT_VLLM" not in os.environ, reason="RMFT_VLLM is not vLLM's command")
+def test_vllm_plays_what_a_model_in_process_plays_with_and_without_an_adapter(monkeypatch, tmp_path):
+    family = FAMILIES["qwen3"]
+    wider = Qwen3Config(**family.config.to_dict() | {"head_dim": 32})  # vLLM has no kernels for smaller heads
+    checkpoint = checkpoint_of(replace(family, config=wider), tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    vllm = VLLM(
+        command=os.environ["RMFT_VLLM"].split(), servers=2, gpus=0, concurrency=8, start_seconds=600,
+        arguments=["--enforce-eager"],  # compiling takes longer than all the rest
+    )  # fmt: skip
+    here, there = checkpoint.settings, checkpoint.settings.model_copy(update={"vllm": vllm})
+    games = played(job(here, PROBLEM))
+    assert_same_games(played(job(there, PROBLEM)), games)
+    tuned = fine_tune(demonstrations_of(checkpoint), here, None, SFT, seed=0)
+    adapter = tmp_path / "adapter.safetensors"
+    write_tensors(adapter, tuned.tensors, tuned.metadata)
+    with_adapter = played(job(here, PROBLEM), weights=adapter)
+    assert_same_games(played(job(there, PROBLEM), weights=adapter), with_adapter)
+    assert with_adapter["reply"] != games["reply"]
