@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help reproduce quick figures report plots test test-long chaos bench lint lock clean
+.PHONY: help reproduce quick figures report plots test test-all chaos bench lint lock clean
 help:
 	@echo "make reproduce   every figure and table, versioned by DVC (results/)"
 	@echo "make quick       an experiment of each section, to see them run"
@@ -13,8 +13,8 @@ help:
 	@echo "make report      the report: all figures and tables beside the paper's claims (results/report.html)"
 	@echo "make plots       training curves and figures as a page (plots/)"
 	@echo "make test        the tests, but for those of whole builds that are killed, taken back or sent to a cluster"
-	@echo "make test-long   those"
-	@echo "make chaos       builds that are killed at random moments, for longer than make test-long does"
+	@echo "make test-all    those too"
+	@echo "make chaos       builds that are killed at random moments, for longer than make test-all does"
 	@echo "make bench       speed of algorithms, beside other libraries, of training, rollouts and the server"
 	@echo "make lint        format and lint, as in CI"
 
@@ -48,8 +48,8 @@ plots: $(VENV)/.ready
 test: $(VENV)/.ready
 	pytest -n auto --dist loadgroup --no-loadscope-reorder -m "not long"
 
-test-long: $(VENV)/.ready
-	pytest -n auto --dist loadgroup --no-loadscope-reorder -m long
+test-all: $(VENV)/.ready
+	pytest -n auto --dist loadgroup --no-loadscope-reorder
 
 chaos: $(VENV)/.ready
 	RMFT_KILLS=$${RMFT_KILLS:-16} pytest tests/test_chaos.py

@@ -25,7 +25,6 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 EMBEDDED = ROOT / "data/models/embedded"
-MIB = 2**20
 BOUNDS = {"selected from": 1500, "learnt from": 1500}  # MiB that each may take, however many there are
 DAG_BOUND_SECONDS = 30.0  # for ten thousand jobs
 CONVERSATION = 870  # tokens of a game of 25 rounds
@@ -34,7 +33,7 @@ TEXT = {"prompt": "In round 7 your action 2 paid **4.31**.\n\nRound 8. …", "re
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of CPU and peak memory, in MiB, of a measurement, beyond those of the smallest process that could."""
+    """Seconds of CPU, but for imports, and peak memory of the process, in MiB."""
 
     seconds: float
     memory: float
@@ -79,12 +78,12 @@ def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3
     write_trajectories(Path("games.parquet"), games)
 
 
-def select(games: int) -> None:
+def select(count: int) -> None:
     """Join shards and select from so many trajectories of 25 rounds, ten of each scenario."""
     from rmft.artifacts import join_trajectories, trajectory_batches, write_jsonl, write_selection
     from rmft.jobs import SelectionJob
     from rmft.params.language import LanguageProblem, Telling
-    from rmft.selection import demonstrations
+    from rmft.selection import demonstrations_in
     from rmft.selection import select as selected
 
     telling = Telling(
@@ -95,26 +94,21 @@ def select(games: int) -> None:
         seed=0, stream="scaling", problem=LanguageProblem(kind="language", environment="mab", d=3, protocol=telling),
         process=["gaussian"], selected=1, mean="nominal", rerolls=5,
     )  # fmt: skip
-    join_trajectories(Path("rollouts.parquet"), sorted(Path("shards").iterdir()), games)
+    join_trajectories(Path("rollouts.parquet"), sorted(Path("shards").iterdir()), count)
     found = selected(job, trajectory_batches(Path("rollouts.parquet"), tokens=False))
-    chosen = iter(found["selected"])
-    lines = (
-        line
-        for played in trajectory_batches(Path("rollouts.parquet"))
-        for line in demonstrations(played, [next(chosen) for _ in played["scenario"]])
-    )
+    lines = demonstrations_in(trajectory_batches(Path("rollouts.parquet")), found["selected"])
     write_jsonl(Path("demonstrations.jsonl"), lines)
     write_selection(Path("selection.parquet"), found)
 
 
-def write_shards(games: int, rounds: int = 25, d: int = 3, tokens: int = CONVERSATION) -> None:
+def write_shards(count: int, rounds: int = 25, d: int = 3, tokens: int = CONVERSATION) -> None:
     """Write games as rollouts do, in shards of a thousand, with rewards and actions of chance and texts of no sense."""
     from rmft.artifacts import write_trajectories
 
     draw = np.random.default_rng(0)
     Path("shards").mkdir()
-    for shard, start in enumerate(range(0, games, 1000)):
-        rows = range(start, min(start + 1000, games))
+    for shard, start in enumerate(range(0, count, 1000)):
+        rows = range(start, min(start + 1000, count))
         rewards = draw.normal(5, 1, (len(rows), rounds * d)).tolist()
         columns = {
             "scenario": [row // 10 for row in rows],
@@ -211,7 +205,7 @@ def growths(quick: bool) -> list[Growth]:
         Growth("trajectories L", [8, 16, 32, 64], lambda n: apart("play", trajectories=n), 1.0),
         Growth("rounds T", [25, 50, 100, 200], lambda n: apart("play", rounds=n), 1.0),
         Growth("actions d", [2, 3, 4, 5], lambda n: apart("play", d=n), 0.0),
-        Growth("selected from", [most // 20, most // 10, most // 5, most], lambda n: apart("select", games=n), 1.0),
+        Growth("selected from", [most // 20, most // 10, most // 5, most], lambda n: apart("select", count=n), 1.0),
         Growth("learnt from", [1000, 2000, 4000, most // 5], lambda n: apart("read_demonstrations", lines=n), 1.0),
         Growth("tokens learnt", [500, 1000, 2000, 4000], lambda n: apart("fine_tune", tokens=n), 1.0),
     ]
@@ -237,7 +231,10 @@ def measure(path: Path, quick: bool) -> None:
         axes[0, column].loglog(kind.sizes, seconds, "o-", kind.sizes, floor, ":")
         axes[0, column].set(title=kind.name, ylabel="s of one core" if not column else "")
         axes[1, column].semilogx(kind.sizes, memory, "o-")
-        axes[1, column].set(ylabel="peak MiB" if not column else "", ylim=(0, None))
+        axes[1, column].set(ylabel="peak MiB" if not column else "", ylim=(0, 1.1 * max(memory)))
+        for axis in axes[:, column]:
+            axis.set_xticks(kind.sizes, [f"{size / 1000:g}k" if size >= 1000 else f"{size}" for size in kind.sizes])
+            axis.minorticks_off()
         if kind.name in BOUNDS:
             verdict = "holds" if memory[-1] <= BOUNDS[kind.name] else "DOES NOT HOLD"
             minutes = seconds[-1] * 1e6 / kind.sizes[-1] / 60
@@ -314,7 +311,7 @@ FREE = 0.9  # of the memory, for weights, keys and values
 def predict() -> None:
     """Tell the least time that the paper's three open-weight runs can take, and a hundred times larger ones."""
     with tempfile.TemporaryDirectory() as folder:
-        run("write_shards", folder, {"games": 1000})
+        run("write_shards", folder, {"count": 1000})
         size = sum(file.stat().st_size for file in Path(folder, "shards").iterdir()) / 1000
     print(
         f"{'model':14}{'GPU':9}{'M':>7}{'in flight':>11}{'decode':>10}{'prefill':>9}{'learn':>9}{'all, h':>9}{'GB':>8}"

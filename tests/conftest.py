@@ -23,7 +23,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes minutes, so that no process is left alone with it at the end."""
-    items.sort(key=lambda item: {"cluster", "built"}.isdisjoint(item.fixturenames))
+    items.sort(key=lambda item: (not item.get_closest_marker("long"), "built" not in item.fixturenames))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """What is killed at any moment, or finds no room to write, loses nothing and leaves nothing stale.
 
-How many kills: RMFT_KILLS. `make test-long` does a few, `make chaos` 16.
+How many kills: RMFT_KILLS. `make test-all` does a few, `make chaos` 16.
 """
 
 import os

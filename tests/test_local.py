@@ -3,6 +3,7 @@
 The oracle is the plain model (eager attention, no memory) on the whole history.
 """
 
+import copy
 import json
 import string
 
@@ -11,12 +12,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from test_turns import byte_tokenizer
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrainedModel, Qwen3Config
 
 from rmft.agents.context import context_limit, context_needed
 from rmft.agents.local import (
+    USED,
     Conversations,
     LanguageModel,
+    in_flight,
     load,
     sample,
     settle_rotation,
@@ -336,6 +340,42 @@ def test_a_conversation_that_overflows_is_refused():
     talk.reply(["Hi"], temperature=1.0, uniforms=uniforms(0, 1))
     with pytest.raises(InputError, match=r"may grow to \d+ tokens, past 60"):
         talk.reply(["Hi" * 20], temperature=1.0, uniforms=uniforms(1, 1))
+
+
+def peak_bytes(work) -> int:
+    """Return the most memory that some work has of torch at a time."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        work()
+    events = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return int(np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]).max())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_so_many_conversations_are_in_flight_as_fit_into_memory(name):
+    config = copy.deepcopy(CONFIGS[name])
+    config.num_hidden_layers = 12
+    if kinds := getattr(config, "layer_types", None):
+        config.layer_types = kinds[:2] * 6
+    model = AutoModelForCausalLM.from_config(config)
+    language_model, free = LanguageModel.of(model, byte_tokenizer(TEMPLATES[name.partition("-")[0]])), 15_000_000
+    fitting = in_flight(language_model, CAPACITY, MAX_TOKENS, 1000, free)
+    assert 1 < fitting < 1000
+    talk = Conversations(language_model, fitting, CAPACITY, MAX_TOKENS)
+
+    def play() -> None:
+        talk.reply(["Hi" * 140] * fitting, temperature=1.0, uniforms=uniforms(0, fitting))
+        few = np.r_[: fitting // 4, fitting - 1]
+        talk.reply(["Hi"] * len(few), temperature=1.0, uniforms=uniforms(1, len(few)), rows=few)
+
+    taken = peak_bytes(play) + sum(memory.nbytes for pair in talk.cache.pairs for memory in pair)
+    assert 0.7 < taken / (USED * free) <= 1
+    assert in_flight(language_model, CAPACITY, MAX_TOKENS, 3, free) == 3
+    assert in_flight(language_model, CAPACITY, MAX_TOKENS, 1000, None) == 1000
+
+
+def test_a_conversation_that_fits_into_no_memory_is_refused():
+    with pytest.raises(InputError, match=r"cpu has 0\.0 GB beside the weights, .* 400 tokens takes 0\.\d"):
+        in_flight(ready_model("qwen3"), CAPACITY, MAX_TOKENS, 1000, 10_000)
 
 
 def test_rows_may_come_in_any_order():

@@ -19,6 +19,7 @@ NUMERIC = (
     "numeric_simplex", "numeric_simplex_logits", "numeric_mixture", "numeric_mab", "numeric_mab_logits_normalised",
 )  # fmt: skip
 TOLD = {"open_mab_gemma": "gaussian-50", "closed_mab": "gaussian-25"}  # experiments in words, an evaluation each
+HASHED = re.compile(r"/(\.dvc/cache|rmft-storage|\.git/objects)/")
 MESSAGES = {  # what a rule says when a job of it starts: how the job is called in the tests
     r"Write the scenarios (\S+)": "scenarios {}",
     r"Draw the reward set (\S+)": "rewards {}",
@@ -203,8 +204,15 @@ def commit(folder: Path, message: str) -> None:
 
 
 def copy_of(home: Path, folder: Path) -> Path:
-    """Copy what `built_once` made, times of files included; return the checkout."""
-    shutil.copytree(home, folder, symlinks=True)
+    """Copy what `built_once` made, times of files included; return the checkout.
+
+    What is kept by its hash is the same file in both: nobody writes over it, and a hundred copies are ten gigabytes.
+    """
+
+    def copy(source: str, target: str) -> None:
+        (os.link if HASHED.search(source) else shutil.copy2)(source, target)
+
+    shutil.copytree(home, folder, symlinks=True, copy_function=copy)
     return folder / "rmft"
 
 

@@ -283,8 +283,9 @@ def write_trajectories(path: Path, columns: Mapping[str, Sequence[Any]]) -> None
 
 def read_trajectories(path: Path, *, tokens: bool = True) -> dict[str, list[Any]]:
     """Read games told in words: columns as lists over trajectories. tokens: those of their tokens too."""
-    rows = _read_games(path)
-    return (rows if tokens else rows.drop_columns(list(TOKEN_COLUMNS))).to_pydict()
+    import pyarrow as pa
+
+    return pa.concat_tables(_games_in_batches(path, tokens=tokens)).to_pydict()
 
 
 def trajectory_batches(path: Path, *, tokens: bool = True) -> Iterator[dict[str, list[Any]]]:
@@ -318,15 +319,6 @@ def _games_in_batches(path: Path, *, tokens: bool = True) -> "Iterator[pa.Table]
         schema = pa.schema([column for column in schema if tokens or column.name not in TOKEN_COLUMNS])
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, schema.names).select(schema.names).cast(schema)
-
-
-def _read_games(path: Path) -> "pa.Table":
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with _readable(path, pa.ArrowException):
-        contextual = CONTEXTS in pq.read_schema(path).names
-    return _read_rows(path, _trajectory_schema(contextual=contextual))
 
 
 def write_selection(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:

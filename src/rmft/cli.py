@@ -8,7 +8,6 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -225,17 +224,10 @@ def selection(
     from rmft.artifacts import trajectory_batches, write_jsonl, write_selection
     from rmft.jobs import SelectionJob
     from rmft.metrics.luck import advantages
-    from rmft.selection import demonstrations as demonstrated
-    from rmft.selection import select
+    from rmft.selection import demonstrations_in, select
 
     found = select(SelectionJob.parse(settings), trajectory_batches(rollouts, tokens=False))
-    chosen = iter(found["selected"])
-    lines = (
-        line
-        for played in trajectory_batches(rollouts)
-        for line in demonstrated(played, list(islice(chosen, len(played["scenario"]))))
-    )
-    write_jsonl(demonstrations, lines)
+    write_jsonl(demonstrations, demonstrations_in(trajectory_batches(rollouts), found["selected"]))
     write_selection(output, found)
     in_hindsight, redrawn = advantages(found)
     print(

@@ -30,6 +30,7 @@ REASONING = ("replies.parquet", "claims.parquet", "accuracy.csv")
 # What an iteration leaves, besides shards and what it ends in: of GRPO, of algorithm distillation, of RMFT.
 GAMES, TAUGHT = ("rollouts.parquet",), ("rollouts.parquet", "demonstrations.jsonl")
 SELECTED = ("rollouts.parquet", "selection.parquet", "demonstrations.jsonl")
+MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
 FIGURE_ENDINGS = ("pdf", "png", "csv")
 TABLE_ENDINGS = ("csv", "md", "tex")
 
@@ -53,9 +54,6 @@ def models_of(params: Params, experiment: str) -> list[str]:
 def training_log_of(experiment: str) -> str:
     """Return the training log of a numeric experiment."""
     return f"results/{experiment}/training-log.csv"
-
-
-MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
 
 
 def model_files(weights: str) -> list[str]:

@@ -16,7 +16,8 @@ Symbols: M scenarios, L trajectories each, n = M · L in all, T rounds, d action
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,13 @@ def invalid_replies(played: Trajectories) -> np.ndarray:
     """Return the number (n,) of replies without a valid decision in each trajectory."""
     asked = np.array(played["attempts"], dtype=int)
     return (asked - 1 + np.array(played["fallback"], dtype=bool)).sum(axis=1)
+
+
+def demonstrations_in(batches: Iterable[Trajectories], selected: Iterable[bool]) -> Iterator[dict[str, Any]]:
+    """Yield the `demonstrations` of trajectories, so many of which are at hand at a time, in their order."""
+    chosen = iter(selected)
+    for played in batches:
+        yield from demonstrations(played, list(islice(chosen, len(played["scenario"]))))
 
 
 def demonstrations(played: Trajectories, selected: Sequence[bool]) -> list[dict[str, Any]]:

@@ -58,14 +58,15 @@ def speakers_of(
 def _local(
     job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, weights: Path | None, _output: Path
 ) -> Iterator[Speakers]:
-    from rmft.agents.local import Conversations, load
+    from rmft.agents.local import Conversations, free_memory, in_flight, load
     from rmft.agents.published import note_model
 
     note_model(job.model)
     model = load(job.model, weights)
     needed = tokens_needed(job, prompts, model.reader, scenarios)
     most = job.problem.protocol.max_tokens
-    yield Speakers(lambda games: Conversations(model, len(games), needed, most), job.model.batch)
+    batch = in_flight(model, needed, most, job.model.batch, free_memory(model.model.device))
+    yield Speakers(lambda games: Conversations(model, len(games), needed, most), batch)
 
 
 @contextmanager

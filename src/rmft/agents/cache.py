@@ -34,6 +34,30 @@ class Slots:
     mask: torch.Tensor | None = None
 
 
+def slots_of(window: int | None, capacity: int, slack: int) -> int:
+    """Return how many slots a layer has for a conversation."""
+    return capacity if window is None else min(capacity, window + slack)
+
+
+def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, size: int) -> int:
+    """Return the bytes that a conversation takes at most: its memory, and what a forward pass makes beside it.
+
+    capacity, slack: as of `SlotCache`; no more than `slack` tokens are fed in a pass. size: bytes of a number.
+    """
+    config = config.get_text_config(decoder=True)
+    heads, pairs = config.num_attention_heads, config.num_key_value_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    slots = [slots_of(window, capacity, slack) + 1 for window in layer_windows(config)]
+    memory = 2 * pairs * head * size * (sum(slots) + max(slots))  # a layer's again where lanes are gathered
+    experts = getattr(config, "num_experts_per_tok", 0) * getattr(config, "moe_intermediate_size", 0)
+    widest = max(3 * max(config.intermediate_size, experts), (3 * heads + 4 * pairs) * head) + 2 * config.hidden_size
+    masked = max(slots) * ((1 + heads // pairs) * size + 3)  # the mask, once more for each query of shared keys
+    if getattr(config, "attn_logit_softcapping", None):  # then scores are written out, see `attend`
+        masked += max(slots) * heads * (2 * size + 4)
+    sampling = config.vocab_size * (size + 28)  # logits, two softmaxes in float32, and sums in float64
+    return memory + max(slack * (widest * size + masked), sampling)
+
+
 class SlotCache(Cache):
     """Keys and values (B, K, C + 1, D) of each layer; the last slot takes what is not to be kept.
 
@@ -43,7 +67,7 @@ class SlotCache(Cache):
     def __init__(self, config: PretrainedConfig, count: int, capacity: int, slack: int) -> None:
         super().__init__(layers=[])
         windows = layer_windows(config)
-        slots = {w: Slots(w, capacity if w is None else min(capacity, w + slack)) for w in windows}
+        slots = {w: Slots(w, slots_of(w, capacity, slack)) for w in windows}
         self.limit = capacity if any(w is None or capacity < w + slack for w in windows) else None
         self.slack = slack if any(kind.slots < capacity for kind in slots.values()) else None
         self.kinds = list(slots.values())

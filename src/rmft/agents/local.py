@@ -20,7 +20,7 @@ import torch
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from rmft.agents.cache import ATTENTION, SlotCache
+from rmft.agents.cache import ATTENTION, SlotCache, conversation_bytes
 from rmft.agents.context import short_of_two
 from rmft.agents.policies import TOP, Tokens, action_policies, table
 from rmft.agents.published import Reader, load_tokenizer, published
@@ -30,6 +30,7 @@ from rmft.errors import InputError
 from rmft.params.language import LanguageModelSettings
 
 LEAST_SLACK = 16  # tokens fed in one pass, at least
+USED = 0.95  # of a GPU's free memory: the rest is lost between blocks
 # Of the lanes between the first and the last, so few are gathered, and more are computed in place: gathering reads what
 # is in memory thrice, but of several new tokens in each lane those take longer than the memory.
 FEW, FEW_READING = 0.4, 0.8
@@ -145,6 +146,33 @@ def sample(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> 
     return torch.searchsorted(below, (uniforms * below[:, -1])[:, None], right=True)[:, 0]
 
 
+def chunk_of(max_tokens: int) -> int:
+    """Return how many tokens are fed in one pass, and can be taken back: those of a reply."""
+    return max(max_tokens, LEAST_SLACK)
+
+
+def in_flight(language_model: LanguageModel, capacity: int, max_tokens: int, most: int, free: int | None) -> int:
+    """Return how many conversations are played at a time: `most`, or as many as `free` bytes hold, None for no limit.
+
+    Raise InputError where not even one does. capacity, max_tokens: see `Conversations`.
+    """
+    if free is None:
+        return most
+    model, chunk = language_model.model, chunk_of(max_tokens)
+    each = conversation_bytes(model.config, capacity + chunk, chunk, model.dtype.itemsize)
+    if each > USED * free:
+        raise InputError(
+            f"models: device: {model.device} has {free / 1e9:.1f} GB beside the weights, and a conversation of"
+            f" {capacity} tokens takes {each / 1e9:.1f}; interaction: summary or quantised: nf4 take less"
+        )
+    return min(most, int(USED * free / each))
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that a GPU has free; None for a CPU, which jobs share as they come."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+
+
 class Conversations:
     """Conversations with a model, each at its own length, that are asked and answer together.
 
@@ -155,7 +183,7 @@ class Conversations:
     def __init__(self, language_model: LanguageModel, count: int, capacity: int, max_tokens: int) -> None:
         self.model, self.reader = language_model.model, language_model.reader
         self.count, self.capacity, self.max_tokens = count, capacity, max_tokens
-        self.chunk = max(max_tokens, LEAST_SLACK)
+        self.chunk = chunk_of(max_tokens)
         # Beginnings of actions that are asked for may go on a little further than any reply.
         self.cache = SlotCache(self.model.config, count, capacity + self.chunk, slack=self.chunk)
         self.restart()

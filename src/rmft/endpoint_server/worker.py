@@ -82,16 +82,14 @@ def fine_tune(task: Task, folder: Path, told: TextIO) -> None:
     lines = read_lines(Path(task.file))  # before the large libraries are imported
 
     from safetensors.torch import save
-    from transformers import AutoTokenizer
 
+    from rmft.agents.published import load_tokenizer
     from rmft.agents.turns import Turns
     from rmft.endpoint_server.spelling import Spelling
     from rmft.training import sft
 
     base = LanguageModelSettings.parse(task.base)
-    revision = None if Path(base.weights).is_dir() else base.revision
-    tokenizer = AutoTokenizer.from_pretrained(base.weights, revision=revision, trust_remote_code=False)
-    spelling = Spelling(Turns.probe(tokenizer))
+    spelling = Spelling(Turns.probe(load_tokenizer(base)))
     examples = [demonstration(line, spelling) for line in lines]
     _tell(told, {"validated": {"examples": len(examples), "tokens": sum(len(one["ids"]) for one in examples)}})
 

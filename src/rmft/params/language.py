@@ -42,9 +42,9 @@ class LanguageModelSettings(Section):
     """A causal language model with its tokenizer, as transformers loads it.
 
     weights: a folder, or the id of a hub repository, then at the commit `revision`. context: tokens that it can see,
-    where that is less than its configuration says. batch: games played at a time. quantised: how base weights are in
-    memory, None: as published; nf4 takes 4 bits (bitsandbytes), beside which adapters are learnt and stay. vllm: who
-    plays, None for this process; fine-tuning is always here.
+    where that is less than its configuration says. batch: games played at a time, fewer where a GPU has no
+    memory for them. quantised: how base weights are in memory, None: as published; nf4 takes 4 bits (bitsandbytes),
+    beside which adapters are learnt and stay. vllm: who plays, None for this process; fine-tuning is always here.
     """
 
     kind: Literal["language"]

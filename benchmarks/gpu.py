@@ -1,0 +1,166 @@
+"""A GPU against what it could do: playing with, and fine-tuning, a model of Qwen3-8B's shape and random weights.
+
+    python benchmarks/gpu.py
+    python benchmarks/gpu.py --device cpu --layers 2 --width 256 --rounds 3   # the same program, small
+
+Games go through the engine of rollouts in process, so many at a time as fit into memory; adapters are learnt as in an
+iteration. Exit code 1 if a goal is missed.
+
+decode: seconds for a sampled token against the larger of 2N/FLOPs and (weights/B + keys and values in sight)/bandwidth;
+FLOPs and bandwidth are what the device reaches in a large matrix product and a large sum, in this run. hits: of the
+tokens that would be read if each round read its history anew, the share that is in memory. memory: how far the peak is
+from what `in_flight` counts on. MFU: 4 operations a token and weight (frozen weights need no gradients of their own)
+against what the device reaches.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from rollouts import MESSAGE, OPENING, byte_tokenizer, message_length, usual
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+from rmft.agents.cache import conversation_bytes
+from rmft.agents.context import context_needed
+from rmft.agents.local import Conversations, LanguageModel, chunk_of, free_memory, in_flight, load
+from rmft.params import load as load_params
+from rmft.params.language import LanguageModelSettings
+from rmft.training.sft import fine_tune
+
+REPLY = 60  # tokens
+HEAD = 128
+PARAMS = Path(__file__).parents[1] / "params.yaml"
+GOALS = {"decode": 2.5, "hits": 0.9, "memory": 0.1, "MFU": 0.4}
+
+
+def write_model(folder: Path, layers: int, width: int, device: str) -> None:
+    """Write a model of Qwen3-8B's shape, or a smaller one, with random weights and a tokenizer of bytes."""
+    config = Qwen3Config(
+        vocab_size=151_936 * width // 4096, hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
+        num_attention_heads=width // HEAD, num_key_value_heads=max(1, width // HEAD // 4), head_dim=HEAD,
+        tie_word_embeddings=False, max_position_embeddings=40_960, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    tokenizer = byte_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token = "<end>"
+    tokenizer.save_pretrained(folder)
+
+
+def reached(device: str) -> tuple[float, float]:
+    """Return floating-point operations, in bfloat16, and bytes read per second of a device."""
+    size = 8192 if device != "cpu" else 512
+    square = torch.ones(size, size, dtype=torch.bfloat16, device=device)
+    many = torch.ones(2**30 if device != "cpu" else 2**25, dtype=torch.bfloat16, device=device)
+
+    def timed(action: Callable[[], object]) -> Callable[[], None]:
+        def act() -> None:
+            action()
+            wait(device)
+
+        act()
+        return act
+
+    clock = time.perf_counter
+    flops = 2 * size**3 / usual(timed(lambda: square @ square), clock=clock)
+    return flops, 2 * len(many) / usual(timed(many.sum), clock=clock)
+
+
+def wait(device: str) -> None:
+    """Wait until a device has done what it was given."""
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> dict[str, float]:
+    """Play games, as many at a time as fit, and tell how decoding, memory and what is not read again compare."""
+    capacity = context_needed(None, OPENING, rounds, MESSAGE, REPLY)
+    count = in_flight(language_model, capacity, REPLY, most, free_memory(language_model.model.device))
+    config, parameters = language_model.model.config, language_model.model.num_parameters()
+    each = conversation_bytes(config, capacity + chunk_of(REPLY), chunk_of(REPLY), 2)
+    told = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * HEAD  # bytes of a token's keys and values
+    flops, bandwidth = reached(device)
+    draw, floor, seconds, sampled, fed, anew = np.random.default_rng(0), 0.0, 0.0, 0, 0, 0
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats(device)
+    talk = Conversations(language_model, count, capacity, REPLY)
+    for t in range(rounds):
+        before = talk.lengths.sum()
+        anew += before + count * message_length(t)
+        begun = time.perf_counter()
+        turns = talk.reply(["x" * message_length(t)] * count, temperature=1.0, uniforms=draw.random((count, REPLY)))
+        wait(device)
+        seconds += time.perf_counter() - begun
+        sampled += sum(turn.sampled for turn in turns)
+        fed += sum(len(turn.prompt_ids) for turn in turns)
+        read = 2 * parameters + talk.lengths.sum() * told
+        floor += max(turn.sampled for turn in turns) * max(read / bandwidth, 2 * parameters * count / flops)
+        print(f"round {t + 1} of {rounds}: {seconds:.1f} s, floor {floor:.1f} s", file=sys.stderr)
+    prefill = fed * 2 * parameters / flops
+    print(
+        f"{count} games in flight of {rounds} rounds: {sampled / seconds:,.0f} tokens/s; {seconds:.1f} s, of which"
+        f" {floor:.1f} to decode and {prefill:.1f} to read at least; {flops / 1e12:.1f} TFLOP/s,"
+        f" {bandwidth / 1e9:,.0f} GB/s"
+    )
+    found = {"decode": seconds / (floor + prefill), "hits": 1 - fed / anew}
+    if device != "cpu":
+        predicted = 2 * parameters + count * each
+        found["memory"] = abs(torch.cuda.max_memory_allocated(device) / predicted - 1)
+    return found
+
+
+def learn(settings: LanguageModelSettings, parameters: int, tokens: int, steps: int, flops: float) -> dict[str, float]:
+    """Learn adapters from conversations of so many tokens, and tell the share of the device's operations."""
+    sft = load_params(PARAMS).experiments["open_mab_qwen"].sft
+    adapters = {"method": "lora", "epochs": 1, "gradient_checkpointing": False}
+    sft = sft.model_copy(update=adapters)
+    draw = np.random.default_rng(0)
+    lines = [{"ids": ids, "labels": ids} for ids in draw.integers(200, size=(steps * sft.batch_size, tokens)).tolist()]
+    times: list[float] = []
+    fine_tune(lines, settings, None, sft, 0, (), lambda *_: times.append(time.perf_counter()))
+    each = sft.batch_size * tokens * 4 * parameters  # forward, and the gradients of what is between; weights are frozen
+    step = float(np.median(np.diff(times)))
+    print(f"learning: {step:.2f} s a step of {sft.batch_size} x {tokens} tokens")
+    return {"MFU": each / step / flops}
+
+
+def main() -> int:
+    """Print what was reached; return 1 if a goal is missed, else 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--layers", type=int, default=36)
+    parser.add_argument("--width", type=int, default=4096)
+    parser.add_argument("--games", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=25)
+    parser.add_argument("--steps", type=int, default=6)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder), asked.layers, asked.width, asked.device)
+        settings = LanguageModelSettings(
+            kind="language", weights=folder, dtype="bfloat16", device=asked.device, batch=asked.games
+        )
+        language_model = load(settings)
+        parameters = language_model.model.num_parameters()
+        print(f"{parameters / 1e9:.2f}e9 weights on {asked.device}")
+        found = play(language_model, asked.games, asked.rounds, asked.device)
+        del language_model
+        flops, _ = reached(asked.device)
+        found |= learn(settings, parameters, asked.rounds * (MESSAGE + REPLY), asked.steps, flops)
+    missed = False
+    for name, goal in GOALS.items():
+        if name in found:
+            met = found[name] >= goal if name in ("hits", "MFU") else found[name] <= goal
+            missed |= not met
+            print(f"{name:8}{found[name]:8.2f}   {'meets' if met else 'misses'} {goal:g}")
+    return int(missed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
