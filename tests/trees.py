@@ -209,8 +209,10 @@ def copy_of(home: Path, folder: Path) -> Path:
     What is kept by its hash is the same file in both: nobody writes over it, and a hundred copies are ten gigabytes.
     """
 
+    same_disk = home.stat().st_dev == folder.parent.stat().st_dev
+
     def copy(source: str, target: str) -> None:
-        (os.link if HASHED.search(source) else shutil.copy2)(source, target)
+        (os.link if same_disk and HASHED.search(source) else shutil.copy2)(source, target)
 
     shutil.copytree(home, folder, symlinks=True, copy_function=copy)
     return folder / "rmft"
