@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # there are more test processes than cores already
+
 import pytest
 from hypothesis import settings
 from trees import built_once, copy_of

@@ -208,7 +208,6 @@ def copy_of(home: Path, folder: Path) -> Path:
 
     What is kept by its hash is the same file in both: nobody writes over it, and a hundred copies are ten gigabytes.
     """
-
     same_disk = home.stat().st_dev == folder.parent.stat().st_dev
 
     def copy(source: str, target: str) -> None:

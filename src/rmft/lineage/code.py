@@ -60,17 +60,24 @@ def code_of(command: str, source: Path = SOURCE, extensions: Sequence[str] = ())
 
 
 def _code(syntax: Syntax, source: Path) -> Code:
-    return Code(syntax.digest, frozenset(_modules(syntax, source)), frozenset(_libraries(syntax)))
+    names = tuple(syntax.names)
+    return Code(syntax.digest, _modules(names, source), _libraries(names))
 
 
-def _libraries(syntax: Syntax) -> set[str]:
-    """Return the names of other people's libraries that a piece of syntax imports."""
-    return {name.split(".")[0] for name in syntax.names} - {"rmft", *sys.stdlib_module_names}
+@functools.cache  # most modules are part of most sub-commands
+def _libraries(names: tuple[str, ...]) -> frozenset[str]:
+    """Return those of imported names that are other people's libraries."""
+    return frozenset(name.split(".")[0] for name in names) - {"rmft", *sys.stdlib_module_names}
 
 
-def _modules(syntax: Syntax, source: Path) -> Iterator[str]:
-    """Yield our modules that are imported anywhere in a piece of syntax, with the packages around them."""
-    for name in syntax.names:
+@functools.cache
+def _modules(names: tuple[str, ...], source: Path) -> frozenset[str]:
+    """Return those of imported names that are our modules, with the packages around them."""
+    return frozenset(_with_packages(names, source))
+
+
+def _with_packages(names: Iterable[str], source: Path) -> Iterator[str]:
+    for name in names:
         parts = name.split(".")
         if parts[0] == "rmft" and NO_PART.isdisjoint(parts[1:2]):
             packages = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
