@@ -8,6 +8,7 @@ and what they write.
 """
 
 import argparse
+import importlib
 import json
 import os
 import resource
@@ -162,6 +163,12 @@ def fine_tune(tokens: int) -> None:
 
 # --- How it is measured ---
 
+NEEDED = {  # modules, whose import is not measured
+    "play": ("rmft.agents.local", "rmft.rollouts"),
+    "select": ("rmft.selection", "pyarrow.parquet"),
+    "read_demonstrations": ("rmft.training.sft",),
+    "fine_tune": ("rmft.training.sft", "torch.optim"),
+}
 FIRST = {"select": "write_shards", "read_demonstrations": "write_demonstrations"}  # what another process has written
 
 
@@ -186,6 +193,8 @@ def run(name: str, folder: str, sizes: dict[str, int]) -> tuple[float, float]:
 
 def one(name: str, sizes: dict[str, int]) -> None:
     """Run a function, and tell what it cost, but for the imports."""
+    for module in NEEDED.get(name, ()):
+        importlib.import_module(module)
     begun = time.process_time()
     globals()[name](**sizes)
     print(json.dumps([time.process_time() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
@@ -200,13 +209,14 @@ def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
 def growths(quick: bool) -> list[Growth]:
     """Return what is measured. The window makes play and fine-tuning linear in tokens."""
     most = 20_000 if quick else 100_000
+    many = [most // 20, most // 10, most // 5, most]
     return [
         Growth("scenarios M", [16, 32, 64, 128], lambda n: apart("play", scenarios=n), 1.0),
         Growth("trajectories L", [8, 16, 32, 64], lambda n: apart("play", trajectories=n), 1.0),
         Growth("rounds T", [25, 50, 100, 200], lambda n: apart("play", rounds=n), 1.0),
         Growth("actions d", [2, 3, 4, 5], lambda n: apart("play", d=n), 0.0),
-        Growth("selected from", [most // 20, most // 10, most // 5, most], lambda n: apart("select", count=n), 1.0),
-        Growth("learnt from", [1000, 2000, 4000, most // 5], lambda n: apart("read_demonstrations", lines=n), 1.0),
+        Growth("selected from", many, lambda n: apart("select", count=n), 1.0),
+        Growth("learnt from", many, lambda n: apart("read_demonstrations", lines=n), 1.0),
         Growth("tokens learnt", [500, 1000, 2000, 4000], lambda n: apart("fine_tune", tokens=n), 1.0),
     ]
 
@@ -214,6 +224,7 @@ def growths(quick: bool) -> list[Growth]:
 def measure(path: Path, quick: bool) -> None:
     """Measure, fit, tell and draw."""
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     kinds = growths(quick)
     figure, axes = plt.subplots(2, len(kinds), figsize=(3 * len(kinds), 5), squeeze=False)
@@ -230,6 +241,9 @@ def measure(path: Path, quick: bool) -> None:
         floor = [seconds[-1] * (size / kind.sizes[-1]) ** kind.floor for size in kind.sizes]
         axes[0, column].loglog(kind.sizes, seconds, "o-", kind.sizes, floor, ":")
         axes[0, column].set(title=kind.name, ylabel="s of one core" if not column else "")
+        axes[0, column].set_ylim(min(seconds) / 2, max(seconds) * 2)
+        axes[0, column].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes[0, column].yaxis.set_major_formatter("{x:g}")
         axes[1, column].semilogx(kind.sizes, memory, "o-")
         axes[1, column].set(ylabel="peak MiB" if not column else "", ylim=(0, 1.1 * max(memory)))
         for axis in axes[:, column]:
@@ -340,7 +354,7 @@ if __name__ == "__main__":
     parser.add_argument(
         "--one", nargs=2, metavar=("NAME", "SIZES"), help="run one measurement; for this program itself"
     )
-    parser.add_argument("--quick", action="store_true", help="select from fewer trajectories")
+    parser.add_argument("--quick", action="store_true", help="select and learn from fewer trajectories")
     parser.add_argument("--dag", type=int, metavar="JOBS", help="measure Snakemake alone")
     parser.add_argument("--predict", action="store_true", help="tell what runs on a GPU take at least")
     parser.add_argument("--figure", type=Path, default=Path("growth.png"))
