@@ -17,17 +17,15 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
-from rollouts import MESSAGE, OPENING, byte_tokenizer, message_length, usual
+from rollouts import MESSAGE, OPENING, byte_tokenizer, message_length, reached
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from rmft.agents.cache import conversation_bytes
 from rmft.agents.context import context_needed
-from rmft.agents.local import Conversations, LanguageModel, chunk_of, free_memory, in_flight, load
+from rmft.agents.local import Conversations, LanguageModel, free_memory, in_flight, load, size_of
 from rmft.params import load as load_params
 from rmft.params.language import LanguageModelSettings
 from rmft.training.sft import fine_tune
@@ -54,23 +52,11 @@ def write_model(folder: Path, layers: int, width: int, device: str) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def reached(device: str) -> tuple[float, float]:
+def speed(device: str) -> tuple[float, float]:
     """Return floating-point operations, in bfloat16, and bytes read per second of a device."""
-    size = 8192 if device != "cpu" else 512
-    square = torch.ones(size, size, dtype=torch.bfloat16, device=device)
-    many = torch.ones(2**30 if device != "cpu" else 2**25, dtype=torch.bfloat16, device=device)
-
-    def timed(action: Callable[[], object]) -> Callable[[], None]:
-        def act() -> None:
-            action()
-            wait(device)
-
-        act()
-        return act
-
-    clock = time.perf_counter
-    flops = 2 * size**3 / usual(timed(lambda: square @ square), clock=clock)
-    return flops, 2 * len(many) / usual(timed(many.sum), clock=clock)
+    size, count = (512, 2**25) if device == "cpu" else (8192, 2**30)
+    like = {"dtype": torch.bfloat16, "device": device}
+    return reached(torch.ones(size, size, **like), torch.ones(count, **like), time.perf_counter)
 
 
 def wait(device: str) -> None:
@@ -84,9 +70,8 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
     capacity = context_needed(None, OPENING, rounds, MESSAGE, REPLY)
     count = in_flight(language_model, capacity, REPLY, most, free_memory(language_model.model.device))
     config, parameters = language_model.model.config, language_model.model.num_parameters()
-    each = conversation_bytes(config, capacity + chunk_of(REPLY), chunk_of(REPLY), 2)
     told = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * HEAD  # bytes of a token's keys and values
-    flops, bandwidth = reached(device)
+    flops, bandwidth = speed(device)
     draw, floor, seconds, sampled, fed, anew = np.random.default_rng(0), 0.0, 0.0, 0, 0, 0
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats(device)
@@ -111,7 +96,7 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
     )
     found = {"decode": seconds / (floor + prefill), "hits": 1 - fed / anew}
     if device != "cpu":
-        predicted = 2 * parameters + count * each
+        predicted = 2 * parameters + count * size_of(language_model, capacity, REPLY)
         found["memory"] = abs(torch.cuda.max_memory_allocated(device) / predicted - 1)
     return found
 
@@ -151,7 +136,7 @@ def main() -> int:
         print(f"{parameters / 1e9:.2f}e9 weights on {asked.device}")
         found = play(language_model, asked.games, asked.rounds, asked.device)
         del language_model
-        flops, _ = reached(asked.device)
+        flops, _ = speed(asked.device)
         found |= learn(settings, parameters, asked.rounds * (MESSAGE + REPLY), asked.steps, flops)
     missed = False
     for name, goal in GOALS.items():

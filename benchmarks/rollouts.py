@@ -113,8 +113,18 @@ def play(language_model: LanguageModel, count: int, rounds: int) -> Played:
 
 def measure_core() -> tuple[float, float]:
     """Return floating-point operations and bytes read per second of one core."""
-    square, many = torch.ones(1536, 1536), torch.ones(2**27)
-    return 2 * len(square) ** 3 / usual(lambda: square @ square), 4 * len(many) / usual(many.sum)
+    return reached(torch.ones(1536, 1536), torch.ones(2**27), time.process_time)
+
+
+def reached(square: torch.Tensor, many: torch.Tensor, clock: Callable[[], float]) -> tuple[float, float]:
+    """Return floating-point operations and bytes read per second in a matrix product and a sum, where they are."""
+
+    def done(result: torch.Tensor) -> None:
+        if result.is_cuda:
+            torch.cuda.synchronize(result.device)
+
+    flops = 2 * len(square) ** 3 / usual(lambda: done(square @ square), clock=clock)
+    return flops, many.nbytes / usual(lambda: done(many.sum()), clock=clock)
 
 
 def usual(action: Callable[[], object], repeats: int = 5, clock: Callable[[], float] = time.process_time) -> float:

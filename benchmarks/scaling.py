@@ -20,9 +20,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
+
+if TYPE_CHECKING:
+    from rmft.params.language import LanguageModelSettings, LanguageProblem
 
 ROOT = Path(__file__).parents[1]
 EMBEDDED = ROOT / "data/models/embedded"
@@ -53,25 +57,37 @@ class Growth:
 # --- What is measured; each runs in a process of its own ---
 
 
+def problem(d: int, prompts: Path) -> "LanguageProblem":
+    """Return a bandit, told as in the paper's Section 5."""
+    from rmft.params.language import LanguageProblem, Telling
+
+    telling = Telling(
+        interaction="dialogue", output="action", format="with-reasoning", prompts=str(prompts), max_tokens=128,
+        retries=2, tolerance=0.02,
+    )  # fmt: skip
+    return LanguageProblem(kind="language", environment="mab", d=d, protocol=telling)
+
+
+def embedded(batch: int) -> "LanguageModelSettings":
+    """Return the embedded model."""
+    from rmft.params.language import LanguageModelSettings
+
+    return LanguageModelSettings(kind="language", weights=str(EMBEDDED), dtype="float32", device="cpu", batch=batch)
+
+
 def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3) -> None:
     """Play M · L games of T rounds with d actions."""
     from rmft.artifacts import write_trajectories
     from rmft.jobs import RolloutsJob
     from rmft.language.prompts import Prompts
-    from rmft.params.language import LanguageModelSettings, LanguageProblem, Telling
     from rmft.rollouts import roll_out
     from rmft.speakers import speakers_of
 
     prompts = ROOT / "data/prompts/plain"
-    telling = Telling(
-        interaction="dialogue", output="action", format="with-reasoning", prompts=str(prompts), max_tokens=128,
-        retries=2, tolerance=0.02,
-    )  # fmt: skip
-    model = LanguageModelSettings(kind="language", weights=str(EMBEDDED), dtype="float32", device="cpu", batch=256)
     job = RolloutsJob(
-        seed=0, stream="scaling", model=model, model_name="embedded", process=["gaussian"], T=rounds,
+        seed=0, stream="scaling", model=embedded(256), model_name="embedded", process=["gaussian"], T=rounds,
         scenarios=scenarios, trajectories=trajectories, temperature=1.0, shard=(1, 1),
-        problem=LanguageProblem(kind="language", environment="mab", d=d, protocol=telling),
+        problem=problem(d, prompts),
     )  # fmt: skip
     told = Prompts.load(prompts)
     with speakers_of(job, told, None, None, Path("games.parquet")) as speakers:
@@ -83,17 +99,12 @@ def select(count: int) -> None:
     """Join shards and select from so many trajectories of 25 rounds, ten of each scenario."""
     from rmft.artifacts import join_trajectories, trajectory_batches, write_jsonl, write_selection
     from rmft.jobs import SelectionJob
-    from rmft.params.language import LanguageProblem, Telling
     from rmft.selection import demonstrations_in
     from rmft.selection import select as selected
 
-    telling = Telling(
-        interaction="dialogue", output="action", format="with-reasoning", prompts="", max_tokens=128, retries=2,
-        tolerance=0.02,
-    )  # fmt: skip
     job = SelectionJob(
-        seed=0, stream="scaling", problem=LanguageProblem(kind="language", environment="mab", d=3, protocol=telling),
-        process=["gaussian"], selected=1, mean="nominal", rerolls=5,
+        seed=0, stream="scaling", problem=problem(3, Path()), process=["gaussian"], selected=1, mean="nominal",
+        rerolls=5,
     )  # fmt: skip
     join_trajectories(Path("rollouts.parquet"), sorted(Path("shards").iterdir()), count)
     found = selected(job, trajectory_batches(Path("rollouts.parquet"), tokens=False))
@@ -150,15 +161,13 @@ def write_demonstrations(lines: int) -> None:
 def fine_tune(tokens: int) -> None:
     """Take four steps on conversations of so many tokens."""
     from rmft.params import load
-    from rmft.params.language import LanguageModelSettings
     from rmft.training.sft import fine_tune as tune
 
     settings = load(ROOT / "params.yaml").at_scale().experiments["open_mab_qwen"].sft
     settings = settings.model_copy(update={"epochs": 1})
-    model = LanguageModelSettings(kind="language", weights=str(EMBEDDED), dtype="float32", device="cpu", batch=1)
     draw = np.random.default_rng(0)
     lines = [{"ids": ids, "labels": ids} for ids in draw.integers(800, size=(16, tokens)).tolist()]
-    tune(lines, model, None, settings, 0)
+    tune(lines, embedded(1), None, settings, 0)
 
 
 # --- How it is measured ---

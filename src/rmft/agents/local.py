@@ -151,6 +151,12 @@ def chunk_of(max_tokens: int) -> int:
     return max(max_tokens, LEAST_SLACK)
 
 
+def size_of(language_model: LanguageModel, capacity: int, max_tokens: int) -> int:
+    """Return the bytes that one of `Conversations` takes at most."""
+    model, chunk = language_model.model, chunk_of(max_tokens)
+    return conversation_bytes(model.config, capacity + chunk, chunk, model.dtype.itemsize)
+
+
 def in_flight(language_model: LanguageModel, capacity: int, max_tokens: int, most: int, free: int | None) -> int:
     """Return how many conversations are played at a time: `most`, or as many as `free` bytes hold, None for no limit.
 
@@ -158,12 +164,11 @@ def in_flight(language_model: LanguageModel, capacity: int, max_tokens: int, mos
     """
     if free is None:
         return most
-    model, chunk = language_model.model, chunk_of(max_tokens)
-    each = conversation_bytes(model.config, capacity + chunk, chunk, model.dtype.itemsize)
+    each = size_of(language_model, capacity, max_tokens)
     if each > USED * free:
         raise InputError(
-            f"models: device: {model.device} has {free / 1e9:.1f} GB beside the weights, and a conversation of"
-            f" {capacity} tokens takes {each / 1e9:.1f}; interaction: summary or quantised: nf4 take less"
+            f"models: device: {language_model.model.device} has {free / 1e9:.1f} GB beside the weights, and a conversation"
+            f" of {capacity} tokens takes {each / 1e9:.1f}; interaction: summary or quantised: nf4 take less"
         )
     return min(most, int(USED * free / each))
 

@@ -16,7 +16,7 @@ import numpy as np
 from httpx2 import AsyncClient, HTTPError, Limits
 
 from rmft.agents.endpoint import SEEDS
-from rmft.agents.policies import TOP, Tokens, action_policies
+from rmft.agents.policies import TOP, Tokens, action_policies, table
 from rmft.agents.published import Reader
 from rmft.agents.turns import Turn
 from rmft.errors import InputError
@@ -162,10 +162,8 @@ class Conversations:
                 {"prompt": [*self.ids[row][: self.answered[row] + place], *begun], "max_tokens": 1, "temperature": 0}
                 for row, place, begun in zip(meant, places, beginnings, strict=True)
             ]
-            return [
-                {token: float(np.exp(logprob)) for token, logprob in _likeliest(choice)[0].items()}
-                for choice in self._complete(bodies, meant)
-            ]
+            tops = [_likeliest(choice)[0] for choice in self._complete(bodies, meant)]
+            return [table(top, top.values()) for top in tops]
 
         return action_policies(self.reader.tokenizer, turns, spans, actions, names, after)
 

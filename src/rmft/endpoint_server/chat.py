@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rmft.agents.policies import TOP
 from rmft.endpoint_server.errors import invalid
 from rmft.endpoint_server.messages import Message, Part
 
-TOP = 5  # alternatives told with each token
 DEFAULTS: Mapping[str, Sequence[Any]] = {  # what this server does; to ask for anything else is an error
     "top_p": (1,),
     "frequency_penalty": (0,),
