@@ -167,8 +167,9 @@ def in_flight(language_model: LanguageModel, capacity: int, max_tokens: int, mos
     each = size_of(language_model, capacity, max_tokens)
     if each > USED * free:
         raise InputError(
-            f"models: device: {language_model.model.device} has {free / 1e9:.1f} GB beside the weights, and a conversation"
-            f" of {capacity} tokens takes {each / 1e9:.1f}; interaction: summary or quantised: nf4 take less"
+            f"models: device: {language_model.model.device} has {free / 1e9:.1f} GB beside the weights, and a"
+            f" conversation of {capacity} tokens takes {each / 1e9:.1f};"
+            " interaction: summary or quantised: nf4 take less"
         )
     return min(most, int(USED * free / each))
 
