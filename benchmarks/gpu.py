@@ -14,6 +14,7 @@ against what the device reaches.
 """
 
 import argparse
+import gc
 import sys
 import tempfile
 import time
@@ -56,7 +57,8 @@ def speed(device: str) -> tuple[float, float]:
     """Return floating-point operations, in bfloat16, and bytes read per second of a device."""
     size, count = (512, 2**25) if device == "cpu" else (8192, 2**30)
     like = {"dtype": torch.bfloat16, "device": device}
-    return reached(torch.ones(size, size, **like), torch.ones(count, **like), time.perf_counter)
+    # Random numbers: of equal ones a product takes less power, and is faster than any model's.
+    return reached(torch.randn(size, size, **like), torch.ones(count // 2, device=device), time.perf_counter)
 
 
 def wait(device: str) -> None:
@@ -69,10 +71,12 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
     """Play games, as many at a time as fit, and tell how decoding, memory and what is not read again compare."""
     capacity = context_needed(None, OPENING, rounds, MESSAGE, REPLY)
     count = in_flight(language_model, capacity, REPLY, most, free_memory(language_model.model.device))
-    config, parameters = language_model.model.config, language_model.model.num_parameters()
+    config = language_model.model.config
+    parameters = language_model.model.num_parameters(exclude_embeddings=True)  # of the first, decoding reads a line
     told = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * HEAD  # bytes of a token's keys and values
     flops, bandwidth = speed(device)
     draw, floor, seconds, sampled, fed, anew = np.random.default_rng(0), 0.0, 0.0, 0, 0, 0
+    Conversations(language_model, 1, capacity, REPLY).reply(["x"], temperature=1.0, uniforms=draw.random((1, REPLY)))
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats(device)
     talk = Conversations(language_model, count, capacity, REPLY)
@@ -85,7 +89,7 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
         seconds += time.perf_counter() - begun
         sampled += sum(turn.sampled for turn in turns)
         fed += sum(len(turn.prompt_ids) for turn in turns)
-        read = 2 * parameters + talk.lengths.sum() * told
+        read = 2 * parameters + (before + talk.lengths.sum()) / 2 * told
         floor += max(turn.sampled for turn in turns) * max(read / bandwidth, 2 * parameters * count / flops)
         print(f"round {t + 1} of {rounds}: {seconds:.1f} s, floor {floor:.1f} s", file=sys.stderr)
     prefill = fed * 2 * parameters / flops
@@ -96,7 +100,7 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
     )
     found = {"decode": seconds / (floor + prefill), "hits": 1 - fed / anew}
     if device != "cpu":
-        predicted = 2 * parameters + count * size_of(language_model, capacity, REPLY)
+        predicted = 2 * language_model.model.num_parameters() + count * size_of(language_model, capacity, REPLY)
         found["memory"] = abs(torch.cuda.max_memory_allocated(device) / predicted - 1)
     return found
 
@@ -136,6 +140,8 @@ def main() -> int:
         print(f"{parameters / 1e9:.2f}e9 weights on {asked.device}")
         found = play(language_model, asked.games, asked.rounds, asked.device)
         del language_model
+        gc.collect()
+        torch.cuda.empty_cache()
         flops, _ = speed(asked.device)
         found |= learn(settings, parameters, asked.rounds * (MESSAGE + REPLY), asked.steps, flops)
     missed = False

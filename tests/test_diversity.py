@@ -135,7 +135,7 @@ def test_a_wrong_line_of_terms_is_refused_by_file_and_number(tmp_path, line, rea
 # --- The paper's ablation ---
 
 
-def test_the_bundled_sets_differ_as_the_papers_prompts_do():
+def test_the_bundled_sets_stand_in_for_the_papers_in_every_statistic():
     paper = read_csv(DATA / "paper" / "prompt-diversity-ablation.csv", ["prompt", "texts", "statistic", "value"])
     values = {prompt: dict(zip(of["statistic"], of["value"], strict=True)) for prompt, of in paper.groupby("prompt")}
     rich, simple = (diversity(TEXTS[name][:200], JARGON) for name in ("plain-voice", "simple-prompt"))

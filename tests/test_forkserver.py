@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +42,29 @@ def server(folder):
     with suppress(psutil.NoSuchProcess):
         process.kill()
         process.wait()
+
+
+@pytest.mark.usefixtures("folder")
+def test_where_a_socket_cannot_be_made_each_job_imports_for_itself(tmp_path, monkeypatch):
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    monkeypatch.delenv(forkserver.SOCKET)
+    forkserver.start(["rewards"] * 9, {})
+    assert forkserver.SOCKET not in os.environ
+    assert not any(deep.iterdir())
+
+
+@pytest.mark.parametrize("quantised", [False, True])
+@pytest.mark.usefixtures("folder")
+def test_what_would_ask_a_gpu_before_the_fork_is_left_to_the_jobs(monkeypatch, quantised):
+    asked: list[list[str]] = []
+    monkeypatch.setattr(forkserver, "find_spec", {"bitsandbytes": quantised or None}.get)
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: asked.append(command))
+    forkserver.start(["sft", "grpo", "rollouts", "figures"], {})
+    assert ("rmft.training.sft" in asked[0]) is not quantised
+    assert ("rmft.training.grpo" in asked[0]) is not quantised
+    assert {"rmft.agents.local", "rmft.figures"} <= set(asked[0])
 
 
 def called(command: str, settings: dict, output: str) -> subprocess.Popen[str]:

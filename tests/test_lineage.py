@@ -18,9 +18,11 @@ from rocrate.rocrate import ROCrate
 from trees import USER, digests, done, edit, run, set_value, snakemake, to_do
 
 from rmft.lineage import code, syntax
-from rmft.lineage.audit import other_weights
+from rmft.lineage.audit import other_weights, retired
 from rmft.lineage.receipts import Receipt
 from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of
+from rmft.params import load
+from rmft.paths import everything
 from rmft.running import JOB_OF
 
 COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")
@@ -279,6 +281,15 @@ def test_bytes_of_a_hub_that_differ_at_one_revision_are_told_once():
 def test_an_untouched_tree_has_nothing_to_do_and_no_problems(tree):
     assert to_do(tree) == set()
     assert audit(tree) == []
+
+
+def test_nothing_that_is_wanted_is_retired_however_the_folder_is_written(tree, monkeypatch):
+    monkeypatch.chdir(tree)
+    wanted = everything(load().at_scale())
+    tables = [path for path in wanted if path.startswith("results/tables/")]
+    for folder in ("results/tables", "results/../results/tables", "results/tables/."):
+        assert retired(Path(folder), wanted) == []
+        assert {path.as_posix() for path in retired(Path(folder), [])} == set(tables)
 
 
 def test_a_file_that_a_job_never_finished_is_left_to_snakemake(tree):

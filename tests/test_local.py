@@ -12,9 +12,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from test_turns import byte_tokenizer
+from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrainedModel, Qwen3Config
 
+from rmft.agents import cache
 from rmft.agents.context import context_limit, context_needed
 from rmft.agents.local import (
     USED,
@@ -22,6 +24,7 @@ from rmft.agents.local import (
     LanguageModel,
     in_flight,
     load,
+    round_by_chance,
     sample,
     settle_rotation,
 )
@@ -448,19 +451,29 @@ def settings_of(weights, revision=None) -> LanguageModelSettings:
     )
 
 
-def said(language_model: LanguageModel) -> list[list[int]]:
+def said_by(language_model: LanguageModel) -> list[list[int]]:
     return [turn.ids for turn in start(language_model).reply(ragged(0), temperature=1.0, uniforms=uniforms(0))]
 
 
 def test_a_loaded_model_talks_as_the_one_that_was_saved_and_tuned_weights_replace_its_own(folder, tmp_path):
     language_model = LanguageModel.of(fresh_model("qwen3"), byte_tokenizer("qwen3"))
-    assert said(load(settings_of(folder))) == said(language_model)
+    assert said_by(load(settings_of(folder))) == said_by(language_model)
     other = fresh_model("qwen3")
     with torch.no_grad():
         other.model.norm.weight += 0.5
     save_file({name: tensor.clone() for name, tensor in other.state_dict().items()}, tmp_path / "tuned.safetensors")
     tuned = load(settings_of(folder), tmp_path / "tuned.safetensors")
-    assert said(tuned) == said(LanguageModel.of(other, byte_tokenizer("qwen3"))) != said(language_model)
+    assert said_by(tuned) == said_by(LanguageModel.of(other, byte_tokenizer("qwen3"))) != said_by(language_model)
+
+
+def test_attention_takes_what_a_kernel_returns_in_whichever_layout(monkeypatch):
+    said = said_by(ready_model("qwen3"))
+
+    def as_on_gpus(*arguments, **options):  # those of PyTorch's memory-efficient kernel are stored token by token
+        return scaled_dot_product_attention(*arguments, **options).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(cache, "scaled_dot_product_attention", as_on_gpus)
+    assert said_by(ready_model("qwen3")) == said
 
 
 def test_an_adapter_in_one_file_is_merged_into_the_weights(folder, tmp_path):
@@ -480,6 +493,24 @@ def test_an_adapter_in_one_file_is_merged_into_the_weights(folder, tmp_path):
     ids = torch.arange(3, 40)[None]
     with torch.no_grad():
         torch.testing.assert_close(tuned.model(ids).logits, adapted(ids).logits, atol=1e-4, rtol=0)
+
+
+def test_what_an_adapter_adds_survives_in_weights_of_few_digits_as_it_would_not_by_rounding_to_the_nearest():
+    generator = torch.Generator().manual_seed(0)
+    weight, added = (torch.randn(512, 512, generator=generator) * std for std in (2e-2, 4e-5))
+    weight = weight.bfloat16().float()
+
+    def survives(rounded: torch.Tensor) -> float:
+        return float(((rounded.float() - weight) * added).sum() / (added**2).sum())
+
+    rounded = round_by_chance(weight + added, torch.bfloat16, "q_proj")
+    assert survives(rounded) == pytest.approx(1, abs=0.02)
+    assert survives((weight + added).bfloat16()) < 0.9
+    neighbours = torch.stack([torch.nextafter(rounded, torch.full_like(rounded, end)) for end in (-9, 9)])
+    assert (((weight + added) >= neighbours[0].float()) & ((weight + added) <= neighbours[1].float())).all()
+    assert torch.equal(rounded, round_by_chance(weight + added, torch.bfloat16, "q_proj"))
+    assert not torch.equal(rounded, round_by_chance(weight + added, torch.bfloat16, "k_proj"))
+    assert torch.equal(round_by_chance(weight + added, torch.float32, "q_proj"), weight + added)
 
 
 @pytest.mark.parametrize(

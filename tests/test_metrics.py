@@ -231,11 +231,15 @@ def test_the_papers_remark_in_closed_form(paired, times, correction):
     assert instances_needed(effect, 0.05, 0.8, paired=paired) == pytest.approx(formula, abs=1.5)
 
 
-def games_of_three_replicates(n: int, tau: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return (3, n) of base and trained: replicates of sd 8 and 6, a gain of 4 that varies by tau over instances."""
+def games_of_three_replicates(n: int, tau: float, common: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return (3, n) of base and trained: replicates of sd 8 and 6, a gain of 4 that varies by tau over instances.
+
+    common: sd of what a replicate's random numbers do to both, as a part of those.
+    """
     rng = np.random.default_rng(2)
-    task, gain = rng.normal(30, 20, n), rng.normal(4, tau, n)
-    return task + rng.normal(0, 8, (3, n)), task - gain + rng.normal(0, 6, (3, n))
+    task, gain, both = rng.normal(30, 20, n), rng.normal(4, tau, n), rng.normal(0, common, (3, n))
+    own = [rng.normal(0, math.sqrt(sd**2 - common**2), (3, n)) for sd in (8, 6)]
+    return task + both + own[0], task - gain + both + own[1]
 
 
 def test_the_spread_of_replicates_and_that_of_tasks_are_told_apart():
@@ -244,13 +248,15 @@ def test_the_spread_of_replicates_and_that_of_tasks_are_told_apart():
     assert found.replicate_sd == pytest.approx(8, rel=0.02)
     assert found.setting_sd == pytest.approx(8 * math.sqrt(math.pi) / 2, rel=0.02)  # of three, an sd is too small
     assert found.task_sd == pytest.approx(math.hypot(20, 8), rel=0.02)
+    assert found.between_sd == pytest.approx(20, rel=0.02)
+    assert found.replicate_above_between == pytest.approx(8 - 20, rel=0.04)
 
 
 @pytest.mark.parametrize("replicates", [1, 3, 10])
-@pytest.mark.parametrize("tau", [0, 5])
-def test_replicates_wear_down_all_but_the_difference_between_instances(replicates, tau):
-    expected = math.sqrt(tau**2 + (8**2 + 6**2) / replicates)
-    assert paired_sd(*games_of_three_replicates(40000, tau), replicates) == pytest.approx(expected, rel=0.03)
+@pytest.mark.parametrize(("tau", "common"), [(0, 0), (5, 0), (5, 5)])
+def test_replicates_wear_down_all_but_the_difference_between_instances(replicates, tau, common):
+    expected = math.sqrt(tau**2 + (8**2 + 6**2 - 2 * common**2) / replicates)
+    assert paired_sd(*games_of_three_replicates(40000, tau, common), replicates) == pytest.approx(expected, rel=0.03)
 
 
 @pytest.mark.parametrize("effect", [0.0, -1.0, math.nan, math.inf, 1e-6])

@@ -128,6 +128,19 @@ def edited(tmp_path):
         ("experiments.mab_grpo_step.grpo.batch_size", 30, "batch_size: 30 must divide the 1000 games of an iteration"),
         ("experiments.mab_grpo_step.grpo.trajectories", 1, "experiments.mab_grpo_step.grpo.trajectories: "),
         ("experiments.mab_grpo_step.process", ["adaptive"], "process 'adaptive' does not belong in mab"),
+        (
+            "experiments.open_fol.evaluations.gaussian.rewards",
+            "adaptive",
+            "experiments.open_fol.evaluations.gaussian.rewards: adaptive rewards answer policies",
+        ),
+        ("experiments.closed_mab.d", 128, "experiments.closed_mab.d: Input should be less than or equal to 127"),
+        ("evaluation.algorithms.exp3", {"algorithm": "exp3", "gamma": True}, "gamma: must be a number, not True"),
+        ("evaluation.algorithms.exp3", {"algorithm": "exp3", "gamma": "0.1"}, "gamma: must be a number, not '0.1'"),
+        (
+            "evaluation.algorithms.ftl",
+            {"algorithm": "ftrl", "normalise": "no"},
+            "evaluation.algorithms.ftl: normalise: must be true or false, not 'no'",
+        ),
         ("figures.drawn.phi-loss.experiments", ["mab_grpo_step"], "and what is selected of them"),
         (
             "experiments.mab_l2.evaluations.gaussian-100.iterations",
@@ -279,6 +292,40 @@ def test_at_scale_paper_nothing_changes_and_smaller_ones_say_so(edited):
     assert smoke.at_scale().experiments["numeric_mab"].rmft.iterations == 20
     assert "not its result" in smoke.scale_note(["numeric_mab"])
     assert "not its result" in smoke.scale_note([])  # the theory
+
+
+def test_an_experiment_in_words_needs_no_evaluation_unless_it_tells_the_story(edited):
+    path = edited("experiments.open_fol_pooled.evaluations", {})
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for kind in (values["figures"]["drawn"], values["tables"]):
+        for label in [label for label, of in kind.items() if "open_fol_pooled" in of.get("experiments", [])]:
+            del kind[label]
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    assert load(path).at_scale().experiments["open_fol_pooled"].evaluations == {}
+    values["report"]["story"] = "open_fol_pooled"
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    with pytest.raises(InputError, match=r"report\.story"):
+        load(path)
+
+
+def test_a_scale_is_checked_where_it_is_asked_for_in_place_of_the_files(edited):
+    path = edited("scales.paper", {"language": {"sft": {"learning_ratee": 1}}})
+    assert load(path).scale == "demo"
+    assert load(path, scale="smoke").scale == "smoke"
+    for scale, says in (("paper", "learning_ratee"), ("huge", "scale: unknown 'huge'")):
+        with pytest.raises(InputError, match=says) as refusal:
+            load(path, scale=scale)
+        assert "\n" not in str(refusal.value)
+
+
+def test_replies_are_examined_of_the_base_model_once_and_of_each_seeds_trained_model():
+    params = load()
+    for experiment, evaluation, games in (
+        ("mab_l2", "gaussian-100", ["base", "trained-0"]),  # which plays models between them as well
+        ("mab_replicates", "gaussian-50", ["base", "trained-0", "trained-1", "trained-2"]),
+    ):
+        examined = paths.examined_of(params, experiment, evaluation)
+        assert [Path(path).stem for path in examined] == games
 
 
 def test_a_job_is_read_back_from_its_canonical_text():

@@ -188,6 +188,7 @@ def test_an_answer_is_taken_as_it_is_with_whatever_else_there_is_in_it():
         changed("choices", to=[]), changed("choices", to=None), changed("choices", 0, to="Hi"),
         changed("choices", 0, "message", to=None), changed("choices", 0, "message", "content", to=3),
         changed("usage", to=None), changed("usage", "prompt_tokens", to="3"), changed("usage", "prompt_tokens", to=-1),
+        *(changed("usage", "prompt_tokens_details", to=of) for of in ([1], "12", {"cached_tokens": "12"})),
         changed("choices", 0, "logprobs", to=[1]), changed("choices", 0, "logprobs", to={"content": [{"token": "Hi"}]}),
         changed("choices", 0, "logprobs", to={"content": [{**PLACE, "token": 3}]}),
         changed("choices", 0, "logprobs", to={"content": [{**PLACE, "top_logprobs": [{"token": "", "logprob": ""}]}]}),

@@ -23,10 +23,12 @@ from rmft.artifacts import write_csv, write_evaluation, write_json, write_select
 from rmft.errors import InputError
 from rmft.figures.style import Drawing
 from rmft.jobs import ReportJob
+from rmft.metrics.exploration import scaled_min_frac
 from rmft.metrics.growth import growth
 from rmft.params import load
 from rmft.params.outputs import Figure
 from rmft.plan import report_job, selection_job
+from rmft.reasoning import SHARE, SHARE_ERROR
 from rmft.report import page, viewer
 from rmft.report.templates import difference, json_text, number
 from rmft.report.texts import Captions, Claimed, Known, KnownOfPaper, plain, read_texts
@@ -128,12 +130,20 @@ def test_a_mistake_in_the_captions_is_one_line_with_its_key(tmp_path):
 # --- What is concluded ---
 
 
-def played(difference: tuple[float, float, float], *, exponent: float = 0.8, beside: float = 10.0) -> dict:
+def played(
+    difference: tuple[float, float, float],
+    *,
+    exponent: float = 0.8,
+    exponent_se: float = 0.05,
+    se: float = 0.1,
+    beside: float = 10.0,
+    above_beside: tuple[float, float, float] = (-1.0, 0.0, 1.0),
+) -> dict:
     """Return the metrics of an evaluation in which the base model's regret is 20."""
     return {
         "base": {"mean": 20.0, "exponent": 1.0},
-        "trained": {"mean": 20.0 + difference[1], "exponent": exponent},
-        "algorithms": {"ucb": {"mean": beside}},
+        "trained": {"mean": 20.0 + difference[1], "se": se, "exponent": exponent, "exponent_se": exponent_se},
+        "algorithms": {"ucb": {"mean": beside, "se": se, "paired_difference": list(above_beside)}},
         "paired_difference": list(difference),
         "n": 50,
     }
@@ -144,7 +154,7 @@ def checked(claim: str, *evaluations: dict, of: str | None = None) -> bool | Non
     names = [f"e{i}" for i in range(len(evaluations))]
     figure = Figure(form="regret", experiments=["x", "variant"], evaluations=names, players=["trained"])
     metrics = {"x": dict(zip(names, evaluations, strict=True))}
-    (found,) = evidence([Claimed(claim=claim, of=of)], Seen(figure, metrics, pd.DataFrame()))
+    (found,) = evidence([Claimed(claim=claim, of=of)], Seen(figure, metrics, pd.DataFrame(), "m"))
     assert len(found.seen) == len(evaluations)
     return found.holds
 
@@ -160,10 +170,24 @@ def test_regret_is_below_the_base_models_where_the_whole_interval_is():
     assert checked("regret below base", played((-2e-8, -1e-8, -1e-8))) is None  # alike, but for rounding
 
 
-def test_regret_has_not_fallen_unless_the_whole_interval_is_below():
+def test_regret_is_above_the_base_models_where_the_whole_interval_is():
+    assert checked("regret above base", played(ROSE)) is True
+    assert checked("regret above base", played(UNSURE)) is None
+    assert checked("regret above base", played(FELL)) is False
+
+
+def test_that_regret_is_no_lower_takes_more_than_that_a_fall_is_not_sure():
     assert checked("regret not below base", played(FELL)) is False
-    assert checked("regret not below base", played(UNSURE)) is True
+    assert checked("regret not below base", played(UNSURE)) is None  # it may have fallen by a fifth
+    assert checked("regret not below base", played((-1.9, 0.0, 1.9))) is True  # at most by a tenth
+    assert checked("regret not below base", played((-1.9, -1.0, -0.1))) is False
     assert checked("regret not below base", played(ROSE)) is True
+    assert checked("regret not below base", played((0.0, 0.0, 0.0))) is None  # the same games
+
+
+def test_regret_is_below_an_algorithms_by_the_paired_difference():
+    for above, holds in ((FELL, True), (UNSURE, None), (ROSE, False)):
+        assert checked("regret below", played(UNSURE, above_beside=above), of="ucb") is holds
 
 
 def test_a_claim_holds_if_it_holds_everywhere_and_fails_if_it_fails_anywhere():
@@ -172,15 +196,17 @@ def test_a_claim_holds_if_it_holds_everywhere_and_fails_if_it_fails_anywhere():
     assert checked("regret below base", played(FELL), played(UNSURE), played(ROSE)) is False
 
 
-def test_growth_is_sublinear_where_the_exponent_is_below_one():
-    assert checked("growth sublinear", played(FELL, exponent=0.99)) is True
-    assert checked("growth sublinear", played(FELL, exponent=1.01)) is False
-    assert checked("growth sublinear", played(FELL, exponent=None)) is None
+def test_growth_is_sublinear_where_the_exponent_is_surely_below_one():
+    assert checked("growth sublinear", played(FELL, exponent=0.89)) is True
+    assert checked("growth sublinear", played(FELL, exponent=0.91)) is None
+    assert checked("growth sublinear", played(FELL, exponent=1.11)) is False
+    assert checked("growth sublinear", played(FELL, exponent=None, exponent_se=None)) is None
 
 
-def test_a_regret_is_near_another_up_to_a_quarter_above_it():
-    assert checked("regret near", played(FELL, beside=14 / 1.24), of="ucb") is True
-    assert checked("regret near", played(FELL, beside=14 / 1.26), of="ucb") is False
+def test_a_regret_is_near_another_if_it_is_surely_at_most_a_quarter_above_it():
+    assert checked("regret near", played(FELL, beside=14 / 1.2), of="ucb") is True
+    assert checked("regret near", played(FELL, beside=14 / 1.3), of="ucb") is False
+    assert checked("regret near", played(FELL, beside=14 / 1.24, se=1.0), of="ucb") is None
 
 
 def drawn(panel: str, series: str = "curve", **curves: list[float]) -> pd.DataFrame:
@@ -189,37 +215,67 @@ def drawn(panel: str, series: str = "curve", **curves: list[float]) -> pd.DataFr
     return pd.DataFrame(rows, columns=["panel", "player", "series", "x", "y"])
 
 
-def seen(claim: str, frame: pd.DataFrame) -> bool | None:
-    """Check one claim on what is drawn."""
-    figure = Figure(form="losses", experiments=["x"])
-    (found,) = evidence([Claimed(claim=claim)], Seen(figure, {}, frame))
+def seen(claim: str, frame: pd.DataFrame, n: int = 50, **claimed) -> bool | None:
+    """Check one claim on what is drawn of n games."""
+    figure = Figure(form="losses", experiments=["x"], evaluations=["e"])
+    metrics = {"x": {"e": played(FELL) | {"n": n}}}
+    (found,) = evidence([Claimed(claim=claim, **claimed)], Seen(figure, metrics, frame, "m"))
     return found.holds
 
 
 def test_failures_are_compared_where_the_papers_tables_take_them():
-    low, high = [0.5] * 97 + [0.1] * 3, [0.0] * 97 + [0.3] * 3  # the order turns at round 98 of 100
+    low, high = [0.5] * 97 + [0.1] * 3, [0.0] * 97 + [0.5] * 3  # the order turns at round 98 of 100
     assert seen("failures below base", drawn("suff fail freq", trained=low, base=high)) is True
     assert seen("failures below greedy", drawn("suff fail freq", trained=high, greedy=low)) is False
     assert seen("failures below base", drawn("suff fail freq", trained=low, base=low)) is None
+    assert seen("failures below base", drawn("suff fail freq", trained=low, base=high), n=8) is None
+
+
+def test_early_failures_are_compared_over_the_first_half():
+    low, high = [0.1] * 50 + [0.5] * 50, [0.4] * 50 + [0.0] * 50
+    assert seen("failures below base early", drawn("suff fail freq", trained=low, base=high)) is True
+    assert seen("failures below base early", drawn("suff fail freq", trained=high, base=low)) is False
+    assert seen("failures below base early", drawn("suff fail freq", trained=low, base=low)) is None
+
+
+def test_a_model_whose_games_are_no_evidence_leaves_a_claim_open():
+    curves = drawn("suff fail freq", trained=[0.1] * 100, base=[0.6] * 100)
+    assert seen("failures below base", curves, without=["other"]) is True
+    assert seen("failures below base", curves, without=["m"]) is None
 
 
 def test_avoidance_is_compared_in_the_first_experiment_where_it_is_because_of_unstable_rewards():
-    def shares(panel: str, base: float, trained: float) -> pd.DataFrame:
-        return drawn(panel, "printed: share over all rounds", base=[base], trained=[trained])
+    def shares(panel: str, base: float, trained: float, error: float = 0.01) -> pd.DataFrame:
+        share = drawn(panel, f"printed: {SHARE}", base=[base], trained=[trained])
+        return pd.concat([share, drawn(panel, f"printed: {SHARE_ERROR}", base=[error], trained=[error])])
 
     whatever, other = (
         shares("x, a: whatever the reason", 0.1, 0.2),
         shares("y, a: unstable rewards, by words", 0.1, 0.2),
     )
-    for trained, holds in ((0.1, True), (0.3, False), (0.2, None)):
-        rows = [shares("x, a: unstable rewards, by words", 0.2, trained), whatever, other]
+    for trained, error, holds in ((0.1, 0.01, True), (0.3, 0.01, False), (0.2, 0.01, None), (0.1, 0.05, None)):
+        rows = [shares("x, a: unstable rewards, by words", 0.2, trained, error), whatever, other]
         assert seen("avoidance below base", pd.concat(rows)) is holds
 
 
-def test_exploration_rises_and_falls_if_its_peak_is_inside_the_game():
+def test_exploration_rises_and_falls_if_it_ends_well_below_a_peak_inside_the_game():
     assert seen("exploration rises and falls", drawn("min frac", trained=[0, 0.5, 0.9, 0.4])) is True
     assert seen("exploration rises and falls", drawn("min frac", trained=[0, 0.5, 0.9])) is False
     assert seen("exploration rises and falls", drawn("regret", trained=[0, 1, 0])) is None
+
+
+@pytest.mark.parametrize("n", [16, 50, 200])
+def test_endless_uniform_play_does_not_rise_and_fall(n):
+    for seed in range(20):
+        actions = np.random.default_rng(seed).integers(3, size=(n, 100))
+        curve = scaled_min_frac(actions, 3).mean(axis=0)
+        assert seen("exploration rises and falls", drawn("min frac", trained=list(curve))) is False
+
+
+@pytest.mark.parametrize(("last", "exploits"), [(0.3, True), (0.9, False)])
+def test_the_base_model_exploits_where_it_plays_its_least_played_action_little(last, exploits):
+    frame = drawn("gaussian: min frac", base=[0.0, 0.6, last], trained=[0.0, 0.9, 0.9])
+    assert seen("base exploits", frame) is exploits
 
 
 def test_a_distance_has_vanished_at_a_tenth_of_its_first_value():

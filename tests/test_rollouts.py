@@ -437,7 +437,7 @@ def regret_by_loops(of, game, t):
         pays = means if of.problem.protocol.output == "distribution" else rewards
     else:
         best, pays = max(sum(rewards[s, a] for s in range(t)) for a in range(3)), rewards
-    if of.problem.protocol.output == "distribution":
+    if of.problem.protocol.output == "distribution" or of.problem.environment == "fol":
         return best - sum(policy[s, a] * pays[s, a] for s in range(t) for a in range(3))
     return best - sum(pays[s, game["action"][s]] for s in range(t))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from trees import ROOT, checkout, digests, environment, snakemake
+from trees import ROOT, checkout, digests, environment, set_value, snakemake
 
 PLUGIN = ROOT / ".slurm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
@@ -77,13 +77,16 @@ class Cluster:
             JobRequeue=0
             SelectType=select/cons_tres
             SelectTypeParameters=CR_Core_Memory
+            GresTypes=gpu
             CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
             SlurmdParameters=config_overrides
-            NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={nodes[0]} CPUs=4 RealMemory=100000
-            NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={nodes[1]} CPUs=4 RealMemory=100000
+            NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={nodes[0]} CPUs=4 RealMemory=100000 Gres=gpu:3
+            NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={nodes[1]} CPUs=4 RealMemory=100000 Gres=gpu:3
             PartitionName=debug Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
             """.replace("            ", "")
         )
+        gpus = "".join(f"Name=gpu File=/dev/{device}\n" for device in ("null", "zero", "full"))  # nobody uses them
+        (folder / "gres.conf").write_text(gpus)
         munged = ["munged", "--force", "--foreground", f"--key-file={key}", f"--socket={folder}/munge.socket"]
         munged += [f"--{name}-file={folder}/munged.{name}" for name in ("pid", "log", "seed")]
         self.daemons = [self._start(*munged)]
@@ -160,7 +163,7 @@ def on_cluster(tree: Path, cluster: Cluster, *arguments: str) -> subprocess.Pope
     told = environment(tree) | cluster.environment
     told["PYTHONPATH"] += f"{os.pathsep}{PLUGIN}"
     told["PATH"] = f"{cluster.folder}/bin{os.pathsep}{told['PATH']}"
-    command = ["snakemake", TARGET, "--profile", "workflow/profiles/slurm", *SOON, *arguments]
+    command = ["snakemake", TARGET, "--workflow-profile", "slurm", *SOON, *arguments]
     return subprocess.Popen(command, cwd=tree, env=told, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -207,3 +210,19 @@ def test_a_cancelled_job_without_a_retry_is_named_with_its_log(cluster, expected
     assert f"SLURM job {job}" in said or job in said
     assert "rollouts_shard" in said
     assert "CANCELLED" in said
+
+
+def test_jobs_get_all_the_gpus_that_they_ask_for(cluster, expected):
+    tree, _ = expected
+    shutil.rmtree(tree / "results", ignore_errors=True)
+    servers = {"command": ["false"], "servers": 3, "gpus": 3, "concurrency": 1, "start_seconds": 20}
+    set_value(tree, "models.embedded.vllm", servers)
+    run = on_cluster(tree, cluster, "--retries", "0")
+    try:
+        said = run.communicate(timeout=600)[0]
+    finally:
+        run.kill()
+    assert run.returncode == 1
+    assert "a server ended with exit code 1" in said
+    asked = cluster.ask("scontrol", "show", "jobs")
+    assert "gres:gpu:3" in asked  # more than the one that profiles/default allows

@@ -239,10 +239,16 @@ def test_the_papers_model_is_compared_in_value_if_several_training_seeds_tell_ru
     assert thrice["trained", 12, "mean"] == DIRECTION_ONLY  # 60, and 90 in the paper: not its value, but a fall
 
 
-@pytest.mark.parametrize("other", [{"horizon": 31}, {"n": 7}])
-def test_other_games_than_the_papers_have_no_verdict(tmp_path, other):
-    assert set(regret_rows(tmp_path, "gemma", **other).verdict) == {""}
+def test_games_of_another_length_have_no_verdict(tmp_path):
+    assert set(regret_rows(tmp_path, "gemma", horizon=31).verdict) == {""}
     assert "No verdicts" in (tmp_path / "own.md").read_text(encoding="utf-8")
+
+
+def test_on_fewer_instances_than_the_papers_there_is_a_direction_and_no_value(tmp_path):
+    verdicts = regret_rows(tmp_path, "gemma", runs=3, n=7).verdict
+    assert verdicts["trained", 7, "mean"] == DIRECTION_ONLY
+    assert verdicts["trained", 7, "exponent"] == ""
+    assert set(verdicts["ftrl-50"]) == set(verdicts["base"]) == {""}
 
 
 def test_regret_has_the_papers_shape_with_its_lines_above_ours(tmp_path):
@@ -384,6 +390,22 @@ def test_values_of_methods_are_compared_where_the_papers_model_plays(tmp_path):
     assert verdicts["WORSE", "mean"] == NOT_REPRODUCED  # 90, and 58
 
 
+def test_a_method_that_was_given_less_than_its_budget_has_no_verdict(tmp_path):
+    cut = tuple(of.model_copy(update={"cut": of.experiment == "worse"}) for of in METHODS)
+    slopes = {"ours": 0.74, "worse": 2.0, "better": 0.5}
+    table = methods_table(tmp_path, slopes, models=["gemma"] * 3, methods=cut)
+    verdicts = table.tidy.set_index(["method", "statistic"]).verdict
+    assert set(verdicts["WORSE"]) == {""}
+    assert verdicts["OURS", "mean"] == REPRODUCED
+
+
+def test_methods_are_cut_at_the_scale_that_says_so_and_their_names_tell():
+    params, label = load(), "qwen-ad-grpo-comparison"
+    assert not any(of.cut for of in table_job(params, label, None).methods)
+    names = {of.experiment: of.name for of in table_job(params.at_scale(), label, None).methods if of.cut}
+    assert names["mab_distil_ucb_iml"] == "AD of ucb, IML cut to 192 of 768"
+
+
 def test_every_value_of_the_paper_on_methods_is_one_that_an_experiment_stands_beside():
     params, label = load(), "qwen-ad-grpo-comparison"
     paper = pd.read_csv(Path(__file__).parents[1] / f"data/paper/{label}.csv")
@@ -435,10 +457,12 @@ def test_sensitivity_compares_settings_that_differ_in_one_thing_on_common_instan
     cold = write_linear(tmp_path / "c.parquet", {"base": 3.0, "trained": 1.8})
     high = write_linear(tmp_path / "d.parquet", {"base": 3.0, "trained": 1.9})
     job = table_of_words(
-        "own", "sensitivity", ["embedded"] * 4, [(name, "gaussian-100") for name in "abcd"],
-        loops=[loop(8, 3, 1.0), loop(2, 2, 1.0), loop(5, 1, 0.2), loop(5, 1, 1.0)],
+        "own", "sensitivity", ["embedded"] * 5, [(name, "gaussian-100") for name in "abcde"],
+        loops=[loop(8, 3, 1.0), loop(2, 2, 1.0), loop(5, 1, 0.2), loop(5, 1, 1.0), loop(2, 3, 1.0)],
     )  # fmt: skip
-    table = make(job, [first, low, cold, high, Path(__file__).parents[1] / "data/paper/param-sensitivity-qwen.csv"])
+    longer = write_linear(tmp_path / "e.parquet", {"base": 3.0, "trained": 1.4})
+    printed = Path(__file__).parents[1] / "data/paper/param-sensitivity-qwen.csv"
+    table = make(job, [first, low, cold, high, longer, printed])
     table.save(tmp_path / "own")
     tidy = table.tidy.set_index(["trajectories", "iterations", "temperature", "statistic"]).sort_index()
     assert set(tidy.instances) == {12}
@@ -448,9 +472,13 @@ def test_sensitivity_compares_settings_that_differ_in_one_thing_on_common_instan
     assert tidy.loc[(8, 3, 1.0, "mean"), "paper"].item() == 33.08  # whatever its values: it is the paper's default
     assert tidy.loc[(2, 1, 1.0, "mean"), "paper"].item() == 31.05
     assert tidy.loc[(2, 1, 1.0, "sd"), "ours"].item() == pytest.approx((2 * rounds * instances).std(ddof=1))
-    changes = tidy[tidy.index.get_level_values("statistic").str.startswith("change")].droplevel([0, 1, 2])
+    changed = tidy[tidy.index.get_level_values("statistic").str.startswith("change")]
+    assert math.isnan(changed.loc[(8, 3, 1.0, "change_from_trajectories_2"), "paper"])  # of an unknown setting
+    assert changed.loc[(8, 3, 1.0, "change_from_trajectories_2"), "verdict"] == ""
+    changes = changed.drop([8], level="trajectories").droplevel([0, 1, 2])
     assert dict(zip(changes.index, changes.verdict, strict=True)) == {
         "change_from_iterations_1": DIRECTION_ONLY,
+        "change_from_iterations_2": DIRECTION_ONLY,
         "change_from_temperature_0.2": NOT_REPRODUCED,
         "change_from_trajectories_2": DIRECTION_ONLY,
     }
@@ -482,7 +510,7 @@ def test_replicates_are_held_against_tasks_and_say_how_many_games_it_takes(tmp_p
     ours, paper = tidy.ours, tidy.paper
     assert ours["base", "setting_sd"] == pytest.approx(base.std(axis=0, ddof=1).mean())
     assert ours["trained", "mean"] == pytest.approx(trained.mean())
-    assert tidy.verdict["base", "setting_over_task"] == DIRECTION_ONLY
+    assert tidy.verdict["base", "replicate_above_between"] == DIRECTION_ONLY
     assert tidy.verdict["trained", "fall"] == verdict
     assert paper["trained", "fall"] == pytest.approx(4.17)
     assert paper["trained", "instances_unpaired"] == pytest.approx(2 * 6.1826 * (25 / 4.17) ** 2, abs=2)
@@ -495,6 +523,26 @@ def test_replicates_are_held_against_tasks_and_say_how_many_games_it_takes(tmp_p
         assert ours["trained", "instances_paired"] < ours["trained", "instances_unpaired"] / 5
     else:
         assert gain == 0 or np.isnan(ours["trained", "instances_paired"])
+
+
+def test_replicates_are_not_closer_together_than_tasks_that_are_all_alike(tmp_path):
+    verdicts = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rows = [
+            {"player": player, "training_seed": r, "instance": i, "d": 3, "regret": [rng.normal(40, 8)], "invalid": 0}
+            for player in ("base", "trained")
+            for r, i in np.ndindex(3, 50)
+        ]
+        write_games(tmp_path / "a.parquet", rows)
+        job = table_of_words("own", "replicates", ["embedded"], [("own", "gaussian-50")])
+        tidy = make(
+            job, [tmp_path / "a.parquet", Path(__file__).parents[1] / "data/paper/replicate-robustness.csv"]
+        ).tidy
+        assert (tidy[tidy.statistic == "setting_over_task"].ours < 1.1).all()  # which says nothing
+        verdicts += list(tidy[tidy.statistic == "replicate_above_between"].verdict)
+    assert DIRECTION_ONLY not in verdicts
+    assert NOT_REPRODUCED in verdicts
 
 
 def test_replicates_and_tasks_that_are_all_alike_are_no_reason_to_stop(tmp_path):

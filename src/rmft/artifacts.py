@@ -11,6 +11,8 @@ import json
 import os
 import shutil
 import tempfile
+import tokenize
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -202,7 +204,7 @@ def write_rewards(path: Path, rewards: Rewards) -> None:
 
 def read_rewards(path: Path) -> Rewards:
     """Read a reward set."""
-    with _readable(path), np.load(path) as file:
+    with _readable(path, zlib.error, tokenize.TokenError), np.load(path) as file:
         if "rewards" not in file:
             return AdaptiveRewards(tuple(map(int, file["shape"])))
         # Instances last in memory again, as `environments.tables` wants them.

@@ -129,7 +129,7 @@ def training(
     seeds = range(job.training.rmft.training_seeds)
     one_thread()
     with progress(f"training {folder.name}", job.training.rmft.iterations, "iterations") as advance:
-        for iteration, model, figures in rmft(job.seed, job.training, job.model):
+        for iteration, model, figures in rmft(job.seed, job.training, job.model, job.mean):
             if iteration in job.training.saved_iterations:
                 write_model(folder / f"iteration-{iteration}" / "model.safetensors", model.to_numpy())
             if figures:

@@ -156,21 +156,18 @@ def tuned_at_endpoint(
                 access.journal,
                 request,
                 lambda event: say(event.message),
-                lambda: access.budget.require(_price(access, lines, job.sft), "fine-tuning"),
+                lambda: access.budget.require(_price(access, base, lines, job.sft), "fine-tuning"),
                 Patience(attempts=access.settings.attempts),
             )
     return asdict(tuned)
 
 
-def _price(access: Access, lines: Sequence[Mapping[str, Any]], asked: FineTuningSettings) -> float:
-    """Return the dollars of a fine-tuning job, as far as they can be told before."""
+def _price(access: Access, base: str, lines: Sequence[Mapping[str, Any]], asked: FineTuningSettings) -> float:
+    """Return the dollars of fine-tuning the model `base`, as far as they can be told before."""
     from rmft.training.jobs import cost_tokens
 
-    settings = access.settings
-    return cost(
-        Usage(trained=cost_tokens(lines, settings.expected.characters_per_token) * (asked.epochs or EPOCHS)),
-        settings.prices,
-    )
+    tokens = cost_tokens(lines, access.settings.expected.characters_per_token) * (asked.epochs or EPOCHS)
+    return cost(Usage(trained=tokens), access.budget.prices[base])
 
 
 def _told_apart(settings: EndpointSettings, served: Served | None) -> EndpointSettings:

@@ -19,6 +19,7 @@ import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
@@ -49,13 +50,20 @@ def start(commands: Iterable[str], environment: Mapping[str, str]) -> None:
     asked = list(commands)
     if len(asked) <= FEW:
         return
-    path = Path(tempfile.mkdtemp(prefix="rmft-")) / "fork.sock"  # for nobody else, and short, as it must be
     modules = dict.fromkeys([*ALWAYS, *(name for command in asked for name in MODULES.get(command, ()))])
+    if find_spec("bitsandbytes"):  # peft imports it, it asks the GPU what it can do, and no fork may use one after that
+        modules = {name: None for name in modules if not name.startswith("rmft.training.")}
+    folder = tempfile.mkdtemp(prefix="rmft-")  # for nobody else, and short, as the path must be
+    path = Path(folder) / "fork.sock"
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(path))
+        try:
+            listening.bind(str(path))
+        except OSError:  # of too long a TMPDIR: then each job imports for itself
+            shutil.rmtree(folder, ignore_errors=True)
+            return
         listening.listen(256)  # from here on jobs wait for it
         subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(path.parent), str(listening.fileno()), *modules],
+            [sys.executable, "-c", SERVE, folder, str(listening.fileno()), *modules],
             env={**os.environ, **environment},
             pass_fds=[listening.fileno()],
             stdin=subprocess.DEVNULL,  # none of the run's streams: whoever reads those would wait for this process

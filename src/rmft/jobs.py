@@ -13,7 +13,7 @@ from pydantic import Field
 
 from rmft import extensions
 from rmft.artifacts import note_reading
-from rmft.environments.regret import Notion
+from rmft.environments.regret import Mean, Notion
 from rmft.lineage.receipts import WORK
 from rmft.params.endpoint import EndpointModel, FineTuningSettings
 from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
@@ -108,6 +108,7 @@ class TrainingJob(Job):
     seed: int
     training: Training
     model: LinearAttentionModel
+    mean: Mean
 
 
 class Served(Section):
@@ -190,7 +191,7 @@ class SelectionJob(Job):
     selected: int
     score: Literal["regret", "reward", "rerolled"] = "regret"
     pool: Literal["scenario", "iteration"] = "scenario"
-    mean: Literal["nominal", "clipped"]
+    mean: Mean
     rerolls: int
 
 
@@ -217,7 +218,7 @@ class GRPOJob(Job):
     model: LanguageModelSettings
     grpo: Objective
     temperature: float
-    mean: Literal["nominal", "clipped"]
+    mean: Mean
 
 
 class EvaluationJob(Job):
@@ -230,7 +231,7 @@ class EvaluationJob(Job):
     players: list[tuple[str, int]]
     problem: Annotated[NumericProblem | LanguageProblem, Field(discriminator="kind")]
     evaluation: Evaluation
-    mean: Literal["nominal", "clipped"]
+    mean: Mean
     algorithms: dict[str, Algorithm]
 
 
@@ -254,7 +255,7 @@ class ReasoningJob(Job):
     experiment: str
     evaluation: str
     games: RolloutsJob
-    mean: Literal["nominal", "clipped"]
+    mean: Mean
     resamples: int
     words: str
     judge: Judging | None
@@ -281,20 +282,24 @@ class FigureJob(Job):
 
 
 class Method(Section):
-    """How an experiment teaches its model: by name, with the trajectories that are played for it, and learnt from."""
+    """How an experiment teaches its model: by name, with the trajectories that are played for it, and learnt from.
+
+    cut: whether these are fewer than its budget, by the scale.
+    """
 
     experiment: str
     name: str
     played: int
     learnt: int
+    cut: bool = False
 
 
 class TableJob(Job):
     """All that `rmft tables` depends on, besides the files it reads.
 
     models: that of each experiment. loops: how each was trained, where that is what varies. methods: those that are
-    compared. theory_rows: of the file of
-    minimisers.
+    compared. generated: whether a model wrote all sets of scenarios that stand beside the paper's. theory_rows: of the
+    file of minimisers.
     """
 
     seed: int
@@ -303,6 +308,7 @@ class TableJob(Job):
     models: list[str]
     loops: list[LanguageRMFT] = Field(default=[])
     methods: tuple[Method, ...] = ()
+    generated: bool = False
     sources: list[tuple[str, str]]
     floor: float | None
     resamples: int
@@ -327,7 +333,7 @@ class Told(Section):
     iterations: int
     selected: int
     regret: Notion
-    mean: Literal["nominal", "clipped"]
+    mean: Mean
 
 
 class ReportJob(Job):

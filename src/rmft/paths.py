@@ -121,6 +121,14 @@ def _of_iterations(params: Params, experiment: str, first: int, name: str) -> li
     return [f"{iteration_of(experiment, s, i)}/{name}" for s in range(loop.training_seeds) for i in iterations]
 
 
+def examined_of(params: Params, experiment: str, evaluation: str) -> list[str]:
+    """Return the games whose replies are examined: the base model's once, then the trained model's of each seed."""
+    chosen = params.experiments[experiment]
+    players = chosen.evaluations[evaluation].players(chosen.loop.training_seeds)
+    games = zip(players, held_out_of(params, experiment, evaluation), strict=True)
+    return [path for (name, seed), path in games if (name, seed) == ("base", 0) or name == "trained"]
+
+
 def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
     """Return the games of the models that play in an evaluation, in their order.
 

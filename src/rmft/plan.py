@@ -86,6 +86,7 @@ def training_job(params: Params, experiment: str) -> TrainingJob:
         seed=params.seed,
         training=_part(Training, chosen),
         model=params.models[chosen.model],
+        mean=params.evaluation.mean,
     )
 
 
@@ -307,6 +308,7 @@ def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
         models=[params.experiments[name].model for name in table.experiments],
         loops=[params.experiments[name].rmft for name in table.experiments if table.form == "sensitivity"],
         methods=_methods(params, table.experiments) if table.form == "methods" else (),
+        generated=all(params.scenarios[name].source == "generated" for name in table.scenarios[:2]),
         sources=sources,
         floor=measures.floor,
         resamples=measures.resamples,
@@ -320,7 +322,8 @@ def _methods(params: Params, experiments: list[str]) -> tuple[Method, ...]:
     for name in experiments:
         of = params.experiments[name]
         played = of.loop.iterations * of.loop.scenarios * of.loop.trajectories
-        found.append(Method(experiment=name, name=of.method, played=played, learnt=of.learnt))
+        cut = of.kind == "distillation" and of.learnt < of.budget
+        found.append(Method(experiment=name, name=of.method, played=played, learnt=of.learnt, cut=cut))
     return tuple(found)
 
 

@@ -22,6 +22,7 @@ from rmft.jobs import RolloutsJob
 from rmft.language.parsing import Reply, parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Round, Scenario
+from rmft.language.scenarios import for_actions
 from rmft.play import sample_actions
 from rmft.streams import Purpose, stream
 
@@ -316,7 +317,7 @@ def told_in(job: RolloutsJob, bundled: Sequence[Scenario]) -> list[Scenario]:
     Training reads a set from the front and evaluation from the back, so that they share texts only where M and the
     instances together are more than there are.
     """
-    fitting = [scenario for scenario in bundled if len(scenario.names) == job.problem.d]
+    fitting = for_actions(bundled, job.problem.d)
     if not fitting:
         raise InputError(f"{job.scenario_set}: has no scenario of {job.problem.d} actions")
     ordered = fitting if job.process is not None else fitting[::-1]

@@ -9,7 +9,7 @@ better one of its scenario says is passed over, so that k demonstrations are k d
 different ones than k, all of them are taken.
 
 Luck in hindsight: the lowest of L regrets is low partly because the draws happened to favour what was played. So each
-trajectory's actions (for stated policies: the policies) also meet rewards that are drawn again, from the same means,
+trajectory's actions (where regret is over policies: those) also meet rewards that are drawn again, from the same means,
 and `metrics.luck` says how much of the selected trajectories' advantage is left there.
 
 Symbols: M scenarios, L trajectories each, n = M · L in all, T rounds, d actions.
@@ -86,7 +86,7 @@ def final_regrets(job: SelectionJob, played: Trajectories, met: RewardTable) -> 
 
 
 def earnings(job: SelectionJob, played: Trajectories) -> np.ndarray:
-    """Return what trajectories earned in T rounds (n,): actions what they paid, stated policies what they expect.
+    """Return what trajectories earned in T rounds (n,): actions what they paid, policies what they expect.
 
     Of a stated policy in a bandit that is its mean reward, as in the regret that trains it.
     """

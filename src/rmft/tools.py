@@ -90,10 +90,7 @@ def estimate(
     from rmft.estimate import estimate as reckon
     from rmft.params import load
 
-    params = load()
-    if scale is not None:
-        _one_of("scale", scale, tuple(params.scales))
-        params = params.model_copy(update={"scale": scale})
+    params = load(scale=scale)
     Console(highlight=False).print(as_table(reckon(params.at_scale(), experiments or asking(params)), params))
 
 
@@ -105,11 +102,11 @@ def prune(
     from rmft.artifacts import delete
     from rmft.lineage.audit import retired
     from rmft.params import load
-    from rmft.paths import everything
+    from rmft.paths import EMBEDDED, everything
     from rmft.running import hold_folder
 
     hold_folder()
-    for path in retired(folder, everything(load().at_scale())):
+    for path in retired(folder, [*everything(load().at_scale()), *EMBEDDED]):
         delete(path)
         print(f"deleted {path}, which is no part of the workflow any more")
 

@@ -49,6 +49,11 @@ def gpus_to_play(wildcards):
     return served.gpus if served else gpus(wildcards)
 
 
+def gpus_to_learn(wildcards):
+    """Return how many GPUs a job needs that fine-tunes an experiment's model: one for each of its processes."""
+    return gpus(wildcards) and EXPERIMENTS[wildcards.experiment].sft.processes
+
+
 def prompt_files(experiment):
     """Return the templates of an experiment's prompts."""
     return paths.prompt_files(EXPERIMENTS[experiment].protocol.prompts)
@@ -60,6 +65,11 @@ def players_of(wildcards):
         return paths.held_out_of(PARAMS, wildcards.experiment, wildcards.evaluation)
     models = paths.models_of(PARAMS, wildcards.experiment)
     return [models[0], models[-1]]
+
+
+def examined(wildcards):
+    """Return the games of an evaluation whose replies are examined: the base model's, then each seed's."""
+    return paths.examined_of(PARAMS, wildcards.experiment, wildcards.evaluation)
 
 
 def held_out_job(wildcards):

@@ -3,8 +3,8 @@
 
 rule reasoning:
     input:
-        base=lambda wildcards: players_of(wildcards)[0],
-        trained=lambda wildcards: players_of(wildcards)[1:],
+        base=lambda wildcards: examined(wildcards)[0],
+        trained=lambda wildcards: examined(wildcards)[1:],
         others=lambda wildcards: paths.inputs_of_reasoning(PARAMS, wildcards.experiment, wildcards.evaluation),
     output:
         replies="results/{experiment}/reasoning/{evaluation}/replies.parquet",

@@ -4,6 +4,7 @@
 rule scenario_set:
     input:
         prompt=lambda wildcards: PARAMS.scenarios[wildcards.name].prompt,
+        model=lambda wildcards: paths.base_model_of(PARAMS, PARAMS.scenarios[wildcards.name].model),
     output:
         "results/scenarios/{name}.jsonl",
     log:

@@ -20,7 +20,7 @@ for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensor
         conda:
             "../envs/rmft.yaml"
         resources:
-            gpu=gpus,
+            gpu=gpus_to_learn,
         params:
             settings=lambda wildcards: plan.sft_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
             weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",

@@ -22,11 +22,15 @@ from transformers.masking_utils import eager_mask
 from rmft.agents.context import FULL, WINDOWED, layer_windows
 
 ATTENTION = "rmft-slots"
+ALIGNED = 64  # slots that a GPU's kernels read at a time: of masks of another width they make copies in every layer
 
 
 @dataclass
 class Slots:
-    """What the layers of one window share. slots: C. index: (n·K·q,) rows to write. mask: (n, 1, q, m), added."""
+    """What the layers of one window share.
+
+    slots: C. index: (n·K·q,) rows to write. mask: (n, 1, H/K·q, m), added to the scores of heads that share keys.
+    """
 
     window: int | None
     slots: int
@@ -36,7 +40,7 @@ class Slots:
 
 def slots_of(window: int | None, capacity: int, slack: int) -> int:
     """Return how many slots a layer has for a conversation."""
-    return capacity if window is None else min(capacity, window + slack)
+    return -(-capacity // 8) * 8 if window is None else min(capacity, window + slack)
 
 
 def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, size: int) -> int:
@@ -72,23 +76,26 @@ class SlotCache(Cache):
         self.slack = slack if any(kind.slots < capacity for kind in slots.values()) else None
         self.kinds = list(slots.values())
         self.slots = [slots[w] for w in windows]
-        self.heads = config.get_text_config(decoder=True).num_key_value_heads
+        shape = config.get_text_config(decoder=True)
+        self.heads = shape.num_key_value_heads
+        self.sharing = shape.num_attention_heads // self.heads
         self.count = count
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.lanes: torch.Tensor | slice = slice(count)
         self.scratch: dict[int, torch.Tensor] = {}
 
     def prepare(
-        self, lanes: torch.Tensor | slice, positions: torch.Tensor, kept: torch.Tensor, dtype: torch.dtype
+        self, lanes: torch.Tensor | slice, positions: torch.Tensor, kept: torch.Tensor, used: int, dtype: torch.dtype
     ) -> None:
         """Say where the next tokens go and what they see.
 
         lanes: (n,) conversations, or a slice of all B. positions: (n, q). kept: (n, q), false where there is no token.
+        used: one more than the last position; a GPU would have to be waited for to find out.
         """
         self.lanes = lanes
         rows = torch.arange(self.count, device=positions.device)[lanes]
         last = positions[:, -1:]
-        used = int(last.max()) + 1
+        used = used if last.device.type == "cpu" else -(-used // ALIGNED) * ALIGNED
         for kind in self.kinds:
             slot = torch.where(kept, positions % kind.slots, kind.slots)
             kind.index = self._index(kind, rows, slot).flatten()
@@ -97,8 +104,9 @@ class SlotCache(Cache):
             seen = (held >= 0) & (held <= seeing)
             if kind.window is not None:
                 seen &= held > seeing - kind.window
-            kind.mask = torch.zeros(seen.shape, dtype=dtype, device=last.device)
-            kind.mask = kind.mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+            mask = torch.zeros(seen.shape, dtype=dtype, device=last.device)
+            mask = mask.masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+            kind.mask = mask.repeat(1, 1, self.sharing, 1)
 
     def _index(self, kind: Slots, rows: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
         """Return the rows of a layer's memory, seen as (B·K·(C + 1), D), of slots (n, q): (n, K, q)."""
@@ -187,8 +195,9 @@ def attend(
     """
     n, heads, q, _ = query.shape
     K = keys.shape[1]
-    query = query.reshape(n, K, heads // K * q, -1)
-    mask = attention_mask.repeat(1, 1, heads // K, 1)  # (n, 1, H / K · q, m)
+    query, mask = query.reshape(n, K, heads // K * q, -1), attention_mask
+    if mask.shape[2] == q:  # not one of ours
+        mask = mask.repeat(1, 1, heads // K, 1)
     if softcap is None and (q > 1 or query.is_cuda):
         mixed = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)
     else:
@@ -197,7 +206,8 @@ def attend(
             scores = torch.tanh(scores / softcap) * softcap
         scores += mask
         mixed = torch.matmul(scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype), values)
-    return mixed.view(n, heads, q, -1).transpose(1, 2), None
+    mixed = mixed.unflatten(2, (heads // K, q))  # whichever layout a kernel has left it in
+    return mixed.permute(0, 3, 1, 2, 4).flatten(2, 3), None
 
 
 AttentionInterface.register(ATTENTION, attend)

@@ -186,7 +186,8 @@ def whole(body: bytes) -> dict[str, Any]:
         answer = json.loads(body)
         choice, usage = answer["choices"][0], answer["usage"]
         text, tokens = choice["message"].get("content"), (choice.get("logprobs") or {}).get("content") or []
-        counts = [usage["prompt_tokens"], usage["completion_tokens"]]
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        counts = [usage["prompt_tokens"], usage["completion_tokens"], cached]
         places = [
             (place["token"], [(top["token"], top["logprob"]) for top in place["top_logprobs"]]) for place in tokens
         ]

@@ -1,5 +1,6 @@
 """What replies say, held against what happened: Fig. `reasoning-comparison` and `reasoning-variance`."""
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from rmft.artifacts import read_claims, read_csv, read_replies
 from rmft.figures.style import Drawing
 from rmft.jobs import FigureJob
 from rmft.metrics.agreement import agreement
-from rmft.reasoning import ALL, DIFFERENCE
+from rmft.reasoning import ALL, DIFFERENCE, SHARE, SHARE_ERROR
 
 # --- Claims ---
 
@@ -257,8 +258,18 @@ def _share_by_round(drawing: Drawing, ax: Axes, panel: str, player: str, said: p
     drawing.band(ax, panel, player, rounds, (middle - spread).clip(lower=0).to_numpy(), (middle + spread).to_numpy())
     drawing.line(ax, panel, player, rounds, share.to_numpy())
     total = float(of[column].astype(float).mean())
-    drawing.printed(panel, player, "share over all rounds", total)
+    drawing.printed(panel, player, SHARE, total)
+    drawing.printed(panel, player, SHARE_ERROR, _error_over_instances(of, column))
     return f"{drawing.label(player)} {total:.1%}" if total else f"{drawing.label(player)}: no reply"
+
+
+def _error_over_instances(said: pd.DataFrame, column: str) -> float:
+    """Return the standard error of a share of replies, those of one instance being alike: of a ratio of two means."""
+    by_instance = said[column].astype(float).groupby(said["instance"])
+    yes, n = by_instance.sum(), by_instance.size()
+    apart = yes - n * yes.sum() / n.sum()
+    instances = len(n)
+    return float(np.sqrt((apart**2).sum() * instances / (instances - 1)) / n.sum()) if instances > 1 else math.nan
 
 
 def _tell_agreement(drawing: Drawing, ax: Axes, panel: str, said: pd.DataFrame) -> None:

@@ -1,6 +1,7 @@
 """Is every artifact what its job wrote, made from what is there now, and up to date? What is not, with what to run."""
 
 import functools
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -201,6 +202,7 @@ def retired(folder: Path, artifacts: Iterable[str]) -> list[Path]:
 
     Raise InputError where the folder is not one of artifacts.
     """
+    folder = Path(os.path.normpath(folder))
     if not is_artifact(f"{folder.as_posix()}/"):
         raise InputError(f"{folder}: not below {' or '.join(ARTIFACTS)}")
     wanted = set(artifacts)

@@ -1,5 +1,7 @@
 """How regret grows: the two regressions of Sec. `ssec:regret` (Park et al., 2024, Section 3)."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +36,30 @@ def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
     exponent, exponent_p = _regress(np.log(rounds[positive]), np.log(values[positive]))
     slope, slope_p = _regress(rounds, curve)
     return Growth(exponent, exponent_p, int((~positive).sum()), slope, slope_p)
+
+
+def resampled_growth(
+    regret: np.ndarray, resamples: int, floor: float | None, generator: np.random.Generator
+) -> tuple[list[Growth], list[Growth]]:
+    """Return the fits to the mean curve of regret (S, n, T), drawn again: over training seeds, and of one seed.
+
+    The instances are common to the seeds, so they are drawn once for all; of S seeds S - 1 are drawn, which makes the
+    variance of their mean unbiased (Rao and Wu, 1988).
+    """
+    seeds, n, _ = regret.shape
+    means, singles = [], []
+    for _ in range(resamples):
+        instances = generator.integers(n, size=n)
+        curves = regret[:, instances].mean(axis=1)[generator.integers(seeds, size=max(seeds - 1, 1))]
+        means.append(growth(curves.mean(axis=0), floor))
+        singles.append(growth(curves[0], floor))
+    return means, singles
+
+
+def exponent_error(fits: Sequence[Growth]) -> float:
+    """Return the standard deviation of exponents, of those that are numbers; NaN of fewer than two."""
+    exponents = [fit.exponent for fit in fits if not math.isnan(fit.exponent)]
+    return float(np.std(exponents, ddof=1)) if len(exponents) > 1 else math.nan
 
 
 def _regress(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

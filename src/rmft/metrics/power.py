@@ -64,7 +64,7 @@ class Spread:
 
     mean: over instances and replicates. setting_sd: the mean over instances of the standard deviation over replicates,
     as the paper reports it. replicate_sd: the same as the root of the mean variance, which adds up. task_sd: over
-    instances, of single games, as the paper's tables have it.
+    instances, of single games, as the paper's tables have it: what differs between replicates is in it too.
     """
 
     mean: float
@@ -76,6 +76,19 @@ class Spread:
     def setting_over_task(self) -> float:
         """Return the mean sd over replicates as a share of that over tasks: NaN where all tasks are alike."""
         return self.setting_sd / self.task_sd if self.task_sd > 0 else math.nan
+
+    @property
+    def between_sd(self) -> float:
+        """Return the sd over instances of instance_i, which replicates leave as it is."""
+        return math.sqrt(max(self.task_sd**2 - self.replicate_sd**2, 0.0))
+
+    @property
+    def replicate_above_between(self) -> float:
+        """Return by how much replicates differ more than tasks do, below 0 where they are closer together.
+
+        setting_over_task cannot tell: task_sd has the replicates' in it, so that it is below 1 were all tasks alike.
+        """
+        return self.replicate_sd - self.between_sd
 
 
 def spread(final: np.ndarray) -> Spread:
@@ -89,9 +102,10 @@ def spread(final: np.ndarray) -> Spread:
 def paired_sd(base: np.ndarray, trained: np.ndarray, replicates: int) -> float:
     """Return the sd over instances of the difference of means over so many replicates, from (R, n) of each player.
 
-    Var = τ² + (σ_base² + σ_trained²) / replicates: replicates wear down the noise of sampling and training, and leave
-    τ², by which the gain differs between instances. τ² is what the R replicates at hand leave, 0 if that is below.
+    Var = τ² + σ² / replicates, σ² that of base_r - trained_r over replicates, which share their random numbers:
+    replicates wear down the noise of sampling and training, and leave τ², by which the gain differs between instances.
+    τ² is what the R replicates at hand leave, 0 if that is below.
     """
-    noise = float((base.var(axis=0, ddof=1) + trained.var(axis=0, ddof=1)).mean())
+    noise = float((base - trained).var(axis=0, ddof=1).mean())
     observed = float((base.mean(axis=0) - trained.mean(axis=0)).var(ddof=1))
     return math.sqrt(max(observed - noise / len(base), 0.0) + noise / replicates)

@@ -2,7 +2,8 @@
 
 ks_p is the median over training seeds.
 paired_p, paired_difference and power hold for the training seeds that were run: over instances, of the mean over seeds.
-by_training_seed has the same tests of each seed alone.
+by_training_seed has the same tests of each seed alone. An algorithm's paired_difference is the trained model's regret
+less its own. exponent_se is over instances, and training seeds where there are several.
 """
 
 from collections.abc import Sequence
@@ -13,11 +14,12 @@ import numpy as np
 
 from rmft.jobs import MetricsJob
 from rmft.metrics.comparison import paired_difference, paired_p
-from rmft.metrics.growth import growth
+from rmft.metrics.growth import exponent_error, growth, resampled_growth
 from rmft.metrics.power import ALPHA, POWER, instances_needed
 from rmft.results import Played, ks_by_seed, pairs_of_seeds, read_players
 from rmft.streams import stream
 
+RESAMPLES = 200  # of the exponent's standard error
 Metrics = dict[str, dict[str, dict[str, Any]]]  # by experiment, by evaluation
 
 
@@ -55,12 +57,17 @@ def _of_one(job: MetricsJob, experiment: str, evaluation: str, path: Path) -> di
     words = ("metrics", experiment, evaluation)
     after, before = trained.by_instance[:, -1], base.by_instance[:, -1]
     paired = paired_difference(after, before, stream(job.seed, "bootstrap", *words))
+    fits, _ = resampled_growth(trained.regret, RESAMPLES, job.floor, stream(job.seed, "bootstrap", *words, "exponent"))
     by_seed = ks_by_seed(trained, base)
     summaries = {name: _summary(played, job.floor) for name, played in players.items()}
     between = {name: summaries.pop(name) for name in [*summaries] if name.startswith("iteration-")}
+    of_base, of_trained = summaries.pop("base"), summaries.pop("trained")
+    for name, algorithm in summaries.items():
+        than = paired_difference(after, players[name].by_instance[:, -1], stream(job.seed, "bootstrap", *words, name))
+        algorithm["paired_difference"] = [than.low, than.mean, than.high]
     return {
-        "base": summaries.pop("base"),
-        "trained": summaries.pop("trained"),
+        "base": of_base,
+        "trained": of_trained | {"exponent_se": exponent_error(fits)},
         **({"iterations": between} if between else {}),
         "algorithms": summaries,
         "ks_p": float(np.median(by_seed)),

@@ -50,15 +50,20 @@ class DistillationExperiment(WordsExperiment):
         )
 
     @property
-    def learnt(self) -> int:
-        """Return how many games the teacher plays, all of which are learnt from."""
+    def budget(self) -> int:
+        """Return how many games the teacher may play by its budget, whatever `most` leaves of it."""
         of = self.rmft
         size = {"IMk": of.selected, "IML": of.trajectories, "2IML": 2 * of.trajectories}[self.distillation.budget]
-        games = of.iterations * of.scenarios * size
-        return min(games, self.distillation.most or games)
+        return of.iterations * of.scenarios * size
+
+    @property
+    def learnt(self) -> int:
+        """Return how many games the teacher plays, all of which are learnt from."""
+        return min(self.budget, self.distillation.most or self.budget)
 
     @property
     def method(self) -> str:
         """Return what tables call the way in which the model learns."""
         words = ", with a rationale" if self.distillation.rationale else ""
-        return f"AD of {self.distillation.teacher}, {self.distillation.budget}{words}"
+        cut = f" cut to {self.learnt:,} of {self.budget:,}" if self.learnt < self.budget else ""
+        return f"AD of {self.distillation.teacher}, {self.distillation.budget}{cut}{words}"

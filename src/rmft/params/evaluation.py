@@ -1,15 +1,30 @@
 """Held-out reward sets, and what is evaluated on them."""
 
-from typing import Literal, Self
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, model_validator, with_config
+from pydantic import BeforeValidator, ConfigDict, model_validator, with_config
 
 from rmft.algorithms import AlgorithmSettings
 from rmft.environments import check_features, check_mixture
-from rmft.params.section import AtLeastTwo, Count, Name, Positive, Section, Several, prefixed
+from rmft.environments.regret import Mean
+from rmft.params.section import Actions, Count, Name, Positive, Section, Several, prefixed
 
 # The record itself belongs to `algorithms`, which does not know pydantic; a YAML map may stand for it.
-Algorithm = with_config(ConfigDict(extra="forbid", strict=False))(AlgorithmSettings)
+_Settings = with_config(ConfigDict(extra="forbid", strict=False))(AlgorithmSettings)
+KINDS = {"eta": (int, float, str), **dict.fromkeys(("gamma", "variation", "alpha"), (int, float)), "normalise": (bool,)}
+
+
+def _as_written(settings: object) -> object:
+    """Return settings of an algorithm. Raise ValueError where one would be converted: "no" is not False, nor true 1."""
+    for key, kinds in KINDS.items() if isinstance(settings, dict) else ():
+        value = settings.get(key)
+        if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+            wanted = "true or false" if bool in kinds else "a number"
+            raise ValueError(f"{key}: must be {wanted}, not {value!r}")
+    return settings
+
+
+Algorithm = Annotated[_Settings, BeforeValidator(_as_written)]
 
 
 class RewardSet(Section):
@@ -19,7 +34,7 @@ class RewardSet(Section):
     """
 
     process: Several
-    d: AtLeastTwo
+    d: Actions
     features: Count | None = None
     T: Count
     instances: Count
@@ -61,7 +76,7 @@ class Evaluation(Section):
 class Measures(Section):
     """What all evaluations share: how regret is measured, and the reference algorithms by name."""
 
-    mean: Literal["nominal", "clipped"]
+    mean: Mean
     floor: Positive | None
     resamples: Count
     algorithms: dict[Name, Algorithm]

@@ -9,7 +9,7 @@ from rmft.language.protocol import Format, Interaction, Output
 from rmft.params.endpoint import FineTuningSettings
 from rmft.params.evaluation import Evaluation
 from rmft.params.rmft import RMFT
-from rmft.params.section import AtLeastTwo, Betas, Count, Name, NotNegative, Positive, Section, Several, prefixed
+from rmft.params.section import Actions, Betas, Count, Name, NotNegative, Positive, Section, Several, prefixed
 
 VARIANTS = ("language", "grpo", "distillation")  # kinds of experiments that may be variants of another
 TaughtBudget = Literal["IMk", "IML", "2IML"]  # how many games of a teacher, in I, M, L and k of RMFT
@@ -92,7 +92,7 @@ class Telling(Section):
     prompts: str
     scenarios: Name | None = None
     max_tokens: Count
-    retries: Annotated[int, Field(ge=0)]
+    retries: Annotated[int, Field(ge=0, le=100)]
     tolerance: NotNegative
 
 
@@ -160,7 +160,7 @@ class LanguageProblem(Section):
 
     kind: Literal["language", "endpoint", "distillation", "grpo"]
     environment: Literal["fol", "mab", "ns-mab", "cb"]
-    d: AtLeastTwo
+    d: Actions
     features: Count | None = None
     protocol: Telling
 
@@ -171,8 +171,12 @@ class LanguageProblem(Section):
 
     @property
     def training_regret(self) -> Literal["realized", "expected"]:
-        """Return the regret that selects: over the policies where they are stated (App. `regret-instantitaion`)."""
-        return "realized" if self.protocol.output == "action" else "expected"
+        """Return the regret that selects: over policies, where they are stated or every reward is shown.
+
+        Of actions in bandits it is realized (App. `regret-instantitaion`, which is about those). Where all rewards are
+        shown policies are read off the tokens of actions (Sec. `ssec:exp-results-openweight`), and regret is over them.
+        """
+        return "expected" if self.protocol.output == "distribution" or self.feedback == "full" else "realized"
 
 
 class WordsExperiment(LanguageProblem):
@@ -270,7 +274,7 @@ class PlayedScale(Section):
 
         loop: how it is trained at this scale.
         """
-        horizon = self.rounds or max(experiment.T, *(asked.T for asked in experiment.evaluations.values()))
+        horizon = self.rounds or max([experiment.T, *(asked.T for asked in experiment.evaluations.values())])
 
         def shortened(key: str, asked: Evaluation) -> Evaluation:
             changes = {
@@ -319,6 +323,6 @@ class LanguageScale(PlayedScale):
                 **self.played(experiment, rmft),
                 **taught,
                 "rmft": rmft,
-                "sft": type(experiment.sft).model_validate({**experiment.sft.model_dump(), **self.sft}),
+                "sft": experiment.sft.changed("sft", self.sft),
             }
         )

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from rmft.environments import check_policy_space, check_processes
 from rmft.params.evaluation import Evaluation
 from rmft.params.rmft import RMFT
-from rmft.params.section import AtLeastTwo, Betas, Count, Name, Positive, Section, Several, prefixed
+from rmft.params.section import Actions, AtLeastTwo, Betas, Count, Name, Positive, Section, Several, prefixed
 
 SeveralFromTwo = Annotated[list[AtLeastTwo], Field(min_length=1)]
 SeveralPositive = Annotated[list[Positive], Field(min_length=1)]
@@ -44,7 +44,7 @@ class NumericProblem(Section):
     environment: Literal["fol", "mab", "ns-mab"]
     policy_space: Literal["simplex", "ball"]
     radius: Positive | None = None
-    d: AtLeastTwo
+    d: Actions
     normalise: bool
 
     @model_validator(mode="after")

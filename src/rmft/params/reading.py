@@ -38,8 +38,11 @@ class _UniqueKeys(yaml.CSafeLoader):
         return whole
 
 
-def load(path: Path = Path("params.yaml")) -> Params:
-    """Read and check params.yaml, at full size; `at_scale` shrinks it. Raise InputError with the dotted key."""
+def load(path: Path = Path("params.yaml"), scale: str | None = None) -> Params:
+    """Read and check params.yaml, at full size; `at_scale` shrinks it. Raise InputError with the dotted key.
+
+    scale: in place of the one that the file says.
+    """
     try:
         values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
     except FileNotFoundError:
@@ -49,6 +52,8 @@ def load(path: Path = Path("params.yaml")) -> Params:
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     extensions.load(_extensions_in(values), path.parent)
+    if scale is not None and isinstance(values, dict):
+        values["scale"] = scale
     try:
         params = Params.model_validate(values)
     except ValidationError as error:
@@ -57,6 +62,8 @@ def load(path: Path = Path("params.yaml")) -> Params:
         Params.model_validate(params.at_scale().model_dump())
     except ValidationError as error:
         raise InputError(f"{path}: at scale {params.scale}: {_first_error(error, values)}") from None
+    except InputError as error:
+        raise InputError(f"{path}: scales.{params.scale}: {error}") from None
     return params
 
 

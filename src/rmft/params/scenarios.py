@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rmft.params.section import AtLeastTwo, Count, Name, NotNegative, Section
+from rmft.params.section import Actions, Count, Name, NotNegative, Section
 
 
 class Bundled(Section):
@@ -36,7 +36,7 @@ class Generated(Section):
     model: Name
     prompt: str
     count: Count
-    d: Annotated[list[AtLeastTwo], Field(min_length=1)]
+    d: Annotated[list[Actions], Field(min_length=1)]
     batch: Count
     temperature: NotNegative
     max_tokens: Count

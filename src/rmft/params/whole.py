@@ -167,7 +167,9 @@ class Params(Section):
         for label, table in self.tables.items():
             self._check_table(f"tables.{label}", table)
         if self.report.story is not None:
-            known("report.story", self.report.story, self.selecting)
+            known(
+                "report.story", self.report.story, {name: of for name, of in self.selecting.items() if of.evaluations}
+            )
         return self
 
     def _check_model(self, key: str, model: Model) -> None:
@@ -324,6 +326,10 @@ class Params(Section):
         ):
             raise ValueError(f"{key}: iterations, temperature and replicates are of games told in words")
         if experiment.kind != "numeric":
+            if rewards.process == ["adaptive"]:
+                raise ValueError(
+                    f"{key}.rewards: adaptive rewards answer policies, and games in words are drawn before"
+                )
             last, seeds = experiment.loop.iterations, experiment.loop.training_seeds
             if any(i >= last for i in evaluation.iterations):
                 raise ValueError(f"{key}.iterations: are those before the last; the last, {last}, plays as `trained`")

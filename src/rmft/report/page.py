@@ -19,8 +19,11 @@ from rmft.report.story import read_story
 from rmft.report.templates import rendered
 from rmft.report.texts import Caption, Captions, Kind, Known, KnownOfPaper, plain, read_texts
 from rmft.report.verdicts import (
+    EXPLOITS,
+    FALLEN,
     HIGH_ENTROPY,
     NEAR,
+    NO_LOWER,
     VANISHED,
     VERDICTS,
     Evidence,
@@ -31,7 +34,7 @@ from rmft.report.verdicts import (
     figure_verdict,
     table_verdict,
 )
-from rmft.tables.layout import VALUES
+from rmft.tables.layout import CONFIDENT, VALUES
 
 SINGULAR = {"figures": "figure", "tables": "table"}
 
@@ -108,7 +111,15 @@ def page(job: ReportJob, files: dict[str, Path]) -> str:
         story=None if job.story is None else read_story(job, *job.story, files),
         lineage=ancestry(entry.csv for entry in entries),
         told=job.told,
-        rules={"near": NEAR, "vanished": VANISHED, "entropy": HIGH_ENTROPY},
+        rules={
+            "confident": CONFIDENT,
+            "near": NEAR,
+            "no_lower": NO_LOWER,
+            "fallen": FALLEN,
+            "exploits": EXPLOITS,
+            "vanished": VANISHED,
+            "entropy": HIGH_ENTROPY,
+        },
     )
 
 
@@ -124,7 +135,7 @@ def _figure(
     figure, caption = job.figures[label], captions.of("figures", label)
     png, csv = (files[f"results/figures/{label}.{ending}"] for ending in ("png", "csv"))
     frame = read_csv(csv, ["panel", "player", "series", "x", "y"])
-    found = evidence(caption.claimed, Seen(figure, metrics, frame))
+    found = evidence(caption.claimed, Seen(figure, metrics, frame, job.models[figure.experiments[0]]))
     note, image = job.figure_notes[label], read_bytes(png)
     return Entry(
         kind="figures",

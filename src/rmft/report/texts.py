@@ -13,12 +13,16 @@ from rmft.params.section import Name, Section
 
 Claim = Literal[
     "regret below base",
+    "regret above base",
     "regret not below base",
+    "regret below",
     "growth sublinear",
     "regret near",
     "failures below base",
+    "failures below base early",
     "failures below greedy",
     "exploration rises and falls",
+    "base exploits",
     "distances vanish",
     "entropy stays",
     "entropy low",
@@ -30,10 +34,14 @@ SYMBOLS = {r"\\\|": "‖", r"\\eta": "η", r"\\,": " ", r"\\math\w+": "", r"[${}
 
 
 class Claimed(Section):
-    """One thing that the paper says of a figure, and that can be checked. of: the algorithm, of `regret near`."""
+    """One thing that the paper says of a figure, and that can be checked.
+
+    of: the algorithm, of `regret near` and `regret below`. without: models whose games are no evidence of it.
+    """
 
     claim: Claim
     of: Name | None = None
+    without: list[Name] = []
 
 
 class Caption(Section):

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from rmft.params.outputs import Figure
+from rmft.reasoning import SHARE, SHARE_ERROR
 from rmft.report.texts import Claimed, Known, plain
-from rmft.tables.layout import DIRECTION_ONLY, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED
+from rmft.tables.layout import CONFIDENT, DIRECTION_ONLY, INCONCLUSIVE, INCONSISTENT, NOT_REPRODUCED, REPRODUCED
 from rmft.tables.measured import LATE
 
 ILLUSTRATION, OURS = "illustration", "not the paper's"
@@ -22,6 +24,9 @@ WEAKEST_FIRST = (NOT_REPRODUCED, INCONSISTENT, INCONCLUSIVE, DIRECTION_ONLY, REP
 NEAR = 1.25  # times the regret of a reference algorithm that still competes with it. ASSUME: the paper gives no number
 VANISHED = 0.1  # share of a distance's first value that is left where it has vanished. ASSUME: likewise
 NOISE = 1e-6  # of regrets: what sums of rewards leave where two games are alike
+NO_LOWER = 0.1  # share of the base model's regret: a fall that is surely smaller is none. ASSUME: likewise
+FALLEN = 0.1  # share of its peak by which a curve ends below it where it falls. ASSUME: likewise
+EXPLOITS = 0.5  # of d · MinFrac(T): below it the least-played action has less than half its share. ASSUME: likewise
 HIGH_ENTROPY = 0.8  # of log d: above it stated policies are close to uniform. ASSUME: likewise
 Metrics = dict[str, dict[str, dict[str, Any]]]
 
@@ -37,11 +42,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Seen:
-    """What claims are checked on. frame: what the figure draws."""
+    """What claims are checked on. frame: what the figure draws. model: that of its first experiment."""
 
     figure: Figure
     metrics: Metrics
     frame: pd.DataFrame
+    model: str
 
     @property
     def evaluations(self) -> dict[str, dict[str, Any]]:
@@ -62,8 +68,11 @@ def evidence(claims: Iterable[Claimed], seen: Seen) -> list[Evidence]:
     found = []
     for claimed in claims:
         parts = CHECKS[claimed.claim](seen, claimed)
-        told = f"{claimed.claim} {claimed.of}" if claimed.of else claimed.claim
-        found.append(Evidence(told, _all(holds for holds, _ in parts), [text for _, text in parts]))
+        told, texts = f"{claimed.claim} {claimed.of}" if claimed.of else claimed.claim, [text for _, text in parts]
+        holds = _all(holds for holds, _ in parts)
+        if seen.model in claimed.without:
+            holds, texts = None, [*texts, f"the model {seen.model} is no evidence of it"]
+        found.append(Evidence(told, holds, texts))
     return found
 
 
@@ -117,73 +126,132 @@ def _all(holds: Iterable[bool | None]) -> bool | None:
 
 
 def _below_base(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
-    return [(_sign(of), _fall(name, of)) for name, of in seen.evaluations.items()]
+    return [(_below(of), _fall(name, of)) for name, of in seen.evaluations.items()]
+
+
+def _above_base(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
+    return [(_not(_below(of)), _fall(name, of)) for name, of in seen.evaluations.items()]
 
 
 def _not_below_base(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
-    """Check that regret has not surely fallen."""
-    return [
-        (None if of["paired_difference"][1] is None else _sign(of) is not True, _fall(name, of))
-        for name, of in seen.evaluations.items()
-    ]
+    """Check that regret has surely not fallen, or by less than NO_LOWER; that a fall is not sure is no evidence."""
+
+    def holds(of: dict[str, Any]) -> bool | None:
+        below, (low, *_) = _below(of), of["paired_difference"]
+        no_lower = low is not None and abs(low) > NOISE and low > -NO_LOWER * of["base"]["mean"]
+        return True if below is None and no_lower else _not(below)
+
+    return [(holds(of), _fall(name, of)) for name, of in seen.evaluations.items()]
 
 
-def _sign(of: dict[str, Any]) -> bool | None:
-    """Return whether the trained model's regret is surely below (True) or surely above (False) its base model's."""
-    low, _, high = of["paired_difference"]
-    if low is None or high is None or max(abs(low), abs(high)) < NOISE:
-        return None
-    return True if high < 0 else (False if low > 0 else None)
-
-
-def _fall(name: str, of: dict[str, Any]) -> str:
-    low, _, high = of["paired_difference"]
-    base, trained = of["base"]["mean"], of["trained"]["mean"]
-    interval = "" if low is None or high is None else f" [{_signed(low)}, {_signed(high)}]"
-    return f"{name}: base {base:.1f}, trained {trained:.1f}, difference {_signed(trained - base)}{interval}"
-
-
-def _sublinear(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
-    exponents = {name: of["trained"]["exponent"] for name, of in seen.evaluations.items()}
-    return [
-        (None if of is None else of < 1, f"{name}: exponent {'unknown' if of is None else f'{of:.2f}'}")
-        for name, of in exponents.items()
-    ]
-
-
-def _near(seen: Seen, claimed: Claimed) -> list[tuple[bool | None, str]]:
+def _below_algorithm(seen: Seen, claimed: Claimed) -> list[tuple[bool | None, str]]:
+    """Check that the trained model's regret is below an algorithm's."""
     found = []
     for name, of in seen.evaluations.items():
-        trained, other = of["trained"]["mean"], of["algorithms"][claimed.of]["mean"]
-        found.append((trained <= NEAR * other, f"{name}: trained {trained:.1f}, {claimed.of} {other:.1f}"))
+        other = of["algorithms"][claimed.of]
+        text = f"{name}: trained {of['trained']['mean']:.1f}, {claimed.of} {other['mean']:.1f}{_interval(other)}"
+        found.append((_below(other), text))
     return found
 
 
-def _fails_less_than(player: str) -> Check:
+def _below(of: dict[str, Any]) -> bool | None:
+    """Return whether the paired difference in `of` is surely below 0 (True) or surely above (False)."""
+    low, _, high = of["paired_difference"]
+    if low is None or high is None or max(abs(low), abs(high)) < NOISE:
+        return None
+    return _surely_below(low, high, 0)
+
+
+def _surely_below(low: float, high: float, bound: float) -> bool | None:
+    return True if high < bound else (False if low > bound else None)
+
+
+def _not(holds: bool | None) -> bool | None:
+    return None if holds is None else not holds
+
+
+def _interval(of: dict[str, Any]) -> str:
+    low, _, high = of["paired_difference"]
+    return "" if low is None or high is None else f" [{_signed(low)}, {_signed(high)}]"
+
+
+def _fall(name: str, of: dict[str, Any]) -> str:
+    base, trained = of["base"]["mean"], of["trained"]["mean"]
+    return f"{name}: base {base:.1f}, trained {trained:.1f}, difference {_signed(trained - base)}{_interval(of)}"
+
+
+def _sublinear(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
+    """Check that the exponent is below 1 by CONFIDENT standard errors: regret under uniform play has about 1."""
+    found = []
+    for name, of in seen.evaluations.items():
+        exponent, error = (of["trained"][key] for key in ("exponent", "exponent_se"))
+        if exponent is None or error is None:
+            found.append((None, f"{name}: exponent unknown"))
+            continue
+        holds = _surely_below(exponent - CONFIDENT * error, exponent + CONFIDENT * error, 1)
+        found.append((holds, f"{name}: exponent {exponent:.2f} ± {error:.2f}"))
+    return found
+
+
+def _near(seen: Seen, claimed: Claimed) -> list[tuple[bool | None, str]]:
+    """Check that the mean is below NEAR times an algorithm's, errors taken as of other instances, which is cautious."""
+    found = []
+    for name, of in seen.evaluations.items():
+        trained, other = of["trained"], of["algorithms"][claimed.of]
+        apart = trained["mean"] - NEAR * other["mean"]
+        margin = CONFIDENT * math.hypot(trained["se"], NEAR * other["se"])
+        text = f"{name}: trained {trained['mean']:.1f} ± {trained['se']:.1f}, {claimed.of} {other['mean']:.1f}"
+        found.append((_surely_below(apart - margin, apart + margin, 0), text))
+    return found
+
+
+def _fails_less_than(player: str, *, early: bool) -> Check:
     def check(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
-        """Compare SuffFailFreq late in the game, where the paper's tables take it."""
-        ours, theirs = (_late(seen.curves("suff fail freq", name)) for name in ("trained", player))
-        text = f"SuffFailFreq({LATE} T): trained {ours:.2f}, {player} {theirs:.2f}"
-        return [(None if ours == theirs or math.isnan(ours + theirs) else ours < theirs, text)]
+        """Compare SuffFailFreq: late in the game, where the paper's tables take it, or over its first half.
+
+        The interval is Agresti and Caffo's of two shares of n games, which is cautious: games are on common instances,
+        and a share over rounds varies no more than that of one.
+        """
+        curves = (seen.curves("suff fail freq", name)["y"].astype(float).to_numpy() for name in ("trained", player))
+        ours, theirs = (_early(curve) if early else _late(curve) for curve in curves)
+        when, n = "first half" if early else f"{LATE} T", min(of["n"] for of in seen.evaluations.values())
+        text = f"SuffFailFreq({when}): trained {ours:.2f}, {player} {theirs:.2f}, n = {n}"
+        if math.isnan(ours + theirs):
+            return [(None, text)]
+        first, second = ((share * n + 1) / (n + 2) for share in (ours, theirs))
+        margin = CONFIDENT * math.sqrt((first * (1 - first) + second * (1 - second)) / (n + 2))
+        return [(_surely_below(first - second - margin, first - second + margin, 0), text)]
 
     return check
 
 
-def _late(curve: pd.DataFrame) -> float:
-    if curve.empty:
-        return math.nan
-    return float(curve["y"].astype(float).iloc[max(math.floor(LATE * len(curve)) - 1, 0)])
+def _late(curve: np.ndarray) -> float:
+    return float(curve[max(math.floor(LATE * len(curve)) - 1, 0)]) if len(curve) else math.nan
+
+
+def _early(curve: np.ndarray) -> float:
+    return float(curve[: len(curve) // 2].mean()) if len(curve) > 1 else math.nan
 
 
 def _rises_and_falls(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
-    """Check that d · MinFrac(t) has its peak inside the game."""
-    curve = seen.curves("min frac", "trained")["y"].astype(float).to_numpy()
+    """Check that d · MinFrac(t) has its peak inside the game, by more than what uniform play dips at the end."""
+    curve = _min_frac(seen, "trained")
     if not len(curve):
         return [(None, "d MinFrac is not drawn")]
     first, peak, last = curve[0], curve.max(), curve[-1]
-    return [
-        (bool(first < peak and last < peak), f"d MinFrac: {first:.2f} at first, {peak:.2f} at most, {last:.2f} last")
-    ]
+    holds = bool(first < peak and last <= (1 - FALLEN) * peak)
+    return [(holds, f"d MinFrac: {first:.2f} at first, {peak:.2f} at most, {last:.2f} last")]
+
+
+def _base_exploits(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
+    """Check that the base model plays its least-played action little at the end of the game."""
+    rows = seen.frame[(seen.frame["player"] == "base") & (seen.frame["series"] == "curve")]
+    last = {panel: float(of["y"].astype(float).iloc[-1]) for panel, of in rows.groupby("panel", sort=False)}
+    return [(value < EXPLOITS, f"{panel}: d MinFrac(T) of base {value:.2f}") for panel, value in last.items()]
+
+
+def _min_frac(seen: Seen, player: str) -> np.ndarray:
+    return seen.curves("min frac", player)["y"].astype(float).to_numpy()
 
 
 def _vanish(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
@@ -225,11 +293,14 @@ def _loss_rises(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
 def _avoids_less(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
     """Compare in which share of replies the best action is passed over because of unstable rewards."""
     first = seen.frame["panel"].str.match(f"{seen.figure.experiments[0]}, .*: unstable rewards")
-    rows = seen.frame[first & (seen.frame["series"] == "printed: share over all rounds")]
+    printed = seen.frame[first & seen.frame["series"].str.startswith("printed: ")]
     found = []
-    for panel, of in rows.groupby("panel", sort=False):
-        base, ours = (float(of.loc[of["player"] == player, "y"].iloc[0]) for player in ("base", "trained"))
-        found.append((None if base == ours else ours < base, f"{panel}: base {base:.1%}, trained {ours:.1%}"))
+    for panel, rows in printed.groupby("panel", sort=False):
+        of = rows.assign(y=rows["y"].astype(float)).pivot_table(index="series", columns="player", values="y")
+        share, error = (of.loc[f"printed: {name}"] for name in (SHARE, SHARE_ERROR))
+        apart, margin = share["trained"] - share["base"], CONFIDENT * math.hypot(error["trained"], error["base"])
+        text = f"{panel}: base {share['base']:.1%}, trained {share['trained']:.1%} (± {margin / CONFIDENT:.1%} apart)"
+        found.append((_surely_below(apart - margin, apart + margin, 0), text))
     return found
 
 
@@ -239,12 +310,16 @@ def _signed(value: float) -> str:
 
 CHECKS: dict[str, Check] = {
     "regret below base": _below_base,
+    "regret above base": _above_base,
     "regret not below base": _not_below_base,
+    "regret below": _below_algorithm,
     "growth sublinear": _sublinear,
     "regret near": _near,
-    "failures below base": _fails_less_than("base"),
-    "failures below greedy": _fails_less_than("greedy"),
+    "failures below base": _fails_less_than("base", early=False),
+    "failures below base early": _fails_less_than("base", early=True),
+    "failures below greedy": _fails_less_than("greedy", early=False),
     "exploration rises and falls": _rises_and_falls,
+    "base exploits": _base_exploits,
     "distances vanish": _vanish,
     "entropy stays": _entropy(high=True),
     "entropy low": _entropy(high=False),

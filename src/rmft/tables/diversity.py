@@ -35,7 +35,8 @@ def diversity_table(job: TableJob, paths: Sequence[Path]) -> Table:
         name: dict(zip(of["statistic"], of["value"].astype(float), strict=True)) for name, of in paper.groupby("prompt")
     }
     beside = dict(zip(job.table.scenarios, (RICH, SIMPLE), strict=False))
-    verdicts = dict(zip(HEADERS, _verdicts([found for _, found in measured.values()][:2]), strict=True))
+    first_two = [found for _, found in measured.values()][:2] if job.generated else []
+    verdicts = dict(zip(HEADERS, _verdicts(first_two), strict=True))
     lines = []
     for place, (name, (texts, found)) in enumerate(measured.items()):
         theirs = printed.get(beside.get(name), {})
@@ -46,8 +47,9 @@ def diversity_table(job: TableJob, paths: Sequence[Path]) -> Table:
     notes = [
         f"Of each set the first {most} texts, or all there are. MSTTR: of segments of {SEGMENT} words. Jargon: terms "
         "in data/scenarios/jargon.txt. The paper says neither.",
-        "The sets come with this project: they stand for what the paper's two prompts brought, and their values are "
-        "not the paper's. direction only: the first set is the more varied one of the first two, as in the paper.",
+        "direction only: the first set is the more varied one of the first two, as in the paper; said where a model "
+        "wrote both from their prompts."
+        + ("" if job.generated else " These sets were written by hand, the second to be plain: no verdict."),
     ]
     return Table("How varied scenarios are, by prompt", tidy, pd.DataFrame(_shaped(tidy, beside)), notes)
 

@@ -11,7 +11,7 @@ import pandas as pd
 
 from rmft.artifacts import read_csv
 from rmft.jobs import TableJob
-from rmft.metrics.growth import Growth, growth
+from rmft.metrics.growth import Growth, exponent_error, growth, resampled_growth
 from rmft.results import Played, read_variants
 from rmft.streams import stream
 from rmft.tables.layout import (
@@ -143,23 +143,16 @@ def _printed(
 def _errors(job: TableJob, played: Played, *names: str) -> tuple[float, float, float]:
     """Return standard errors of slope and exponent, and that of the slope of a single training run.
 
-    By resampling training seeds and instances. The instances are common to the seeds, so they are drawn once for all;
-    of S seeds S - 1 are drawn, which makes the variance of their mean unbiased (Rao and Wu, 1988). A trained model with
-    a single seed has no error that could be known: NaN.
+    A trained model with a single seed has no error that could be known: NaN.
     """
-    generator = stream(job.seed, "bootstrap", job.label, *names)
-    seeds, n, _ = played.regret.shape
+    seeds = len(played.regret)
     if seeds == 1 and names[-1].startswith("trained"):
         return math.nan, math.nan, math.nan
-    means, singles = [], []
-    for _ in range(job.resamples):
-        instances = generator.integers(n, size=n)
-        curves = played.regret[:, instances].mean(axis=1)[generator.integers(seeds, size=max(seeds - 1, 1))]
-        means.append(growth(curves.mean(axis=0), job.floor))
-        singles.append(growth(curves[0], job.floor).slope)
-    slopes, exponents = [fit.slope for fit in means], [fit.exponent for fit in means]
-    of_one = np.std(singles, ddof=1) * math.sqrt(seeds / max(seeds - 1, 1))
-    return float(np.std(slopes, ddof=1)), float(np.nanstd(exponents, ddof=1)), float(of_one)
+    generator = stream(job.seed, "bootstrap", job.label, *names)
+    means, singles = resampled_growth(played.regret, job.resamples, job.floor, generator)
+    slopes = [fit.slope for fit in means]
+    of_one = np.std([fit.slope for fit in singles], ddof=1) * math.sqrt(seeds / max(seeds - 1, 1))
+    return float(np.std(slopes, ddof=1)), exponent_error(means), float(of_one)
 
 
 def _tidy(row: Row) -> pd.DataFrame:

@@ -51,6 +51,7 @@ class Row:
     paper_model: str | None
     paper: float | None
     paper_difference: float | None
+    cut: bool  # whether it was given less than its budget
     comparable: bool  # whether the paper's model has played as many rounds, and several seeds tell how far runs differ
 
     @property
@@ -64,14 +65,14 @@ class Row:
     @property
     def verdict(self) -> str:
         """Say of the paper's mean whether it is ours."""
-        if self.paper is None or not self.comparable:
+        if self.paper is None or not self.comparable or self.cut:
             return ""
         return value_verdict(float(self.final.mean()), math.sqrt(2) * self.error, self.paper, DECIMALS)
 
     @property
     def difference_verdict(self) -> str:
         """Say whether this method is worse, or better, than the first experiment as it is in the paper."""
-        if self.paper_difference is None:
+        if self.paper_difference is None or self.cut:
             return ""
         if self.low <= 0 <= self.high:
             return INCONCLUSIVE
@@ -116,6 +117,7 @@ def _rows(job: TableJob, paths: Sequence[Path], printed: dict[str, tuple[str, in
                 model,
                 mean,
                 mean - first_of_paper[2] if of_paper and first_of_paper and not itself else None,
+                bool(budget and budget.cut),
                 (model, rounds) == (job.models[0], played.regret.shape[2]) and len(played.final) > 1,
             )
 
@@ -178,7 +180,7 @@ def _notes(job: TableJob, rows: list[Row]) -> list[str]:
             [
                 "Values are compared where the paper's model plays and several training seeds are run. Else the sign "
                 "of the difference is: direction only where it is the paper's, not reproduced where it is the other, "
-                "inconclusive where the interval has 0 in it."
+                "inconclusive where the interval has 0 in it, none where a method was given less than its budget (cut)."
             ]
             if job.table.beside
             else []

@@ -107,7 +107,7 @@ def _rows(
         paper = papers[name]
         for ours, base in zip(measured[name], measured["base"], strict=True):
             verdicts = dict.fromkeys(HEADERS, "")
-            if paper and players[name].regret.shape[2] == paper.horizon and ours.instances >= paper.instances:
+            if paper and players[name].regret.shape[2] == paper.horizon:
                 against = (base, papers["base"]) if name == "trained" else None
                 verdicts |= {of: _verdict(of, ours, paper, job.models[0], against) for of in paper.values}
             yield Row(reward, name, ours, paper, verdicts)
@@ -116,11 +116,12 @@ def _rows(
 def _verdict(statistic: str, ours: Measured, paper: Printed, model: str, base: tuple[Measured, Printed] | None) -> str:
     """Say what became of a value of the paper. base: of a trained model, what it is held against where values fail.
 
-    Values are held against each other where the same model played, or none; of a trained model only where several
-    training seeds tell how far two runs are apart.
+    Values are held against each other where the same model played, or none, as many instances as the paper's; of a
+    trained model only where several training seeds tell how far two runs are apart. A direction needs no such number:
+    its error says whether the instances were enough.
     """
     verdict = ""
-    if paper.model in (None, model) and not (base and ours.runs == 1):
+    if paper.model in (None, model) and ours.instances >= paper.instances and not (base and ours.runs == 1):
         error = ours.error_to_paper(statistic)
         verdict = value_verdict(ours.values[statistic], error, paper.values[statistic], DECIMALS)
     if base is None or verdict not in ("", NOT_REPRODUCED):
@@ -176,7 +177,8 @@ def _notes(job: TableJob, rows: list[Row]) -> list[str]:
         f"reproduced: at most {AGREEMENT:g} standard errors apart, the paper's value having that of one run on {m} "
         f"instances, and the difference plus {CONFIDENT:g} errors within {TOLERANCE:.0%} of the paper's value. "
         "inconclusive: as close, but it is wider. not reproduced: else.",
-        "Of a trained model values are compared where it is the paper's and several training seeds are run. Else it is "
+        f"Values are compared where at least {m} instances were played, of a trained model where it is the paper's and "
+        "several training seeds are run. Else it is "
         "compared with its base model on the same instances: direction only where it is below it too, not reproduced "
         f"where it is above, inconclusive where that is not sure by {CONFIDENT:g} standard errors, empty where the "
         "paper's is not below.",

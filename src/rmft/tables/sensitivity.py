@@ -22,11 +22,15 @@ Values = tuple[float, ...]  # of VARIED
 
 @dataclass(frozen=True)
 class Setting:
-    """A model by how it was trained: values of VARIED, final regret (n,), and the paper's statistics if it has any."""
+    """A model by how it was trained: values of VARIED, final regret (n,), and the paper's statistics if it has any.
+
+    default: whether the paper calls it that, without saying what its values are, so that no change is the paper's.
+    """
 
     values: Values
     final: np.ndarray
     runs: int
+    default: bool
     printed: Mapping[str, float]
 
 
@@ -49,7 +53,13 @@ def sensitivity_table(job: TableJob, paths: Sequence[Path]) -> Table:
     n = min(players["trained"].regret.shape[1] for players in everyone)
     printed = _printed(paper)
     settings = [
-        Setting(values, played.by_instance[:n, -1], len(played.regret), printed.get(None if place == 0 else values, {}))
+        Setting(
+            values,
+            played.by_instance[:n, -1],
+            len(played.regret),
+            place == 0,
+            printed.get(values if place else None, {}),
+        )
         for place, (players, loop) in enumerate(zip(everyone, job.loops, strict=True))
         for values, played in _trained(players, loop)
     ]
@@ -92,7 +102,7 @@ def _changes(setting: Setting, settings: Sequence[Setting]) -> list[Change]:
             continue
         difference = setting.final - other.final
         paper = None
-        if setting.printed and other.printed:
+        if setting.printed and other.printed and not (setting.default or other.default):
             paper = setting.printed["mean"] - other.printed["mean"]
         mean, error = float(difference.mean()), _error(difference)
         verdict = "" if paper is None else direction_verdict(mean, error, paper)
@@ -141,7 +151,8 @@ def _mean_sd(final: np.ndarray) -> str:
 def _notes(job: TableJob, runs: int) -> list[str]:
     return [
         "paper and ours: mean ± standard deviation over instances (the paper does not say what its ± is). The first "
-        "row of trained models is what the paper calls default, without saying how it was trained.",
+        "row of trained models is what the paper calls default, without saying how it was trained, so that no change "
+        "from or to it is the paper's.",
         "change: from the model that was trained with a lower value of one thing, all else being the same, on common "
         "instances and with common random numbers; ± is its standard error over instances"
         + (", of one training run each." if runs == 1 else "."),

@@ -32,11 +32,11 @@ from rmft.agents.refusals import BUSY, LONGEST_PAUSE, UNPAID, delay_asked, redac
 from rmft.budget import Usage
 from rmft.errors import InputError
 from rmft.params.endpoint import FineTuningSettings
+from rmft.params.language import LEAST_LINES
 
 if TYPE_CHECKING:
     from rmft.journal import Journal
 
-EXAMPLES = 10  # fewer are refused
 CHARACTERS_A_TOKEN, TOKENS_A_MESSAGE = 4.0, 4
 FIELDS = {"role", "content", "weight"}  # of a message
 LOG = ("step", "epoch", "loss", "learning_rate")  # columns of a training log
@@ -88,9 +88,9 @@ def validate(
     lines: Sequence[Mapping[str, Any]], context_tokens: int, characters_per_token: float = CHARACTERS_A_TOKEN
 ) -> None:
     """Raise InputError, naming the line, for what an endpoint would refuse after the upload, or cut."""
-    if len(lines) < EXAMPLES:
+    if len(lines) < LEAST_LINES:
         advice = "raise rmft.scenarios or rmft.selected"
-        raise InputError(f"training file: {len(lines)} conversations, at least {EXAMPLES} are needed; {advice}")
+        raise InputError(f"training file: {len(lines)} conversations, at least {LEAST_LINES} are needed; {advice}")
     for number, line in enumerate(lines, start=1):
         if fault := _fault(line):
             raise InputError(f"training file: line {number}: {fault}")

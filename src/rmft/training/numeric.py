@@ -17,6 +17,7 @@ from torch import Tensor
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.environments import draw_rewards
 from rmft.environments.clipping import HIGH, LOW
+from rmft.environments.regret import Mean
 from rmft.params.numeric import LinearAttentionModel, Training
 from rmft.streams import BLOCK, stream
 
@@ -72,15 +73,16 @@ def initial_model(root: int, settings: LinearAttentionModel, d: int, training_se
     return LinearAttention(*(draw(symbol, (d, d) if symbol.isupper() else (d,)) for symbol in SYMBOLS))
 
 
-def scenarios_of(root: int, training: Training) -> Iterator[Scenarios]:
-    """Yield each iteration's M fresh scenarios for every training seed, without end."""
+def scenarios_of(root: int, training: Training, mean: Mean = "nominal") -> Iterator[Scenarios]:
+    """Yield each iteration's M fresh scenarios for every training seed, without end. mean: that regret counts."""
     M, seeds = training.rmft.scenarios, range(training.rmft.training_seeds)
     iterations = max(1, BLOCK // M)  # drawn at once: opening a stream costs more than a hundred draws from it
     for draw in itertools.count():
         names, shape = (f"training-{s}-{draw}" for s in seeds), (iterations * M, training.T, training.d)
         tables = [draw_rewards(root, name, training.process, shape) for name in names]
         rewards = torch.tensor(np.stack([table.rewards for table in tables]), dtype=torch.float32)
-        means = torch.tensor(np.stack([table.means for table in tables]), dtype=torch.float32)
+        counted = [table.means if mean == "nominal" else table.clipped_means for table in tables]
+        means = torch.tensor(np.stack(counted), dtype=torch.float32)
         yield from map(Scenarios, rewards.split(M, dim=1), means.split(M, dim=1))
 
 
@@ -187,7 +189,7 @@ def distance(policies: Tensor, demonstrated: Tensor, kind: str) -> Tensor:
 
 
 def rmft(
-    root: int, training: Training, settings: LinearAttentionModel
+    root: int, training: Training, settings: LinearAttentionModel, mean: Mean = "nominal"
 ) -> Iterator[tuple[int, LinearAttention, Progress | None]]:
     """Run Algorithm `ssft-numerical-model`; yield (iteration, its model, what the step that made it showed).
 
@@ -201,7 +203,7 @@ def rmft(
     perturbation = Perturbation(root, loop.training_seeds, (loop.scenarios, loop.trajectories, T, d), loop.variance)
     yield 0, model, None
 
-    for iteration, scenarios in zip(range(1, loop.iterations + 1), scenarios_of(root, training), strict=False):
+    for iteration, scenarios in zip(range(1, loop.iterations + 1), scenarios_of(root, training, mean), strict=False):
         with torch.no_grad():
             sampled = rollouts(model, scenarios, perturbation, training)
             regret = final_regret(sampled, scenarios, training)

@@ -109,7 +109,9 @@ def same_every_time(device: str) -> None:
     torch.set_num_threads(1)
     if device != "cpu":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # which would write all memory that is taken
+        torch.use_deterministic_algorithms(True)  # no mere warning: attention would add up in any order then
 
 
 def trainable(
