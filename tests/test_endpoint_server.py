@@ -655,6 +655,7 @@ def weights_of(state: Path, model: str) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.long
 def test_a_server_that_is_killed_in_the_middle_of_a_job_does_it_once_and_of_a_server_that_ends_nothing_is_left(
     server, tuned, tmp_path
 ):

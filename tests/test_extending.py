@@ -208,6 +208,7 @@ def test_a_spreadsheet_is_what_games_are_about(folder):
         assert "data/scenarios/mine.csv:2: " in refused(folder, *command)
 
 
+@pytest.mark.long
 def test_a_model_of_the_hub_is_fetched_from_a_mirror_and_what_was_used_is_on_record(folder, tmp_path):
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import fixed_table
 from safetensors.torch import save
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -26,7 +25,7 @@ from rmft.params.grpo import Objective
 from rmft.params.language import LanguageModelSettings, LanguageProblem, LoRA
 from rmft.params.section import Section
 from rmft.plan import rollouts_job
-from rmft.training.advantages import LEAST, advantages, earned, rounds_of
+from rmft.training.advantages import LEAST, advantages, rounds_of
 from rmft.training.grpo import reinforce
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
@@ -218,13 +217,6 @@ def test_scenarios_are_groups_of_their_own(credit):
     rewards, regret, scenario = numbers.uniform(0, 10, (6, 4)), numbers.uniform(0, 9, 6), np.array([0, 1] * 3)
     alone = advantages(credit, scenario[::2], rewards[::2], regret[::2])
     assert (advantages(credit, scenario, rewards, regret)[::2] == alone).all()
-
-
-def test_where_policies_are_stated_their_expected_reward_is_earned():
-    table = fixed_table([[[2.0, 6.0], [1.0, 3.0]]])
-    policies, actions = np.array([[[0.5, 0.5], [1.0, 0.0]]]), np.array([[1, 1]])
-    assert earned(table, policies, actions, stated=True).tolist() == [[4.0, 1.0]]
-    assert earned(table, policies, actions, stated=False).tolist() == [[6.0, 3.0]]
 
 
 def test_tokens_belong_to_the_round_in_which_they_were_chosen_and_invalid_rounds_to_none():

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rmft.environments import (
     RewardTable,
 )
-from rmft.environments.regret import best_actions, best_fixed_policy, best_mean, regret
+from rmft.environments.regret import best_actions, best_fixed_policy, best_mean, earned, regret
 from rmft.errors import InputError
 
 SQRT_VARIANCES = np.sqrt([1, 3, 10])
@@ -45,6 +45,22 @@ def regret_by_loops(notion, comparator, rewards, means, policies, actions):
         "realized": lambda t: rewards[t, actions[t]],
     }[notion]
     return best - sum(earns(t) for t in range(horizon))
+
+
+def test_what_a_round_earns_is_drawn_or_a_mean_of_an_action_or_a_policy():
+    rewards, means = np.array([[[2.0, 6.0], [1.0, 3.0]]]), np.array([[[3.0, 5.0], [2.0, 4.0]]])
+    table = RewardTable(rewards, means, means + 1)
+    policies, actions = np.array([[[0.5, 0.5], [1.0, 0.0]]]), np.array([[1, 1]])
+    for notion, comparator, pays in (
+        ("expected", "hindsight", [4, 1]),
+        ("expected", "best mean", [4, 2]),
+        ("realized", "hindsight", [6, 3]),
+        ("realized", "best mean", [6, 3]),
+        ("pseudo", "hindsight", [5, 4]),
+        ("dynamic", "best mean", [5, 4]),
+    ):
+        assert earned(notion, comparator, table, policies, actions).tolist() == [pays], (notion, comparator)
+    assert earned("pseudo", "best mean", table, policies, actions, mean="clipped").tolist() == [[6, 5]]
 
 
 NOTIONS = [

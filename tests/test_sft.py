@@ -395,6 +395,7 @@ def test_nothing_is_left_behind_printed_or_sent(base, tmp_path, monkeypatch, cap
     assert sent == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", [ONE_STEP, LORA], ids=lambda settings: settings.method)
 def test_two_processes_take_the_steps_of_one(settings, base, tmp_path):
     settings = replace(settings, epochs=2, lora=settings.lora.model_copy(update={"dropout": 0.0}))

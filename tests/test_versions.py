@@ -105,6 +105,7 @@ def test_both_engines_run_them_and_reverting_the_edit_gives_the_same_bytes(tree,
         assert up_to_date(tree)
 
 
+@pytest.mark.long
 def test_a_fresh_clone_pulls_everything_and_both_engines_have_nothing_to_do_until_an_edit(tree, tmp_path):
     clone = tmp_path / "home" / "clone"
     done(tree.parent, "git", "clone", "--quiet", str(tree), str(clone))

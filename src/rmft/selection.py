@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from rmft.environments import ENVIRONMENTS, rewards_of
-from rmft.environments.regret import earned, regret
-from rmft.environments.tables import RewardTable, one_hot
+from rmft.environments.regret import Notion, earned, regret
+from rmft.environments.tables import RewardTable
 from rmft.jobs import SelectionJob
 from rmft.language.protocol import NOT_LEARNT
 
@@ -57,7 +57,8 @@ def select(job: SelectionJob, batches: Iterable[Trajectories]) -> dict[str, np.n
 
 def _measured(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
     """Return what selection needs to know of trajectories. said: tells apart what was replied in them."""
-    regrets, rerolled = final_regrets(job, played, table_of(played, job.problem.d)), rerolled_regrets(job, played)
+    met = table_of(played, job.problem.d)
+    regrets, rerolled = final_regrets(job, played, met), rerolled_regrets(job, played)
     said = [hashlib.blake2b("\0".join(replies).encode(), digest_size=16).digest() for replies in played["reply"]]
     return {
         "scenario": np.array(played["scenario"]),
@@ -65,7 +66,9 @@ def _measured(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
         "regret": regrets,
         "rerolled": rerolled,
         "invalid": invalid_replies(played),
-        "score": {"regret": regrets, "rerolled": rerolled, "reward": -earnings(job, played)}[job.score],
+        "score": {"regret": regrets, "rerolled": rerolled, "reward": -earnings(job, played, met).cumsum(axis=1)[:, -1]}[
+            job.score
+        ],
         "said": np.array(said, dtype=object),
     }
 
@@ -78,24 +81,19 @@ def table_of(played: Trajectories, d: int) -> RewardTable:
 
 def final_regrets(job: SelectionJob, played: Trajectories, met: RewardTable) -> np.ndarray:
     """Return the regret (n,) at round T that the experiment trains on, had the trajectories met these rewards."""
-    environment = ENVIRONMENTS[job.problem.environment]
-    policies = np.array(played["policy"]).reshape(met.shape)
-    actions = np.array(played["action"], dtype=int)
-    notion = job.problem.training_regret
-    return regret(notion, environment.comparator, met, policies, actions, mean=job.mean)[:, -1]
+    return regret(*_counted(job, played, met), mean=job.mean)[:, -1]
 
 
-def earnings(job: SelectionJob, played: Trajectories) -> np.ndarray:
-    """Return what trajectories earned in T rounds (n,): actions what they paid, policies what they expect.
+def earnings(job: SelectionJob, played: Trajectories, met: RewardTable) -> np.ndarray:
+    """Return what trajectories earned in each round (n, T), as that regret counts it."""
+    return earned(*_counted(job, played, met), mean=job.mean)
 
-    Of a stated policy in a bandit that is its mean reward, as in the regret that trains it.
-    """
-    met, environment = table_of(played, job.problem.d), ENVIRONMENTS[job.problem.environment]
-    if job.problem.training_regret == "realized":
-        return earned(one_hot(np.array(played["action"], dtype=int), job.problem.d), met.rewards)[:, -1]
-    means = met.means if job.mean == "nominal" else met.clipped_means
-    values = means if environment.comparator == "best mean" else met.rewards
-    return earned(np.array(played["policy"]).reshape(met.shape), values)[:, -1]
+
+def _counted(
+    job: SelectionJob, played: Trajectories, met: RewardTable
+) -> tuple[Notion, str, RewardTable, np.ndarray, np.ndarray]:
+    policies, actions = np.array(played["policy"]).reshape(met.shape), np.array(played["action"], dtype=int)
+    return job.problem.training_regret, ENVIRONMENTS[job.problem.environment].comparator, met, policies, actions
 
 
 def rerolled_regrets(job: SelectionJob, played: Trajectories) -> np.ndarray:

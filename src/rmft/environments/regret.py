@@ -40,9 +40,26 @@ def best_mean(means: np.ndarray) -> np.ndarray:
     return means.max(axis=2).cumsum(axis=1)
 
 
-def earned(policies: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return Σ_{τ≤t} ⟨π_τ, values_τ⟩ as (n, T), for policies and values (n, T, d)."""
-    return (policies * values).sum(axis=2).cumsum(axis=1)
+def earned(
+    notion: Notion,
+    comparator: str,
+    table: RewardTable,
+    policies: np.ndarray,
+    actions: np.ndarray | None,
+    *,
+    mean: Mean = "nominal",
+) -> np.ndarray:
+    """Return what the agent earns in each round, as a notion of regret counts it, (n, T); see `regret`."""
+    if notion != "expected" and actions is None:
+        raise InputError(f"{notion} regret needs actions; on the ball only expected regret is defined")
+    played = policies if notion == "expected" else one_hot(actions, table.shape[2])
+    drawn = notion == "realized" or (notion == "expected" and comparator == "hindsight")
+    return (played * (table.rewards if drawn else means_of(table, mean))).sum(axis=2)
+
+
+def means_of(table: RewardTable, mean: Mean) -> np.ndarray:
+    """Return the means (n, T, d) that are meant: as processes name them, or of the clipped draws."""
+    return table.means if mean == "nominal" else table.clipped_means
 
 
 def regret(
@@ -61,16 +78,12 @@ def regret(
     comparator: "hindsight" or "best mean", as in `ENVIRONMENTS`. Raises InputError for a notion that needs
     actions where there are none, and for dynamic regret in FOL.
     """
-    means = table.means if mean == "nominal" else table.clipped_means
-    if notion != "expected" and actions is None:
-        raise InputError(f"{notion} regret needs actions; on the ball only expected regret is defined")
-    played = policies if notion == "expected" else one_hot(actions, table.shape[2])
+    total = earned(notion, comparator, table, policies, actions, mean=mean).cumsum(axis=1)
     if comparator == "best mean":
-        return best_mean(means) - earned(played, table.rewards if notion == "realized" else means)
+        return best_mean(means_of(table, mean)) - total
     if notion == "dynamic":
         raise InputError("dynamic regret is defined for bandits")
-    values = means if notion == "pseudo" else table.rewards
-    return best_fixed_policy(values, radius) - earned(played, values)
+    return best_fixed_policy(means_of(table, mean) if notion == "pseudo" else table.rewards, radius) - total
 
 
 def best_actions(comparator: str, table: RewardTable, mean: Mean = "nominal") -> np.ndarray:
@@ -78,4 +91,4 @@ def best_actions(comparator: str, table: RewardTable, mean: Mean = "nominal") ->
     if comparator == "hindsight":
         best = table.rewards.sum(axis=1).argmax(axis=1)
         return np.broadcast_to(best[:, None], table.shape[:2])
-    return (table.means if mean == "nominal" else table.clipped_means).argmax(axis=2)
+    return means_of(table, mean).argmax(axis=2)

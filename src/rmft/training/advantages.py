@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmft.environments.tables import RewardTable
 from rmft.params.grpo import Credit
 
 LEAST = 1e-4  # added to a group's standard deviation, as TRL has it: of equal rewards nobody has an advantage
@@ -43,16 +42,6 @@ def normalised(values: np.ndarray, axis: int | None = None) -> np.ndarray:
     """Return deviations from the mean along an axis, or from the mean of all, in standard deviations."""
     mean, deviation = values.mean(axis=axis, keepdims=True), values.std(axis=axis, ddof=1, keepdims=True)
     return (values - mean) / (deviation + LEAST)
-
-
-def earned(met: RewardTable, policies: np.ndarray, actions: np.ndarray, *, stated: bool) -> np.ndarray:
-    """Return the rewards (n, T) that trajectories earned; where policies were stated, in expectation over them.
-
-    policies: (n, T, d). actions: (n, T).
-    """
-    if stated:
-        return (policies * met.rewards).sum(axis=2)
-    return np.take_along_axis(met.rewards, actions[:, :, None], axis=2)[:, :, 0]
 
 
 def rounds_of(replied: Sequence[Sequence[bool]], valid: Sequence[bool]) -> list[np.ndarray]:

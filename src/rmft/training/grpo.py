@@ -34,9 +34,9 @@ from rmft.agents.context import context_limit
 from rmft.agents.local import load_pretrained
 from rmft.errors import InputError
 from rmft.jobs import GRPOJob
-from rmft.selection import Trajectories, final_regrets, table_of
+from rmft.selection import Trajectories, earnings, final_regrets, table_of
 from rmft.streams import stream
-from rmft.training.advantages import advantages, earned, rounds_of
+from rmft.training.advantages import advantages, rounds_of
 from rmft.training.attention import within_window
 from rmft.training.sft import FineTuned, arguments, on_one_gpu, quiet, same_every_time, to_write, trainable, unrounded
 
@@ -66,9 +66,7 @@ def reinforce(
     job = job.model_copy(update={"model": on_one_gpu(job.model)})
     same_every_time(job.model.device)
     met = table_of(played, job.problem.d)
-    actions, policies = np.array(played["action"], dtype=int), np.array(played["policy"]).reshape(met.shape)
-    rewards = earned(met, policies, actions, stated=job.problem.training_regret == "expected")
-    regrets = final_regrets(job, played, met)
+    rewards, regrets = earnings(job, played, met), final_regrets(job, played, met)
     credited = advantages(job.grpo.reward, np.array(played["scenario"]), rewards, regrets)
     batch = Credited.of(played, credited, rewards)
     log = _Log(on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})

@@ -17,7 +17,7 @@ from torch import Tensor
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.environments import draw_rewards
 from rmft.environments.clipping import HIGH, LOW
-from rmft.environments.regret import Mean
+from rmft.environments.regret import Mean, means_of
 from rmft.params.numeric import LinearAttentionModel, Training
 from rmft.streams import BLOCK, stream
 
@@ -81,8 +81,7 @@ def scenarios_of(root: int, training: Training, mean: Mean = "nominal") -> Itera
         names, shape = (f"training-{s}-{draw}" for s in seeds), (iterations * M, training.T, training.d)
         tables = [draw_rewards(root, name, training.process, shape) for name in names]
         rewards = torch.tensor(np.stack([table.rewards for table in tables]), dtype=torch.float32)
-        counted = [table.means if mean == "nominal" else table.clipped_means for table in tables]
-        means = torch.tensor(np.stack(counted), dtype=torch.float32)
+        means = torch.tensor(np.stack([means_of(table, mean) for table in tables]), dtype=torch.float32)
         yield from map(Scenarios, rewards.split(M, dim=1), means.split(M, dim=1))
 
 
