@@ -101,6 +101,20 @@ def test_without_a_limit_nothing_is_refused_nor_looked_at_and_no_prices_are_need
         budget.settle(budget.reserve("m", 10**9, 10**9), Usage(1, 10**9, 0, 10**9))
 
 
+def test_what_is_begun_once_is_priced_as_the_model_that_it_begins_with():
+    dear = PRICES.model_copy(update={"training": 30.0})
+    budget, million = (
+        Budget(5.0, {"m": PRICES.model_copy(update={"training": 3.0}), "ft:m": dear}),
+        Usage(trained=10**6),
+    )
+    budget.require({"m": million}, "fine-tuning")
+    with pytest.raises(InputError, match=r"fine-tuning could cost 30\.0000"):
+        budget.require({"ft:m": million}, "fine-tuning")
+    with pytest.raises(InputError, match="prices: none are known for 'other'"):
+        budget.require({"other": million}, "fine-tuning")
+    Budget(None, {}).require({"other": million}, "fine-tuning")
+
+
 def test_a_model_without_prices_cannot_be_called_under_a_limit():
     with pytest.raises(InputError, match="prices: none are known for 'ft:m'"):
         Budget(1.0, {"m": PRICES}).reserve("ft:m", 1, 1)

@@ -312,7 +312,10 @@ def test_a_scale_is_checked_where_it_is_asked_for_in_place_of_the_files(edited):
     path = edited("scales.paper", {"language": {"sft": {"learning_ratee": 1}}})
     assert load(path).scale == "demo"
     assert load(path, scale="smoke").scale == "smoke"
-    for scale, says in (("paper", "learning_ratee"), ("huge", "scale: unknown 'huge'")):
+    for scale, says in (
+        ("paper", r"scales\.paper\.language\.sft\.learning_ratee: unknown key"),
+        ("huge", "scale: unknown 'huge'"),
+    ):
         with pytest.raises(InputError, match=says) as refusal:
             load(path, scale=scale)
         assert "\n" not in str(refusal.value)

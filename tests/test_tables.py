@@ -10,7 +10,7 @@ import pytest
 
 from rmft.artifacts import write_evaluation
 from rmft.jobs import Method, MetricsJob, TableJob
-from rmft.metrics.growth import Growth
+from rmft.metrics.growth import Growth, growth
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load
 from rmft.params.language import LanguageRMFT
@@ -160,6 +160,34 @@ def test_every_training_seed_is_held_against_the_one_base_model(tmp_path):
     assert found["ks_p"] == np.median([of["ks_p"] for of in found["by_training_seed"]])
     assert found["invalid_replies"] == {"base": 0, "trained": 3 * 12 * 2}
     assert summarised(metrics)["mab"]["gamma"]["invalid_replies"] == 72
+
+
+def test_metrics_hold_the_trained_model_against_every_algorithm_and_know_the_error_of_its_exponent(tmp_path):
+    rng, rounds = np.random.default_rng(0), np.arange(1, 41)
+    power = {
+        "base": np.full(30, 0.9),
+        "trained": rng.normal(0.6, 0.1, 30),
+        "low": np.full(30, 0.2),
+        "uniform": np.ones(30),
+    }
+    rows = [
+        {"player": player, "training_seed": 0, "instance": i, "d": 3, "regret": rounds ** of[i], "invalid": 0}
+        for player, of in power.items()
+        for i in range(30)
+    ]
+    job = MetricsJob(seed=0, floor=None, sources=[("mab", "gaussian")])
+    found = all_metrics(job, [write_games(tmp_path / "a.parquet", rows)])["mab"]["gaussian"]
+    for algorithm, above in (("low", True), ("uniform", False)):
+        low, mean, high = found["algorithms"][algorithm]["paired_difference"]
+        assert mean == pytest.approx((40.0 ** power["trained"] - 40.0 ** power[algorithm]).mean())
+        assert low < mean < high
+        assert (low > 0) is above
+        assert (high < 0) is not above
+    exponents = []
+    for seed in range(300):
+        again = np.random.default_rng(1000 + seed).normal(0.6, 0.1, 30)
+        exponents.append(growth((rounds[:, None] ** again).mean(axis=1)).exponent)
+    assert found["trained"]["exponent_se"] == pytest.approx(np.std(exponents), rel=0.4)
 
 
 def test_metrics_say_how_many_instances_the_observed_difference_needs(tmp_path):

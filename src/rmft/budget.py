@@ -106,12 +106,12 @@ class Budget:
         self.reserved.add(reservation)
         return reservation
 
-    def require(self, dollars: float, what: str) -> None:
-        """Raise InputError where something that is begun once, and costs so much, could pass the limit."""
+    def require(self, used: Mapping[str, Usage], what: str) -> None:
+        """Raise InputError where something that is begun once, and uses so much of models, could pass the limit."""
         if self.limit is None:
             return
         self.others = self._dollars(self.elsewhere())
-        self._refuse_past_limit(dollars, what)
+        self._refuse_past_limit(self._dollars(used), what)
 
     def _refuse_past_limit(self, dollars: float, what: str) -> None:
         if self.committed + dollars > self.limit:

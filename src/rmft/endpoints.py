@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rmft.agents.calls import Call, Connection, Endpoint, behind_proxies
 from rmft.agents.refusals import required_key
 from rmft.artifacts import note_reading, read_json, sha256
-from rmft.budget import Budget, Usage, cost
+from rmft.budget import Budget, Usage
 from rmft.errors import InputError
 from rmft.jobs import Served, SFTJob
 from rmft.journal import SUFFIX, Journal, Spending, usage_of
@@ -156,18 +156,18 @@ def tuned_at_endpoint(
                 access.journal,
                 request,
                 lambda event: say(event.message),
-                lambda: access.budget.require(_price(access, base, lines, job.sft), "fine-tuning"),
+                lambda: access.budget.require({base: _trained(access, lines, job.sft)}, "fine-tuning"),
                 Patience(attempts=access.settings.attempts),
             )
     return asdict(tuned)
 
 
-def _price(access: Access, base: str, lines: Sequence[Mapping[str, Any]], asked: FineTuningSettings) -> float:
-    """Return the dollars of fine-tuning the model `base`, as far as they can be told before."""
+def _trained(access: Access, lines: Sequence[Mapping[str, Any]], asked: FineTuningSettings) -> Usage:
+    """Return what fine-tuning on these lines will use, as far as it can be told before."""
     from rmft.training.jobs import cost_tokens
 
-    tokens = cost_tokens(lines, access.settings.expected.characters_per_token) * (asked.epochs or EPOCHS)
-    return cost(Usage(trained=tokens), access.budget.prices[base])
+    tokens = cost_tokens(lines, access.settings.expected.characters_per_token)
+    return Usage(trained=tokens * (asked.epochs or EPOCHS))
 
 
 def _told_apart(settings: EndpointSettings, served: Served | None) -> EndpointSettings:

@@ -52,7 +52,7 @@ def start(commands: Iterable[str], environment: Mapping[str, str]) -> None:
         return
     modules = dict.fromkeys([*ALWAYS, *(name for command in asked for name in MODULES.get(command, ()))])
     if find_spec("bitsandbytes"):  # peft imports it, it asks the GPU what it can do, and no fork may use one after that
-        modules = {name: None for name in modules if not name.startswith("rmft.training.")}
+        modules = {name: None for name in modules if name not in (*MODULES["sft"], *MODULES["grpo"])}
     folder = tempfile.mkdtemp(prefix="rmft-")  # for nobody else, and short, as the path must be
     path = Path(folder) / "fork.sock"
     with socket.socket(socket.AF_UNIX) as listening:

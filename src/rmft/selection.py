@@ -57,8 +57,8 @@ def select(job: SelectionJob, batches: Iterable[Trajectories]) -> dict[str, np.n
 
 def _measured(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
     """Return what selection needs to know of trajectories. said: tells apart what was replied in them."""
-    met = table_of(played, job.problem.d)
-    regrets, rerolled = final_regrets(job, played, met), rerolled_regrets(job, played)
+    games = job, played, table_of(played, job.problem.d), job.problem.training_regret
+    regrets, rerolled = final_regrets(*games), rerolled_regrets(job, played)
     said = [hashlib.blake2b("\0".join(replies).encode(), digest_size=16).digest() for replies in played["reply"]]
     return {
         "scenario": np.array(played["scenario"]),
@@ -66,7 +66,7 @@ def _measured(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
         "regret": regrets,
         "rerolled": rerolled,
         "invalid": invalid_replies(played),
-        "score": {"regret": regrets, "rerolled": rerolled, "reward": -earnings(job, played, met).cumsum(axis=1)[:, -1]}[
+        "score": {"regret": regrets, "rerolled": rerolled, "reward": -earnings(*games).cumsum(axis=1)[:, -1]}[
             job.score
         ],
         "said": np.array(said, dtype=object),
@@ -79,21 +79,19 @@ def table_of(played: Trajectories, d: int) -> RewardTable:
     return RewardTable(*arrays)
 
 
-def final_regrets(job: SelectionJob, played: Trajectories, met: RewardTable) -> np.ndarray:
-    """Return the regret (n,) at round T that the experiment trains on, had the trajectories met these rewards."""
-    return regret(*_counted(job, played, met), mean=job.mean)[:, -1]
+def final_regrets(job: SelectionJob, played: Trajectories, met: RewardTable, notion: Notion) -> np.ndarray:
+    """Return the regret (n,) of trajectories at round T, had they met these rewards."""
+    return regret(notion, *_met(job, played, met), mean=job.mean)[:, -1]
 
 
-def earnings(job: SelectionJob, played: Trajectories, met: RewardTable) -> np.ndarray:
-    """Return what trajectories earned in each round (n, T), as that regret counts it."""
-    return earned(*_counted(job, played, met), mean=job.mean)
+def earnings(job: SelectionJob, played: Trajectories, met: RewardTable, notion: Notion) -> np.ndarray:
+    """Return what trajectories earned in each round (n, T), as a notion of regret counts it."""
+    return earned(notion, *_met(job, played, met), mean=job.mean)
 
 
-def _counted(
-    job: SelectionJob, played: Trajectories, met: RewardTable
-) -> tuple[Notion, str, RewardTable, np.ndarray, np.ndarray]:
+def _met(job: SelectionJob, played: Trajectories, met: RewardTable) -> tuple[str, RewardTable, np.ndarray, np.ndarray]:
     policies, actions = np.array(played["policy"]).reshape(met.shape), np.array(played["action"], dtype=int)
-    return job.problem.training_regret, ENVIRONMENTS[job.problem.environment].comparator, met, policies, actions
+    return ENVIRONMENTS[job.problem.environment].comparator, met, policies, actions
 
 
 def rerolled_regrets(job: SelectionJob, played: Trajectories) -> np.ndarray:
@@ -102,7 +100,7 @@ def rerolled_regrets(job: SelectionJob, played: Trajectories) -> np.ndarray:
     total = np.zeros(len(scenario))
     for again in range(1, job.rerolls + 1):
         drawn = rewards_of(job.seed, job.stream, job.process, scenario, (horizon, d), again, job.problem.features)
-        total += final_regrets(job, played, drawn)
+        total += final_regrets(job, played, drawn, job.problem.training_regret)
     return total / job.rerolls
 
 

@@ -196,7 +196,7 @@ def attend(
     n, heads, q, _ = query.shape
     K = keys.shape[1]
     query, mask = query.reshape(n, K, heads // K * q, -1), attention_mask
-    if mask.shape[2] == q:  # not one of ours
+    if mask.shape[2] != query.shape[2]:  # not one of ours
         mask = mask.repeat(1, 1, heads // K, 1)
     if softcap is None and (q > 1 or query.is_cuda):
         mixed = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)

@@ -145,11 +145,13 @@ def with_weights(model: PreTrainedModel, path: Path) -> PreTrainedModel:
 def merged(adapted: "PeftModel") -> PreTrainedModel:
     """Return the model of an adapter with what that adds in its weights, rounded as `round_by_chance` does."""
     from peft.tuners.lora import LoraLayer
+    from peft.tuners.lora.layer import ParamWrapper
 
     with torch.no_grad():
         for name, layer in adapted.named_modules():
             if isinstance(layer, LoraLayer):
-                weight, added = layer.get_base_layer().weight, layer.get_delta_weight(layer.active_adapters[0])
+                weight = layer.get_param() if isinstance(layer, ParamWrapper) else layer.get_base_layer().weight
+                added = layer.get_delta_weight(layer.active_adapters[0])
                 weight.copy_(round_by_chance(weight.float() + added, weight.dtype, name))
     return adapted.unload()
 
@@ -157,9 +159,8 @@ def merged(adapted: "PeftModel") -> PreTrainedModel:
 def round_by_chance(exact: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
     """Return float32 numbers in another type: up or down, the likelier the nearer, so that they are right on average.
 
-    name: of the random numbers, which are the same whoever plays a checkpoint.
-
-    In bfloat16 weights of .02 are 1.2e-4 apart and fine-tuning moves them by less: to the nearest, all that is undone.
+    In bfloat16 weights of .02 are 1.2e-4 apart, and fine-tuning moves them by less: to the nearest, much of that is
+    undone. name: of the random numbers, the same whoever plays a checkpoint on the same kind of device.
     """
     nearest = exact.to(dtype)
     if dtype == torch.float32:

@@ -258,9 +258,10 @@ def _share_by_round(drawing: Drawing, ax: Axes, panel: str, player: str, said: p
     drawing.band(ax, panel, player, rounds, (middle - spread).clip(lower=0).to_numpy(), (middle + spread).to_numpy())
     drawing.line(ax, panel, player, rounds, share.to_numpy())
     total = float(of[column].astype(float).mean())
+    error = _error_over_instances(of, column)
     drawing.printed(panel, player, SHARE, total)
-    drawing.printed(panel, player, SHARE_ERROR, _error_over_instances(of, column))
-    return f"{drawing.label(player)} {total:.1%}" if total else f"{drawing.label(player)}: no reply"
+    drawing.printed(panel, player, SHARE_ERROR, error)
+    return f"{drawing.label(player)} {total:.1%} ± {error:.1%}" if total else f"{drawing.label(player)}: no reply"
 
 
 def _error_over_instances(said: pd.DataFrame, column: str) -> float:

@@ -1,6 +1,6 @@
 """Held-out reward sets, and what is evaluated on them."""
 
-from typing import Annotated, Self
+from typing import Annotated, Self, get_args, get_type_hints
 
 from pydantic import BeforeValidator, ConfigDict, model_validator, with_config
 
@@ -11,16 +11,17 @@ from rmft.params.section import Actions, Count, Name, Positive, Section, Several
 
 # The record itself belongs to `algorithms`, which does not know pydantic; a YAML map may stand for it.
 _Settings = with_config(ConfigDict(extra="forbid", strict=False))(AlgorithmSettings)
-KINDS = {"eta": (int, float, str), **dict.fromkeys(("gamma", "variation", "alpha"), (int, float)), "normalise": (bool,)}
+HINTS = get_type_hints(AlgorithmSettings)
+KINDS = {name: get_args(hint) for name, hint in HINTS.items() if type(None) in get_args(hint)}
+SAID = {float: "a number", bool: "true or false", str: "words"}
 
 
 def _as_written(settings: object) -> object:
     """Return settings of an algorithm. Raise ValueError where one would be converted: "no" is not False, nor true 1."""
-    for key, kinds in KINDS.items() if isinstance(settings, dict) else ():
-        value = settings.get(key)
-        if value is not None and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
-            wanted = "true or false" if bool in kinds else "a number"
-            raise ValueError(f"{key}: must be {wanted}, not {value!r}")
+    for key, value in settings.items() if isinstance(settings, dict) else ():
+        kinds = [kind for kind in KINDS.get(key, ()) if kind in SAID]
+        if kinds and value is not None and type(value) not in kinds and (type(value), float) != (int, kinds[0]):
+            raise ValueError(f"{key}: must be {' or '.join(SAID[kind] for kind in kinds)}, not {value!r}")
     return settings
 
 

@@ -105,5 +105,5 @@ class GRPOScale(PlayedScale):
         whole = experiment.grpo
         changed = self.model_dump(include={"iterations", "trajectories"}, exclude_none=True)
         changed["scenarios"] = self.scenarios.get(whole.reward, whole.scenarios)
-        grpo = whole.changed("grpo", {**changed, **self.grpo})
+        grpo = whole.changed("grpo.grpo", {**changed, **self.grpo})
         return experiment.model_copy(update={**self.played(experiment, grpo), "grpo": grpo})

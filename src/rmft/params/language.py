@@ -178,6 +178,14 @@ class LanguageProblem(Section):
         """
         return "expected" if self.protocol.output == "distribution" or self.feedback == "full" else "realized"
 
+    @property
+    def credited_regret(self) -> Literal["realized", "expected"]:
+        """Return the regret that credits tokens: of what they chose, which is an action or a policy.
+
+        The regret of a policy that is read off an action's tokens says nothing of which action was drawn.
+        """
+        return "expected" if self.protocol.output == "distribution" else "realized"
+
 
 class WordsExperiment(LanguageProblem):
     """Iterations of rollouts, selection and fine-tuning from a model, and what is evaluated after them."""
@@ -315,6 +323,7 @@ class LanguageScale(PlayedScale):
         """Return an experiment at this scale."""
         loop = self.model_dump(include={"iterations", "scenarios", "trajectories", "training_seeds"}, exclude_none=True)
         rmft, taught = experiment.rmft.model_copy(update=loop), {}
+        kind = "endpoint" if experiment.kind == "endpoint" else "language"
         if experiment.kind == "distillation" and experiment.distillation.budget in self.taught:
             most = self.taught[experiment.distillation.budget]
             taught["distillation"] = experiment.distillation.model_copy(update={"most": most})
@@ -323,6 +332,6 @@ class LanguageScale(PlayedScale):
                 **self.played(experiment, rmft),
                 **taught,
                 "rmft": rmft,
-                "sft": experiment.sft.changed("sft", self.sft),
+                "sft": experiment.sft.changed(f"{kind}.sft", self.sft),
             }
         )

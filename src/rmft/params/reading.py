@@ -1,6 +1,5 @@
 """Reading params.yaml: a mistake is one line with the dotted key."""
 
-import difflib
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from pydantic import ValidationError
 
 from rmft import extensions
 from rmft.errors import InputError
+from rmft.params.section import first_error
 from rmft.params.whole import EXTENSION, Params
 
 
@@ -57,13 +57,13 @@ def load(path: Path = Path("params.yaml"), scale: str | None = None) -> Params:
     try:
         params = Params.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"{path}: {_first_error(error, values)}") from None
+        raise InputError(f"{path}: {first_error(error, values)}") from None
     try:
         Params.model_validate(params.at_scale().model_dump())
     except ValidationError as error:
-        raise InputError(f"{path}: at scale {params.scale}: {_first_error(error, values)}") from None
+        raise InputError(f"{path}: at scale {params.scale}: {first_error(error, values)}") from None
     except InputError as error:
-        raise InputError(f"{path}: scales.{params.scale}: {error}") from None
+        raise InputError(f"{path}: scales.{params.scale}.{error}") from None
     return params
 
 
@@ -80,38 +80,3 @@ def _extensions_in(values: object) -> list[str]:
     listed = values.get("extensions") if isinstance(values, dict) else None
     listed = listed if isinstance(listed, list) else []
     return [file for file in listed if isinstance(file, str) and EXTENSION.fullmatch(file)]
-
-
-def _first_error(error: ValidationError, values: object) -> str:
-    """Say the first thing wrong in one line: dotted key, what is wrong, and how many more there are.
-
-    An unknown key comes first, since a misspelt one is missing under its right name as well.
-    """
-    first, *others = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    key = ".".join(_keys(first["loc"], values))
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        *parents, last = first["loc"]
-        missing = [
-            found["loc"][-1] for found in others if found["type"] == "missing" and [*found["loc"][:-1]] == parents
-        ]
-        meant = difflib.get_close_matches(str(last), missing, n=1)
-        message = f"unknown key; did you mean {meant[0]}?" if meant else "unknown key"
-    elif first["type"].startswith("union_tag"):
-        key += ".kind"
-    elif "input" in first and first["type"] not in ("value_error", "missing"):
-        message += f", not {first['input']!r}"
-    line = f"{key}: {message}" if key else message
-    return line + (f" (and {len(others)} more)" if others else "")
-
-
-def _keys(location: tuple[str | int, ...], values: object) -> list[str]:
-    """Return pydantic's location as keys of the file: it also names the member of a union that was tried."""
-    keys = []
-    for number, part in enumerate(location):
-        there = (isinstance(values, dict) and part in values) or (isinstance(values, list) and isinstance(part, int))
-        if there:
-            values = values[part]
-        if there or (number == len(location) - 1 != 0 and part != "[key]") or not isinstance(values, dict | list):
-            keys.append(str(part))
-    return keys

@@ -1,5 +1,6 @@
 """What all parts of params.yaml share: the base of their records, types of fields, the wording of refusals."""
 
+import difflib
 import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
@@ -29,11 +30,11 @@ class Section(BaseModel):
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
     def changed(self, key: str, changes: Mapping[str, Any]) -> Self:
-        """Return these values with others in place of some. Raise InputError with the key, which begins with `key`."""
+        """Return these values with others in place of some. Raise InputError with the dotted key, below `key`."""
         try:
             return type(self).model_validate({**self.model_dump(), **changes})
         except ValidationError as error:
-            raise InputError(_first(key, error)) from None
+            raise InputError(f"{key}.{first_error(error, changes)}") from None
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -41,12 +42,9 @@ class Section(BaseModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise InputError(f"settings: {_first('', error)}") from None
-
-
-def _first(key: str, error: ValidationError) -> str:
-    found = error.errors()[0]
-    return f"{'.'.join(filter(None, [key, *map(str, found['loc'])]))}: {found['msg']}"
+            found = error.errors()[0]
+            key = ".".join(str(part) for part in found["loc"])
+            raise InputError(f"settings: {key}: {found['msg']}") from None
 
 
 def known(key: str, name: str, among: dict[str, Any]) -> None:
@@ -61,3 +59,38 @@ def prefixed(key: str, check: Callable[..., None], *arguments: object, **options
         check(*arguments, **options)
     except InputError as error:
         raise ValueError(f"{key}: {error}") from None
+
+
+def first_error(error: ValidationError, values: object) -> str:
+    """Say the first thing wrong in one line: dotted key, what is wrong, and how many more there are.
+
+    An unknown key comes first, since a misspelt one is missing under its right name as well.
+    """
+    first, *others = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    key = ".".join(_keys(first["loc"], values))
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        *parents, last = first["loc"]
+        missing = [
+            found["loc"][-1] for found in others if found["type"] == "missing" and [*found["loc"][:-1]] == parents
+        ]
+        meant = difflib.get_close_matches(str(last), missing, n=1)
+        message = f"unknown key; did you mean {meant[0]}?" if meant else "unknown key"
+    elif first["type"].startswith("union_tag"):
+        key += ".kind"
+    elif "input" in first and first["type"] not in ("value_error", "missing"):
+        message += f", not {first['input']!r}"
+    line = f"{key}: {message}" if key else message
+    return line + (f" (and {len(others)} more)" if others else "")
+
+
+def _keys(location: tuple[str | int, ...], values: object) -> list[str]:
+    """Return pydantic's location as keys of the file: it also names the member of a union that was tried."""
+    keys = []
+    for number, part in enumerate(location):
+        there = (isinstance(values, dict) and part in values) or (isinstance(values, list) and isinstance(part, int))
+        if there:
+            values = values[part]
+        if there or (number == len(location) - 1 != 0 and part != "[key]") or not isinstance(values, dict | list):
+            keys.append(str(part))
+    return keys

@@ -137,9 +137,9 @@ def _not_below_base(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
     """Check that regret has surely not fallen, or by less than NO_LOWER; that a fall is not sure is no evidence."""
 
     def holds(of: dict[str, Any]) -> bool | None:
-        below, (low, *_) = _below(of), of["paired_difference"]
-        no_lower = low is not None and abs(low) > NOISE and low > -NO_LOWER * of["base"]["mean"]
-        return True if below is None and no_lower else _not(below)
+        below, (low, _, high) = _below(of), of["paired_difference"]
+        known = low is not None and high is not None and max(abs(low), abs(high)) >= NOISE
+        return True if below is None and known and low > -NO_LOWER * of["base"]["mean"] else _not(below)
 
     return [(holds(of), _fall(name, of)) for name, of in seen.evaluations.items()]
 
@@ -296,7 +296,7 @@ def _avoids_less(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
     printed = seen.frame[first & seen.frame["series"].str.startswith("printed: ")]
     found = []
     for panel, rows in printed.groupby("panel", sort=False):
-        of = rows.assign(y=rows["y"].astype(float)).pivot_table(index="series", columns="player", values="y")
+        of = rows.assign(y=rows["y"].astype(float)).pivot(index="series", columns="player", values="y")
         share, error = (of.loc[f"printed: {name}"] for name in (SHARE, SHARE_ERROR))
         apart, margin = share["trained"] - share["base"], CONFIDENT * math.hypot(error["trained"], error["base"])
         text = f"{panel}: base {share['base']:.1%}, trained {share['trained']:.1%} (± {margin / CONFIDENT:.1%} apart)"

@@ -65,8 +65,8 @@ def reinforce(
     """
     job = job.model_copy(update={"model": on_one_gpu(job.model)})
     same_every_time(job.model.device)
-    met = table_of(played, job.problem.d)
-    rewards, regrets = earnings(job, played, met), final_regrets(job, played, met)
+    games = job, played, table_of(played, job.problem.d), job.problem.credited_regret
+    rewards, regrets = earnings(*games), final_regrets(*games)
     credited = advantages(job.grpo.reward, np.array(played["scenario"]), rewards, regrets)
     batch = Credited.of(played, credited, rewards)
     log = _Log(on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})

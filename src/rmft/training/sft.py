@@ -29,7 +29,7 @@ from huggingface_hub import constants
 from trl import SFTConfig, SFTTrainer
 
 from rmft.agents.context import context_limit
-from rmft.agents.local import ADAPTER_CONFIG, load_pretrained, with_weights
+from rmft.agents.local import ADAPTER_CONFIG, load_pretrained, round_by_chance, with_weights
 from rmft.artifacts import GROUP, read_tensors
 from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
@@ -252,7 +252,8 @@ def to_write(
         tensors = peft.get_peft_model_state_dict(model, weights, save_embedding_layers=False)
     else:
         metadata = {"format": "pt"}
-        tensors = {name: weights[name].to(dtype) for name in weights if name not in model.all_tied_weights_keys}
+        own = (name for name in weights if name not in model.all_tied_weights_keys)
+        tensors = {name: round_by_chance(weights[name], dtype, name) for name in own}
     return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata
 
 
