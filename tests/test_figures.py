@@ -1,5 +1,6 @@
 """Figures: the CSV is what is drawn, and the same data gives the same bytes."""
 
+import math
 from pathlib import Path
 from typing import get_args
 
@@ -10,6 +11,7 @@ from matplotlib.patches import StepPatch
 
 from rmft.artifacts import write_claims, write_csv, write_evaluation, write_replies, write_selection, write_trajectories
 from rmft.figures import DRAWN, draw
+from rmft.figures.reasoning import error_over_instances
 from rmft.params import Params, load
 from rmft.params.outputs import OF_REPLIES, Form
 from rmft.paths import inputs_of_figure
@@ -268,13 +270,28 @@ def test_no_text_of_a_comparison_leaves_its_box():
     assert lines[-2:] == ["", "last"]
 
 
+def test_the_error_of_a_share_of_replies_is_that_over_instances():
+    rng = np.random.default_rng(0)
+    sizes, shares = rng.integers(3, 9, 60), rng.uniform(0, 1, 60)
+    said = [
+        pd.DataFrame({"instance": i, "yes": rng.random(n) < p})
+        for i, (n, p) in enumerate(zip(sizes, shares, strict=True))
+    ]
+    again = []
+    for _ in range(2000):
+        drawn = [said[i]["yes"] for i in rng.integers(60, size=60)]
+        again.append(sum(map(sum, drawn)) / sum(map(len, drawn)))
+    assert error_over_instances(pd.concat(said), "yes") == pytest.approx(np.std(again), rel=0.1)
+    assert math.isnan(error_over_instances(said[0], "yes"))
+
+
 def test_avoidance_has_a_panel_for_each_judge_and_says_how_they_agree(tmp_path):
     job = figure_job(PARAMS, "reasoning-variance", None)
     assert draw(job, write_examined(tmp_path / "one")[:1]).axes.shape == (1, 2)
     drawing = draw(job, write_examined(tmp_path / "two", judged=True)[:1])
     lexical, model, whatever = drawing.axes[0]
-    assert "Base model 50.0%, Trained: no reply" in lexical.get_title()
-    assert "Base model 100.0%" in model.get_title()
-    assert "Base model 100.0%, Trained 100.0%" in whatever.get_title()
+    assert "Base model 50.0% ± 0.0%, Trained: no reply" in lexical.get_title()  # half of the replies in each instance
+    assert "Base model 100.0% ± 0.0%" in model.get_title()
+    assert "Base model 100.0% ± 0.0%, Trained 100.0% ± 0.0%" in whatever.get_title()
     # Of 8 replies they differ on 2: κ = (6/8 - (2/8 · 4/8 + 6/8 · 4/8)) / (1 - 1/2) = 0.5
     assert "agree on 75.0%\nof 8 replies ($\\kappa$ = 0.50)" in model.texts[0].get_text()

@@ -258,13 +258,13 @@ def _share_by_round(drawing: Drawing, ax: Axes, panel: str, player: str, said: p
     drawing.band(ax, panel, player, rounds, (middle - spread).clip(lower=0).to_numpy(), (middle + spread).to_numpy())
     drawing.line(ax, panel, player, rounds, share.to_numpy())
     total = float(of[column].astype(float).mean())
-    error = _error_over_instances(of, column)
+    error = error_over_instances(of, column)
     drawing.printed(panel, player, SHARE, total)
     drawing.printed(panel, player, SHARE_ERROR, error)
     return f"{drawing.label(player)} {total:.1%} ± {error:.1%}" if total else f"{drawing.label(player)}: no reply"
 
 
-def _error_over_instances(said: pd.DataFrame, column: str) -> float:
+def error_over_instances(said: pd.DataFrame, column: str) -> float:
     """Return the standard error of a share of replies, those of one instance being alike: of a ratio of two means."""
     by_instance = said[column].astype(float).groupby(said["instance"])
     yes, n = by_instance.sum(), by_instance.size()
