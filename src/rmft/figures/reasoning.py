@@ -237,7 +237,7 @@ def avoidance(job: FigureJob, paths: Sequence[Path]) -> Drawing:
             why = f"unstable rewards, {JUDGES[column]}" if column in JUDGES else "whatever the reason"
             panel = f"{experiment}, {evaluation}: {why}"
             totals = [_share_by_round(drawing, ax, panel, player, said, column) for player in job.figure.players]
-            ax.set_title("\n".join((f"Best action passed over:\n{why}", ", ".join(totals))), fontsize="small")
+            ax.set_title("\n".join((f"Best action passed over:\n{why}", *totals)), fontsize="small")
             ax.set(xlabel="Round $t$", ylim=(0, None))
             ax.yaxis.set_major_formatter(PercentFormatter(1))
         axes[0].set_ylabel("Share of replies")

@@ -1,5 +1,7 @@
 """Is one sample of final regrets lower than another? The paper's KS test, and ours on common instances."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,12 @@ def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
     from scipy import stats
 
     return float(stats.ks_2samp(trained, base, alternative="greater").pvalue)
+
+
+def sd_of_numbers(values: Iterable[float]) -> float:
+    """Return the standard deviation of those that are numbers; NaN where fewer than two are."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else math.nan
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """How regret grows: the two regressions of Sec. `ssec:regret` (Park et al., 2024, Section 3)."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
+
+from rmft.metrics.comparison import sd_of_numbers
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,8 @@ def resampled_growth(
 
 
 def exponent_error(fits: Sequence[Growth]) -> float:
-    """Return the standard deviation of exponents, of those that are numbers; NaN of fewer than two."""
-    exponents = [fit.exponent for fit in fits if not math.isnan(fit.exponent)]
-    return float(np.std(exponents, ddof=1)) if len(exponents) > 1 else math.nan
+    """Return the standard deviation of exponents; see `sd_of_numbers`."""
+    return sd_of_numbers(fit.exponent for fit in fits)
 
 
 def _regress(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

@@ -235,7 +235,7 @@ def _early(curve: np.ndarray) -> float:
 
 def _rises_and_falls(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
     """Check that d · MinFrac(t) has its peak inside the game, by more than what uniform play dips at the end."""
-    curve = _min_frac(seen, "trained")
+    curve = seen.curves("min frac", "trained")["y"].astype(float).to_numpy()
     if not len(curve):
         return [(None, "d MinFrac is not drawn")]
     first, peak, last = curve[0], curve.max(), curve[-1]
@@ -248,10 +248,6 @@ def _base_exploits(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:
     rows = seen.frame[(seen.frame["player"] == "base") & (seen.frame["series"] == "curve")]
     last = {panel: float(of["y"].astype(float).iloc[-1]) for panel, of in rows.groupby("panel", sort=False)}
     return [(value < EXPLOITS, f"{panel}: d MinFrac(T) of base {value:.2f}") for panel, value in last.items()]
-
-
-def _min_frac(seen: Seen, player: str) -> np.ndarray:
-    return seen.curves("min frac", player)["y"].astype(float).to_numpy()
 
 
 def _vanish(seen: Seen, _: Claimed) -> list[tuple[bool | None, str]]:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from rmft.artifacts import read_csv
 from rmft.jobs import TableJob
+from rmft.metrics.comparison import sd_of_numbers
 from rmft.metrics.power import instances_needed, paired_sd, replicates_needed, spread
 from rmft.results import read_players
 from rmft.streams import stream
@@ -112,16 +113,10 @@ def _errors(job: TableJob, base: np.ndarray, trained: np.ndarray) -> dict[tuple[
         values |= {(player, name): getattr(its, name) for player, its in of.items() for name in DERIVED}
         values["trained", "fall"] = of["base"].mean - of["trained"].mean
         found.append(values)
-    errors = {key: _sd([values[key] for values in found]) for key in found[0]}
+    errors = {key: sd_of_numbers(values[key] for values in found) for key in found[0]}
     for key, of_runs in ((("trained", "mean"), trained), (("trained", "fall"), base - trained)):
-        errors[key] = math.hypot(errors[key], _sd(of_runs.mean(axis=1)) / math.sqrt(len(trained)))
+        errors[key] = math.hypot(errors[key], sd_of_numbers(of_runs.mean(axis=1)) / math.sqrt(len(trained)))
     return errors
-
-
-def _sd(values: Sequence[float]) -> float:
-    """Return the standard deviation of those that are numbers; NaN where fewer than two are."""
-    numbers = [value for value in values if not math.isnan(value)]
-    return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else math.nan
 
 
 def _verdict(statistic: str, ours: float | None, error: float | None, paper: float | None) -> str:
