@@ -65,7 +65,7 @@ bench: $(VENV)/.ready
 lint: $(VENV)/.ready
 	ruff format --check
 	ruff check
-	snakefmt --check workflow
+	snakefmt --check Snakefile workflow
 	snakemake --lint
 	rmft paper-map --check
 

@@ -150,9 +150,9 @@ async def play_over_http(address: str, games: int, rounds: int, until: float | N
 
 def play_in_process(games: int, rounds: int) -> tuple[Tally, float]:
     """Play so many games at once; return the seconds of work in the engine as well."""
-    from rmft.agents.local import Conversations, load
+    from rmft.agents.local import LocalChatModel, load
 
-    talk = Conversations(load(load_params().models["embedded"]), games, 1 << 16, MAX_TOKENS)
+    talk = LocalChatModel(load(load_params().models["embedded"]), games, 1 << 16, MAX_TOKENS)
     prompts, tally, seconds = Prompts.load(Path("data/prompts/plain")), Tally(), 0.0
     all_games = [Game(prompts, number) for number in range(games)]
     draw = np.random.default_rng(0)

@@ -26,7 +26,7 @@ from rollouts import MESSAGE, OPENING, byte_tokenizer, message_length, reached
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from rmft.agents.context import context_needed
-from rmft.agents.local import Conversations, LanguageModel, free_memory, in_flight, load, size_of
+from rmft.agents.local import LanguageModel, LocalChatModel, free_memory, in_flight, load, size_of
 from rmft.params import load as load_params
 from rmft.params.language import LanguageModelSettings
 from rmft.training.sft import fine_tune
@@ -76,10 +76,10 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
     told = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * HEAD  # bytes of a token's keys and values
     flops, bandwidth = speed(device)
     draw, floor, seconds, sampled, fed, anew = np.random.default_rng(0), 0.0, 0.0, 0, 0, 0
-    Conversations(language_model, 1, capacity, REPLY).reply(["x"], temperature=1.0, uniforms=draw.random((1, REPLY)))
+    LocalChatModel(language_model, 1, capacity, REPLY).reply(["x"], temperature=1.0, uniforms=draw.random((1, REPLY)))
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats(device)
-    talk = Conversations(language_model, count, capacity, REPLY)
+    talk = LocalChatModel(language_model, count, capacity, REPLY)
     for t in range(rounds):
         before = talk.lengths.sum()
         anew += before + count * message_length(t)

@@ -30,7 +30,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config
 
-from rmft.agents.local import Conversations, LanguageModel, sample
+from rmft.agents.local import LanguageModel, LocalChatModel, sample
 
 WINDOW, LAYERS, HEADS, SIZE = 192, 4, 5, 32
 OPENING, MESSAGE, REPLY = 100, 10, 16  # tokens
@@ -96,7 +96,7 @@ def play(language_model: LanguageModel, count: int, rounds: int) -> Played:
     seen = sampled = fed = 0
     before = measure_core()
     start = time.process_time()
-    talk = Conversations(language_model, count, capacity, REPLY)
+    talk = LocalChatModel(language_model, count, capacity, REPLY)
     for t in range(rounds):
         messages = ["x" * message_length(t)] * count
         for turn in talk.reply(messages, temperature=1.0, uniforms=draw.random((count, REPLY))):

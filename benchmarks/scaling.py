@@ -59,9 +59,9 @@ class Growth:
 
 def problem(d: int, prompts: Path) -> "LanguageProblem":
     """Return a bandit, told as in the paper's Section 5."""
-    from rmft.params.language import LanguageProblem, Telling
+    from rmft.params.language import LanguageProblem, ProtocolSettings
 
-    telling = Telling(
+    telling = ProtocolSettings(
         interaction="dialogue", output="action", format="with-reasoning", prompts=str(prompts), max_tokens=128,
         retries=2, tolerance=0.02,
     )  # fmt: skip
@@ -77,11 +77,11 @@ def embedded(batch: int) -> "LanguageModelSettings":
 
 def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3) -> None:
     """Play M · L games of T rounds with d actions."""
+    from rmft.agents.chat_models import open_chat_models
     from rmft.artifacts import write_trajectories
-    from rmft.jobs import RolloutsJob
     from rmft.language.prompts import Prompts
     from rmft.rollouts import roll_out
-    from rmft.speakers import speakers_of
+    from rmft.workflow.records import RolloutsJob
 
     prompts = ROOT / "data/prompts/plain"
     job = RolloutsJob(
@@ -90,7 +90,7 @@ def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3
         problem=problem(d, prompts),
     )  # fmt: skip
     told = Prompts.load(prompts)
-    with speakers_of(job, told, None, None, Path("games.parquet")) as speakers:
+    with open_chat_models(job, told, None, None, Path("games.parquet")) as speakers:
         games = roll_out(job, speakers.open, told, None, None, speakers.batch, lambda *_: None)
     write_trajectories(Path("games.parquet"), games)
 
@@ -98,9 +98,9 @@ def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3
 def select(count: int) -> None:
     """Join shards and select from so many trajectories of 25 rounds, ten of each scenario."""
     from rmft.artifacts import join_trajectories, trajectory_batches, write_jsonl, write_selection
-    from rmft.jobs import SelectionJob
     from rmft.selection import demonstrations_in
     from rmft.selection import select as selected
+    from rmft.workflow.records import SelectionJob
 
     job = SelectionJob(
         seed=0, stream="scaling", problem=problem(3, Path()), process=["gaussian"], selected=1, mean="nominal",

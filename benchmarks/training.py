@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rmft.params import load
 from rmft.params.numeric import Training
-from rmft.plan import training_job
 from rmft.training.numeric import Perturbation, one_thread, rmft
+from rmft.workflow.plan import training_job
 
 GOALS_SECONDS = {"numeric_simplex": 5.0, "numeric_ball": 5.0, "numeric_mab": 20.0}
 PARAMS = load(Path(__file__).parents[1] / "params.yaml")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmft.budget import EVERY, Budget, Usage, cost
+from rmft.endpoint.budget import EVERY, Budget, Usage, cost
 from rmft.errors import InputError
 from rmft.params.endpoint import Prices
 

@@ -155,7 +155,7 @@ def bound_by_permissions(tree: Path, *command: str) -> subprocess.CompletedProce
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ((), "rmft: results/numeric_mixture/iteration-0: Permission denied; jobs have to write there"),
+        ((), "rmft: results/experiments/numeric_mixture/iteration-0: Permission denied; jobs have to write there"),
         (("--recursive",), "Write-protected output files"),
     ],
     ids=["the folder", "all in it"],
@@ -163,13 +163,13 @@ def bound_by_permissions(tree: Path, *command: str) -> subprocess.CompletedProce
 def test_a_read_only_folder_stops_with_the_reason_and_loses_nothing(tree, what, reason):
     before, params = digests(tree), (tree / "params.yaml").read_bytes()
     set_state(tree, "edited")
-    for folder in ("results/numeric_mixture", "results/numeric_mixture/iteration-0"):
+    for folder in ("results/experiments/numeric_mixture", "results/experiments/numeric_mixture/iteration-0"):
         done(tree, "chmod", *what, "a-w", folder)
     stopped = bound_by_permissions(tree, "snakemake", "--cores", "1")
     assert stopped.returncode != 0
     assert reason in stopped.stdout + stopped.stderr
     assert digests(tree) == before
-    done(tree, "chmod", "--recursive", "u+w", "results/numeric_mixture")
+    done(tree, "chmod", "--recursive", "u+w", "results/experiments/numeric_mixture")
     (tree / "params.yaml").write_bytes(params)
     snakemake(tree)
     assert digests(tree) == before

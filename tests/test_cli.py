@@ -13,7 +13,7 @@ from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.artifacts import write_model, write_rewards
 from rmft.environments import draw_rewards
 from rmft.params import load
-from rmft.plan import evaluation_job, rewards_job
+from rmft.workflow.plan import evaluation_job, rewards_job
 
 GAME = ["--environment", "mab", "--process", "gamma", "--actions", "4", "--horizon", "20", "--replicates", "50"]
 

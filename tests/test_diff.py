@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import ROOT, commit, done, edit, run, set_value
 
-from rmft.diff.difference import ADDED, CHANGED, DELETED, CodeChange, Difference, LibraryChange, tree_difference
-from rmft.diff.revisions import compare
-from rmft.diff.table import ROWS, as_text
+from rmft.tools.diff.difference import ADDED, CHANGED, DELETED, CodeChange, Difference, LibraryChange, tree_difference
+from rmft.tools.diff.revisions import compare
+from rmft.tools.diff.table import ROWS, as_text
 
 TREE = ("src", "workflow", "data/paper")
 SELECTED = "experiments.numeric_mab.rmft.selected"
@@ -38,9 +38,9 @@ if sys.argv[1] == "rewards":
     sys.exit()
 for name in sys.argv[2:]:
     rmft = params["experiments"][name]["rmft"]
-    write(f"results/{name}/iteration-0/model.safetensors", rmft["scenarios"])
-    write(f"results/{name}/iteration-1000/model.safetensors", rmft)
-    write(f"results/{name}/evaluation/gaussian.parquet", rmft)
+    write(f"results/experiments/{name}/iteration-0/model.safetensors", rmft["scenarios"])
+    write(f"results/experiments/{name}/iteration-1000/model.safetensors", rmft)
+    write(f"results/experiments/{name}/evaluation/gaussian.parquet", rmft)
     regret = 100 - rmft["selected"]
     metrics[name] = {"gaussian": {"regret": regret, "exponent": rmft["variance"], "ks_p": 1e-3, "paired_p": None}}
 write("results/figures/tfbandit.csv", metrics)
@@ -133,8 +133,8 @@ def test_between_two_commits_exactly_the_edits_differ(edits):
     assert edits.results == {
         "results/figures/tfbandit.csv": CHANGED,  # the pdf is the same
         "results/summary.json": CHANGED,
-        "results/numeric_mab/evaluation/gaussian.parquet": CHANGED,
-        "results/numeric_mab/iteration-1000/model.safetensors": CHANGED,
+        "results/experiments/numeric_mab/evaluation/gaussian.parquet": CHANGED,
+        "results/experiments/numeric_mab/iteration-1000/model.safetensors": CHANGED,
     }
     assert edits.metrics == {"numeric_mab/gaussian": {"regret": (99, 98)}}
     assert edits.unknown == []
@@ -224,9 +224,9 @@ def test_results_that_are_nowhere_to_be_read_are_unknown(repository, monkeypatch
     monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(repository / "site"))  # where DVC would still know the lists of files
     shutil.rmtree(repository / ".dvc/cache")
     found = compare("first")
-    assert found.results["results/numeric_mab/"] == CHANGED
+    assert found.results["results/experiments/numeric_mab/"] == CHANGED
     assert [line.split(" are")[0] for line in found.unknown][1:] == [
-        "files of data/rewards/", "files of results/figures/", "files of results/numeric_mab/",
+        "files of data/rewards/", "files of results/figures/", "files of results/experiments/numeric_mab/",
     ]  # fmt: skip
     assert "numeric_mab" in as_text(found)
     shutil.rmtree(repository / "results")
@@ -291,7 +291,9 @@ def test_json_shortens_nothing(repository, rmft):
 
 
 def test_the_table_stays_short():
-    files = {f"results/numeric_{i}/iteration-{j}/model.safetensors": CHANGED for i in range(2) for j in range(50)}
+    files = {
+        f"results/experiments/numeric_{i}/iteration-{j}/model.safetensors": CHANGED for i in range(2) for j in range(50)
+    }
     metrics = {f"numeric/{i}": {"regret": (1.0, 2.0), "ks_p": (None, 1e-9)} for i in range(ROWS + 7)}
     parameters = {"long": (None, {str(i): "x" * 90 for i in range(3)})}
     lines = as_text(Difference("a", "b", parameters, results=files, metrics=metrics)).splitlines()

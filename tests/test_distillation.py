@@ -10,28 +10,28 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from rmft.agents.turns import Turns
+from rmft.agents.chat_template import ChatTemplate
 from rmft.algorithms import AlgorithmSettings, start_on
-from rmft.distillation import distil
 from rmft.environments import draw_rewards
 from rmft.errors import InputError
-from rmft.jobs import DistillationJob, RolloutsJob
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT, Scenario
 from rmft.params import load
-from rmft.params.language import LanguageModelSettings, LanguageProblem, Telling
-from rmft.paths import artifacts_of, held_out_of, inputs_of_table
-from rmft.plan import distillation_job, held_out_job
+from rmft.params.language import LanguageModelSettings, LanguageProblem, ProtocolSettings
 from rmft.play import action_uniforms, play
-from rmft.rollouts import rules_of
+from rmft.rollouts import game_settings_of
 from rmft.selection import demonstrations
+from rmft.training.distillation import distil
+from rmft.workflow.paths import artifacts_of, held_out_of, inputs_of_table
+from rmft.workflow.plan import distillation_job, held_out_job
+from rmft.workflow.records import DistillationJob, RolloutsJob
 
 ROOT = Path(__file__).parents[1]
 PROMPTS = Prompts.load(ROOT / "data/prompts/plain")
 AVERAGES = str(ROOT / "data/prompts/rationales/averages.j2")
 TOKENIZER = AutoTokenizer.from_pretrained(ROOT / "data/models/embedded")
-TURNS = Turns.probe(TOKENIZER)
+TURNS = ChatTemplate.probe(TOKENIZER)
 N, T, D = 6, 12, 3
 
 
@@ -44,7 +44,7 @@ def job(
     max_tokens: int = 128,
     retries: int = 0,
 ) -> DistillationJob:
-    telling = Telling(
+    telling = ProtocolSettings(
         interaction=interaction, output="action", format="with-reasoning", prompts="", max_tokens=max_tokens,
         retries=retries, tolerance=0.02,
     )  # fmt: skip
@@ -73,7 +73,7 @@ def test_what_is_told_is_what_the_algorithm_plays_on_the_rewards_of_training(alg
     alone = play(player, table, full_feedback=environment == "fol", uniforms=action_uniforms(3, N, "test"))
     np.testing.assert_array_equal(np.array(told["action"]), alone.actions)
     np.testing.assert_array_equal(np.array(told["rewards"]).reshape(N, T, D), table.rewards)
-    protocol = rules_of(asked.games, PROMPTS).protocol
+    protocol = game_settings_of(asked.games, PROMPTS).protocol
     said = [[parse(reply, protocol, 0.0).action for reply in game] for game in told["reply"]]
     assert said == alone.actions.tolist()
     if environment == "fol":  # the policy behind the action, not the action
@@ -150,23 +150,23 @@ def test_the_base_model_plays_once_for_all_methods_and_all_are_given_its_random_
     params = load().at_scale()
     methods = params.tables["qwen-ad-grpo-comparison"].experiments
     bases = {held_out_of(params, name, "gaussian-100")[0] for name in methods}
-    assert bases == {"results/open_mab_qwen/evaluation/gaussian-100/base.parquet"}
+    assert bases == {"results/experiments/open_mab_qwen/evaluation/gaussian-100/base.parquet"}
     games = [held_out_job(params, name, "gaussian-100") for name in methods]
     assert {of.stream for of in games} == {"open_mab_qwen/evaluation/gaussian-100"}
     assert {(of.T, of.scenarios, of.temperature, of.model_name) for of in games} == {(100, 50, 1.0, "embedded")}
-    assert held_out_of(params, "open_mab_gemma", "gaussian-50")[0].startswith("results/open_mab_gemma/")
+    assert held_out_of(params, "open_mab_gemma", "gaussian-50")[0].startswith("results/experiments/open_mab_gemma/")
 
 
 def test_an_experiment_of_a_teacher_leaves_its_games_and_no_selection():
     left = artifacts_of(load().at_scale(), "mab_distil_greedy")
-    folder = "results/mab_distil_greedy/seed-0"
+    folder = "results/experiments/mab_distil_greedy/seed-0"
     assert left == [
         f"{folder}/iteration-0/rollouts.parquet",
         f"{folder}/iteration-0/demonstrations.jsonl",
         f"{folder}/iteration-1/model.safetensors",
         f"{folder}/iteration-1/training-log.csv",
-        "results/mab_distil_greedy/evaluation/gaussian-100/trained-0.parquet",
-        "results/mab_distil_greedy/evaluation/gaussian-100.parquet",
+        "results/experiments/mab_distil_greedy/evaluation/gaussian-100/trained-0.parquet",
+        "results/experiments/mab_distil_greedy/evaluation/gaussian-100.parquet",
     ]
 
 

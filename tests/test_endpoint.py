@@ -22,18 +22,18 @@ from faults import AFTER, BEFORE, HARMLESS, KINDS, FaultProxy
 from helpers import HEAR_CTRL_C, draw
 from upstream import KEY, MODEL, Body, Upstream
 
-from rmft.agents import calls
-from rmft.agents.calls import Call, Connection, Counts, Endpoint
-from rmft.agents.endpoint import Conversations
-from rmft.budget import Budget, Usage, cost
+from rmft.agents.endpoint import EndpointChatModel
+from rmft.endpoint import connection as calls
+from rmft.endpoint.budget import Budget, Usage, cost
+from rmft.endpoint.connection import Call, Connection, Counts, Endpoint
+from rmft.endpoint.frames import frames
+from rmft.endpoint.journal import Journal, key_of, read_journal, usage_of
 from rmft.errors import InputError
-from rmft.frames import frames
-from rmft.journal import Journal, key_of, read_journal, usage_of
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol
 from rmft.params import load
 from rmft.params.endpoint import Prices
-from rmft.rollouts import Chance, Rules, Told, play_in_words
+from rmft.rollouts import GameSettings, RandomNumbers, Transcript, play_in_words
 
 HERE = Path(__file__).parent
 PROMPTS = Prompts.load(HERE.parent / "data" / "prompts" / "plain")
@@ -74,16 +74,18 @@ def play(
     interaction: str = "dialogue",
     retries: int = 2,
     words: str = "test",
-) -> Told:
+) -> Transcript:
     """Play n games of three actions. words: the name that calls have, which changes no game."""
     feedback = "full" if environment == "fol" else "bandit"
     protocol = Protocol(interaction, output, feedback, "with-reasoning", 3)
-    rules = Rules(PROMPTS, protocol, temperature=1.0, retries=retries, tolerance=0.02)
-    speaker = Conversations(connection, n, games_of(n), 40, words, logprobs=feedback == "full" and output == "action")
-    return play_in_words(speaker, draw("uniform", n, horizon, 3).rewards, rules, Chance(0, "test", games_of(n)))
+    rules = GameSettings(PROMPTS, protocol, temperature=1.0, retries=retries, tolerance=0.02)
+    speaker = EndpointChatModel(
+        connection, n, games_of(n), 40, words, logprobs=feedback == "full" and output == "action"
+    )
+    return play_in_words(speaker, draw("uniform", n, horizon, 3).rewards, rules, RandomNumbers(0, "test", games_of(n)))
 
 
-def as_json(told: Told) -> str:
+def as_json(told: Transcript) -> str:
     """Return all of what was said and done."""
     arrays = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(told).items()}
     return json.dumps(arrays)
@@ -182,7 +184,7 @@ def test_a_summary_stands_alone_and_no_two_rounds_share_a_key(upstream, journal)
 def test_requests_say_what_was_asked_for_and_each_has_its_own_seed(upstream, journal):
     uniforms = np.array([[0.25, 0.9], [0.5, 0.9], [1 - 2**-53, 0.9]])
     with connected(journal, upstream.url) as connection:
-        talk = Conversations(connection, 3, games_of(3), 17, "words", logprobs=True, stop=["\n\n"])
+        talk = EndpointChatModel(connection, 3, games_of(3), 17, "words", logprobs=True, stop=["\n\n"])
         talk.reply(["?"] * 3, temperature=0.7, uniforms=uniforms)
         talk.retract([1])
         talk.reply(None, temperature=0.7, uniforms=uniforms[:1], rows=np.array([1]))
@@ -198,7 +200,7 @@ def test_requests_say_what_was_asked_for_and_each_has_its_own_seed(upstream, jou
 
 def test_without_seeds_two_trajectories_of_a_scenario_ask_the_same_and_are_told_apart(upstream, journal):
     with connected(journal, upstream.url, seeded=False) as connection:
-        talk = Conversations(connection, 2, games_of(2), 17, "words", logprobs=False)
+        talk = EndpointChatModel(connection, 2, games_of(2), 17, "words", logprobs=False)
         talk.reply(["?"] * 2, temperature=1.0, uniforms=np.zeros((2, 1)))
         talk.retract([0])
         talk.reply(None, temperature=1.0, uniforms=np.zeros((1, 1)), rows=[0])
@@ -234,7 +236,7 @@ def test_policies_behind_actions_are_what_the_reply_s_tokens_say(upstream, journ
 @pytest.mark.parametrize(("content", "text"), [(None, ""), ("\ud83d!", "?!"), ("☂", "☂")])
 def test_a_reply_that_was_refused_is_empty_and_half_a_character_is_not_sent_back(journal, content, text):
     with Upstream(lambda _: content or "") as upstream, connected(journal, upstream.url) as connection:
-        talk = Conversations(connection, 1, games_of(1), 9, "words", logprobs=False)
+        talk = EndpointChatModel(connection, 1, games_of(1), 9, "words", logprobs=False)
         for _ in range(2):
             turns = talk.reply(["?"], temperature=1.0, uniforms=np.zeros((1, 1)))
             assert [turn.text for turn in turns] == [text]

@@ -14,9 +14,9 @@ import pytest
 from test_local import fresh_model, incline, naive_reply, pair, plain_logits
 from test_turns import byte_tokenizer
 
+from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.local import LanguageModel
 from rmft.agents.policies import text_of
-from rmft.agents.turns import Turns
 from rmft.endpoint_server import store
 from rmft.endpoint_server.demonstrations import LEAST, demonstration, read_lines
 from rmft.endpoint_server.engine import CHUNK, Engine, Reply, Table, key_of
@@ -245,7 +245,7 @@ def test_who_waits_when_the_engine_stops_is_told():
 @pytest.mark.parametrize("family", ["phi3_5", "gemma", "llama3", "qwen3"])
 def test_a_conversation_is_spelled_as_its_template_has_it(family):
     tokenizer = byte_tokenizer(family)
-    turns = Spelling(Turns.probe(tokenizer))
+    turns = Spelling(ChatTemplate.probe(tokenizer))
     texts = ["Which one?", "I take 2,\nas before", "It paid 1.\n\nNext?"]
     ids = spelled(turns, texts)
     roles = ("user", "assistant")
@@ -253,7 +253,7 @@ def test_a_conversation_is_spelled_as_its_template_has_it(family):
     whole = tokenizer.apply_chat_template(
         messages, add_generation_prompt=True, return_dict=False, enable_thinking=False
     )
-    if family != "qwen3":  # which leaves its empty thoughts out of what is past, and Turns does not
+    if family != "qwen3":  # which leaves its empty thoughts out of what is past, and ChatTemplate does not
         assert ids == whole
     assert text_of(tokenizer, ids).count("I take 2,\nas before") == 1
 
@@ -288,7 +288,7 @@ def test_replies_are_learnt_with_their_ends_unless_their_weight_is_zero(tmp_path
     messages[2]["weight"] = 0
     (line, *_) = read_lines(lines_file(tmp_path, json.dumps({"messages": messages})))
     tokenizer = byte_tokenizer("phi3_5")
-    made = demonstration(line, Spelling(Turns.probe(tokenizer)))
+    made = demonstration(line, Spelling(ChatTemplate.probe(tokenizer)))
     learnt = [label for label in made["labels"] if label != NOT_LEARNT]
     assert tokenizer.decode(learnt) == "D<|end|>"
     assert len(made["ids"]) == len(made["labels"])

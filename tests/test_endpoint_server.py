@@ -290,7 +290,7 @@ def test_a_stream_in_its_whole_is_the_answer_that_is_not_streamed(client, option
         assert {name: told[name] for name in expected} == expected
         expected_tokens = choice.logprobs.content if choice.logprobs else []
         assert [token.token for token in told["tokens"]] == [token.token for token in expected_tokens]
-        # Who else is asking decides how sums are grouped, and with it the last digits.
+        # Who else is answering decides how sums are grouped, and with it the last digits.
         assert [token.logprob for token in told["tokens"]] == pytest.approx(
             [token.logprob for token in expected_tokens], abs=1e-5
         )

@@ -12,12 +12,12 @@ import psutil
 import pytest
 from trees import done, environment
 
-from rmft.budget import Usage, cost
-from rmft.endpoints import PriceList, access_to, journal_of
+from rmft.endpoint.access import PriceList, access_to, journal_of
+from rmft.endpoint.budget import Usage, cost
+from rmft.endpoint.journal import usage_of
 from rmft.errors import InputError
-from rmft.estimate import estimate, spent_on, total
-from rmft.journal import usage_of
 from rmft.params import load
+from rmft.tools.estimate import estimate, spent_on, total
 
 ROOT = Path(__file__).parents[1]
 PARAMS = load(ROOT / "params.yaml")
@@ -45,12 +45,12 @@ def test_what_is_fine_tuned_has_the_prices_of_fine_tuned_models_of_what_it_was_t
 
 
 def test_every_artifact_has_a_journal_of_its_own():
-    assert journal_of(Path("results/closed_mab/seed-0/iteration-0/shards/1-of-1.parquet")) == Path(
+    assert journal_of(Path("results/experiments/closed_mab/seed-0/iteration-0/shards/1-of-1.parquet")) == Path(
         "journal/closed_mab/seed-0/iteration-0/shards/1-of-1.jsonl.zst"
     )
     names = [
-        "results/e/evaluation/g/base.parquet",
-        "results/e/evaluation/g/trained-0.parquet",
+        "results/experiments/e/evaluation/g/base.parquet",
+        "results/experiments/e/evaluation/g/trained-0.parquet",
         "results/scenarios/s.jsonl",
     ]
     assert len({journal_of(Path(name)) for name in names}) == len(names)
@@ -65,7 +65,7 @@ def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_no
 
 
 def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):
-    from rmft.plan import served
+    from rmft.workflow.plan import served
 
     plays = served(PARAMS, "embedded-endpoint")
     other = plays.model_copy(update={"seed": 1})
@@ -125,7 +125,7 @@ def test_an_estimate_is_within_a_fifth_of_what_the_journal_shows_later(built, mo
 
 
 def of_closed(artifacts: dict[str, str]) -> dict[str, str]:
-    return {path: digest for path, digest in artifacts.items() if path.startswith("results/closed_mab/")}
+    return {path: digest for path, digest in artifacts.items() if path.startswith("results/experiments/closed_mab/")}
 
 
 @pytest.mark.xdist_group("built")
@@ -133,7 +133,7 @@ def test_without_its_results_and_its_server_an_experiment_is_rebuilt_from_the_jo
     from trees import digests
 
     before, paid = digests(tree), usage_of((tree / "journal").rglob("*.zst"))
-    done(tree, "rm", "-r", "results/closed_mab", ".rmft")
+    done(tree, "rm", "-r", "results/experiments/closed_mab", ".rmft")
     printed = done(tree, "snakemake", "--cores", "2", "exp_closed_mab")
     assert "replayed" in printed
     assert of_closed(digests(tree)) == of_closed(before)
@@ -158,7 +158,7 @@ def test_a_run_that_is_stopped_leaves_no_server_behind_and_the_next_one_pays_for
     from trees import digests
 
     before = digests(tree)
-    done(tree, "rm", "-r", "results/closed_mab", "journal/closed_mab", ".rmft")
+    done(tree, "rm", "-r", "results/experiments/closed_mab", "journal/closed_mab", ".rmft")
     run = subprocess.Popen(
         ["snakemake", "--cores", "2", "exp_closed_mab"],
         cwd=tree, env=environment(tree), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

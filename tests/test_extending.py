@@ -179,7 +179,7 @@ def test_an_algorithm_of_ones_own_plays_beside_ours(folder):
     title = "A new reference algorithm"
     put(folder, title)
     type_in(folder, title)
-    evaluation = "results/numeric_mab/evaluation/gaussian.parquet"
+    evaluation = "results/experiments/numeric_mab/evaluation/gaussian.parquet"
     played = read_players(folder / evaluation)
     assert list(played)[-1] == "epsilon-greedy-5"
     greedy, uniform = (played[name].final.mean() for name in ("greedy", "uniform"))
@@ -197,7 +197,7 @@ def test_a_spreadsheet_is_what_games_are_about(folder):
     title = "Scenarios from a spreadsheet"
     put(folder, title)
     type_in(folder, title)
-    played = read_trajectories(folder / "results/open_mab_gemma/evaluation/gaussian-50/base.parquet")
+    played = read_trajectories(folder / "results/experiments/open_mab_gemma/evaluation/gaussian-50/base.parquet")
     rows = list(csv.DictReader((folder / "data/scenarios/mine.csv").read_text(encoding="utf-8").splitlines()))
     told = [prompt[0] for prompt in played["prompt"]]
     for prompt, row in zip(told, rows[::-1], strict=True):  # evaluation reads a set from its back
@@ -218,7 +218,7 @@ def test_a_model_of_the_hub_is_fetched_from_a_mirror_and_what_was_used_is_on_rec
     AutoTokenizer.from_pretrained(source).save_pretrained(model)
     (model / "pytorch_model.bin").write_bytes(bytes(1000))  # which nobody reads
     put(folder, title)
-    games = "results/open_mab_gemma/evaluation/gaussian-50/base.parquet"
+    games = "results/experiments/open_mab_gemma/evaluation/gaussian-50/base.parquet"
     (command,) = (block.text for block in blocks_of(title) if block.language == "sh")
 
     def typed(**told: str) -> tuple[int, list[str]]:
@@ -270,7 +270,7 @@ def test_an_endpoint_is_an_address_and_a_key(folder):
     shell = ["bash", "-euo", "pipefail", "-c", block.text.replace("8123", port)]
     finished = subprocess.run(shell, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    games = folder / "results/closed_mab/evaluation/gaussian-25/base.parquet"
+    games = folder / "results/experiments/closed_mab/evaluation/gaussian-25/base.parquet"
     assert len(read_trajectories(games)["reply"]) == 2
     record = json.loads(done(folder, "rmft", "lineage", str(games), "--format", "json"))
     settings = record["ancestors"][record["path"]]["settings"]
@@ -288,7 +288,7 @@ def test_an_experiment_is_an_entry(folder):
         "evaluation mine/gaussian",
     }
     type_in(folder, title)
-    played = read_players(folder / "results/mine/evaluation/gaussian.parquet")
+    played = read_players(folder / "results/experiments/mine/evaluation/gaussian.parquet")
     assert list(played) == ["base", "trained", "ucb", "greedy", "uniform"]
     assert (folder / "results/figures/mine.pdf").stat().st_size
     assert to_do(folder, "exp_mine") == set()
@@ -301,7 +301,7 @@ def test_contextual_bandits_are_played_in_numbers_and_in_words(folder):
     put(folder, title)
     type_in(folder, title)
     assert (folder / "linucb.png").stat().st_size
-    evaluation = "results/contextual/evaluation/linear-25"
+    evaluation = "results/experiments/contextual/evaluation/linear-25"
     assert list(read_players(folder / f"{evaluation}.parquet")) == [
         *("base", "trained", "linucb", "ucb", "greedy", "uniform")
     ]
@@ -312,5 +312,7 @@ def test_contextual_bandits_are_played_in_numbers_and_in_words(folder):
     for instance, prompts in enumerate(played["prompt"]):
         for context, prompt in zip(shown[instance], prompts, strict=True):
             assert f"Context: {', '.join(f'{x:.2f}' for x in context)}. " in prompt
-    demonstrations = (folder / "results/contextual/seed-0/iteration-0/demonstrations.jsonl").read_text(encoding="utf-8")
+    demonstrations = (folder / "results/experiments/contextual/seed-0/iteration-0/demonstrations.jsonl").read_text(
+        encoding="utf-8"
+    )
     assert "Context: 0." in demonstrations

@@ -12,11 +12,11 @@ from rmft.algorithms import ADDED, AlgorithmSettings, check_algorithm, check_set
 from rmft.environments import ContextualTable, check_processes, draw_rewards
 from rmft.environments.processes import CONTEXTUAL, TABULAR
 from rmft.errors import InputError
-from rmft.jobs import RewardsJob
 from rmft.lineage.code import fingerprint
 from rmft.params import load
-from rmft.plan import evaluation_job, rewards_job
 from rmft.play import play
+from rmft.workflow.plan import evaluation_job, rewards_job
+from rmft.workflow.records import RewardsJob
 
 ROOT = Path(__file__).parents[1]
 IMPORTS = """

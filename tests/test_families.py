@@ -25,20 +25,20 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
+from rmft.agents.chat_models import open_chat_models
+from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.local import load, quantised
-from rmft.agents.published import load_tokenizer
-from rmft.agents.turns import Turns
+from rmft.agents.pretrained import load_tokenizer
 from rmft.artifacts import read_tensors, write_tensors
 from rmft.errors import InputError
-from rmft.jobs import RolloutsJob, SelectionJob
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT
 from rmft.params import load as load_params
-from rmft.params.language import LanguageModelSettings, LanguageProblem, LoRA, Telling
+from rmft.params.language import LanguageModelSettings, LanguageProblem, LoRA, ProtocolSettings
 from rmft.rollouts import roll_out
 from rmft.selection import demonstrations, select
-from rmft.speakers import speakers_of
 from rmft.training.sft import ADAPTER_CONFIG, FineTuned, fine_tune
+from rmft.workflow.records import RolloutsJob, SelectionJob
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
 
@@ -55,7 +55,7 @@ SFT = load_params(ROOT / "params.yaml").experiments["open_mab_qwen"].sft.model_c
 M, L, T = 2, 2, 3
 PROBLEM = LanguageProblem(
     kind="language", environment="mab", d=3,
-    protocol=Telling(
+    protocol=ProtocolSettings(
         interaction="dialogue", output="action", format="policy-only", prompts=str(PROMPTS), max_tokens=3, retries=2,
         tolerance=0.0,
     ),
@@ -143,7 +143,7 @@ def checkpoint_of(family: Family, folder: Path) -> Checkpoint:
     """Make a checkpoint of a family."""
     torch.manual_seed(0)
     tokenizer = byte_tokenizer(family.template)
-    digits, end = tokenizer("123", add_special_tokens=False).input_ids, Turns.probe(tokenizer).end
+    digits, end = tokenizer("123", add_special_tokens=False).input_ids, ChatTemplate.probe(tokenizer).end
     inclined(AutoModelForCausalLM.from_config(family.config), digits, end).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     settings = LanguageModelSettings(
@@ -170,7 +170,7 @@ def play(checkpoint: Checkpoint, weights: Path | None = None) -> dict[str, list]
         problem=PROBLEM,
     )  # fmt: skip
     prompts = Prompts.load(PROMPTS)
-    with speakers_of(job, prompts, None, weights, Path("rollouts.parquet")) as speakers:
+    with open_chat_models(job, prompts, None, weights, Path("rollouts.parquet")) as speakers:
         return roll_out(job, speakers.open, prompts, None, None, speakers.batch, lambda *_: None)
 
 
@@ -221,7 +221,7 @@ def test_what_is_played_is_learnt_token_for_token(checkpoint, demonstrated, tune
         learnt = [label for label in line["labels"] if label != NOT_LEARNT]
         assert len(said) == T
         assert "".join(turn["content"] for turn in said if turn.get("weight") != 0) == tokenizer.decode(
-            [token for token in learnt if token != Turns.probe(tokenizer).end]
+            [token for token in learnt if token != ChatTemplate.probe(tokenizer).end]
         )
     assert tuned.log[0]["loss"] == pytest.approx(cross_entropy(checkpoint.plain(), demonstrated), rel=rounding)
     assert tuned.log[-1]["loss"] < tuned.log[0]["loss"]

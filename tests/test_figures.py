@@ -14,9 +14,9 @@ from rmft.figures import DRAWN, draw
 from rmft.figures.reasoning import error_over_instances
 from rmft.params import Params, load
 from rmft.params.outputs import OF_REPLIES, Form
-from rmft.paths import inputs_of_figure
-from rmft.plan import figure_job
 from rmft.reasoning.accuracy import accuracies
+from rmft.workflow.paths import inputs_of_figure
+from rmft.workflow.plan import figure_job
 
 PARAMS = load().at_scale()
 LABELS = list(PARAMS.figures.drawn)

@@ -21,11 +21,19 @@ from urllib.parse import urlsplit
 import openai
 import pytest
 
+from rmft.endpoint.fine_tuning import (
+    FineTuningRequest,
+    Patience,
+    cost_tokens,
+    file_of,
+    fine_tune,
+    training_lines,
+    validate,
+)
+from rmft.endpoint.journal import Journal, read_journal, usage_of
 from rmft.errors import InputError
-from rmft.journal import Journal, read_journal, usage_of
 from rmft.params import load as load_params
 from rmft.params.endpoint import FineTuningSettings
-from rmft.training.jobs import JobRequest, Patience, cost_tokens, file_of, fine_tune, training_lines, validate
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = FineTuningSettings(method="api", learning_rate_multiplier=1.8, epochs=2, batch_size=5)
@@ -133,7 +141,7 @@ def test_a_file_has_a_line_for_every_dialogue_and_no_line_end_within_one():
 
 def request(**changes):
     asked = {"endpoint": "here", "base": "embedded", "file": file_of(DIALOGUES), "settings": SETTINGS}
-    return JobRequest(**(asked | {"seed": 1, "suffix": "test", "key": "test/seed-0/iteration-1"} | changes))
+    return FineTuningRequest(**(asked | {"seed": 1, "suffix": "test", "key": "test/seed-0/iteration-1"} | changes))
 
 
 @pytest.mark.parametrize(

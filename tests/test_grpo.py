@@ -19,14 +19,14 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Con
 from rmft.agents.local import load, with_weights
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
-from rmft.jobs import GRPOJob
 from rmft.params import load as load_params
 from rmft.params.grpo import Objective
 from rmft.params.language import LanguageModelSettings, LanguageProblem, LoRA
 from rmft.params.section import Section
-from rmft.plan import rollouts_job
 from rmft.training.advantages import LEAST, advantages, rounds_of
 from rmft.training.grpo import reinforce
+from rmft.workflow.plan import rollouts_job
+from rmft.workflow.records import GRPOJob
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
 

@@ -17,10 +17,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmft.budget import Usage
+from rmft.endpoint.budget import Usage
+from rmft.endpoint.frames import MAGIC, frames
+from rmft.endpoint.journal import SUFFIX, Journal, Spending, key_of, links, read_journal, usage_of
 from rmft.errors import InputError
-from rmft.frames import MAGIC, frames
-from rmft.journal import SUFFIX, Journal, Spending, key_of, links, read_journal, usage_of
 
 HERE = Path(__file__).parent
 
@@ -250,9 +250,7 @@ def test_a_process_killed_while_it_writes_loses_nothing_that_it_was_told_is_ther
 def test_two_processes_cannot_write_one_journal_and_the_second_is_told_so(tmp_path):
     with Journal.open(tmp_path / "a") as journal:
         record(journal, 0)
-        code = (
-            f"from pathlib import Path; from rmft.journal import Journal; Journal.open(Path({str(tmp_path / 'a')!r}))"
-        )
+        code = f"from pathlib import Path; from rmft.endpoint.journal import Journal; Journal.open(Path({str(tmp_path / 'a')!r}))"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert "another process is writing to this journal" in other.stderr.splitlines()[-1]
         record(journal, 1)
@@ -363,7 +361,7 @@ def test_usage_is_added_up_by_model(tmp_path):
 
 
 def test_spending_reads_each_byte_once_and_leaves_out_ones_own_journal(tmp_path, monkeypatch):
-    read, begins = sys.modules["rmft.journal"].read, []
+    read, begins = sys.modules["rmft.endpoint.journal"].read, []
 
     def noted(path: Path, begin: int = 0) -> bytes:
         begins.append((path.name, begin))
@@ -378,7 +376,7 @@ def test_spending_reads_each_byte_once_and_leaves_out_ones_own_journal(tmp_path,
         assert spending.usage() == {"m": Usage(1, 10, 4, 2)}
         before = other.stat().st_size
         record(journal, 1, 2)
-        monkeypatch.setattr("rmft.journal.read", noted)
+        monkeypatch.setattr("rmft.endpoint.journal.read", noted)
         assert spending.usage() == {"m": Usage(3, 30, 12, 6)}
         assert spending.usage() == {"m": Usage(3, 30, 12, 6)}
         assert begins == [(other.name, before)]

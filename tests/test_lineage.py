@@ -22,8 +22,8 @@ from rmft.lineage.audit import other_weights, retired
 from rmft.lineage.receipts import Receipt
 from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of
 from rmft.params import load
-from rmft.paths import everything
-from rmft.running import JOB_OF
+from rmft.workflow.paths import everything
+from rmft.workflow.runs import JOB_OF
 
 COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")
 
@@ -87,22 +87,22 @@ def test_a_fingerprint_is_the_same_from_every_python():
 def test_what_was_read_of_a_source_is_kept_by_its_text_and_what_is_no_such_record_is_read_anew(tmp_path, monkeypatch):
     file, kept = tmp_path / "a.py", tmp_path / "kept" / "syntax.json"
     file.write_text("import os\n", encoding="utf-8")
-    first = syntax.Reader(kept)
+    first = syntax.SourceReader(kept)
     said = first.read(file)
     first.keep()
     with monkeypatch.context() as patched:
         patched.setattr(syntax, "syntax_of", None)  # not to be called
-        assert syntax.Reader(kept).read(file) == said
+        assert syntax.SourceReader(kept).read(file) == said
     file.write_text("import sys\n", encoding="utf-8")
-    assert syntax.Reader(kept).read(file).names == ["sys"]
+    assert syntax.SourceReader(kept).read(file).names == ["sys"]
     for damaged in ("", "[1]", '{"x": {"digest": 1}}'):
         kept.write_text(damaged, encoding="utf-8")
-        assert syntax.Reader(kept).read(file).names == ["sys"]
+        assert syntax.SourceReader(kept).read(file).names == ["sys"]
 
 
 pytestmark = pytest.mark.xdist_group("lineage")
-EVALUATION = "results/numeric_mab/evaluation/gaussian.parquet"
-OTHER = "results/numeric_mab/evaluation/gamma.parquet"
+EVALUATION = "results/experiments/numeric_mab/evaluation/gaussian.parquet"
+OTHER = "results/experiments/numeric_mab/evaluation/gamma.parquet"
 FIGURE = "results/figures/tfbandit.png"
 
 
@@ -321,7 +321,11 @@ def test_a_trace_leads_to_the_root_seed_and_says_code_versions_commit_and_machin
     lines = run(tree, "rmft", "lineage", FIGURE).stdout.splitlines()
     files = [line.split()[0] for line in lines if line.strip().startswith(("results/", "data/"))]
     assert files[0] == FIGURE
-    assert {EVALUATION, "data/rewards/gaussian.npz", "results/numeric_mab/iteration-0/model.safetensors"} <= set(files)
+    assert {
+        EVALUATION,
+        "data/rewards/gaussian.npz",
+        "results/experiments/numeric_mab/iteration-0/model.safetensors",
+    } <= set(files)
     text = "\n".join(lines)
     assert "root seed 0" in text
     assert f"numpy {np.__version__}" in text
@@ -377,7 +381,7 @@ def test_a_crate_is_read_back_with_every_file_job_and_setting(tree):
         if one["kind"] == "artifact":
             read = [entity.id for entity in actions[path]["object"] if entity.type == "File"]
             assert read == list(one["inputs"])
-    training = actions["results/numeric_simplex/iteration-0/model.safetensors"]
+    training = actions["results/experiments/numeric_simplex/iteration-0/model.safetensors"]
     settings = {entity["name"]: entity["value"] for entity in training["object"] if entity.type == "PropertyValue"}
     assert settings["training.rmft.trajectories"] == 10
     assert crate.metadata.version == "1.1"

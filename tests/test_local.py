@@ -1,4 +1,4 @@
-"""Conversations on a memory of slots play as if everything had been fed anew for every token.
+"""LocalChatModel on a memory of slots play as if everything had been fed anew for every token.
 
 The oracle is the plain model (eager attention, no memory) on the whole history.
 """
@@ -20,8 +20,8 @@ from rmft.agents import cache
 from rmft.agents.context import context_limit, context_needed
 from rmft.agents.local import (
     USED,
-    Conversations,
     LanguageModel,
+    LocalChatModel,
     in_flight,
     load,
     round_by_chance,
@@ -29,7 +29,7 @@ from rmft.agents.local import (
     settle_rotation,
 )
 from rmft.agents.policies import policy
-from rmft.agents.published import note_model
+from rmft.agents.pretrained import note_model
 from rmft.errors import InputError
 from rmft.params.language import LanguageModelSettings
 
@@ -94,8 +94,8 @@ def incline(model: PreTrainedModel, inclinations: dict[int, float], otherwise: f
     model.lm_head = head
 
 
-def start(language_model: LanguageModel, rows: int = B) -> Conversations:
-    return Conversations(language_model, rows, CAPACITY, MAX_TOKENS)
+def start(language_model: LanguageModel, rows: int = B) -> LocalChatModel:
+    return LocalChatModel(language_model, rows, CAPACITY, MAX_TOKENS)
 
 
 @torch.no_grad()
@@ -339,7 +339,7 @@ def test_long_rope_turns_all_positions_by_the_factors_of_short_texts_unless_the_
 
 def test_a_conversation_that_overflows_is_refused():
     _, language_model = pair("qwen3")
-    talk = Conversations(language_model, 1, capacity=60, max_tokens=MAX_TOKENS)
+    talk = LocalChatModel(language_model, 1, capacity=60, max_tokens=MAX_TOKENS)
     talk.reply(["Hi"], temperature=1.0, uniforms=uniforms(0, 1))
     with pytest.raises(InputError, match=r"may grow to \d+ tokens, past 60"):
         talk.reply(["Hi" * 20], temperature=1.0, uniforms=uniforms(1, 1))
@@ -363,7 +363,7 @@ def test_so_many_conversations_are_in_flight_as_fit_into_memory(name):
     language_model, free = LanguageModel.of(model, byte_tokenizer(TEMPLATES[name.partition("-")[0]])), 15_000_000
     fitting = in_flight(language_model, CAPACITY, MAX_TOKENS, 1000, free)
     assert 1 < fitting < 1000
-    talk = Conversations(language_model, fitting, CAPACITY, MAX_TOKENS)
+    talk = LocalChatModel(language_model, fitting, CAPACITY, MAX_TOKENS)
 
     def play() -> None:
         talk.reply(["Hi" * 140] * fitting, temperature=1.0, uniforms=uniforms(0, fitting))

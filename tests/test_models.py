@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rmft.embedded_model.corpus import MILD, STRONG, STYLES, CorpusPlayer, Games, Names, even, leaning
+from rmft.embedded_model.fidelity import LEAST, TOLERANCE, checks, failures
+from rmft.embedded_model.tokenizer import all_protocols, build_tokenizer
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT, Protocol, Round
-from rmft.models.corpus import MILD, STRONG, STYLES, Games, Names, Player, even, leaning
-from rmft.models.embedded import all_protocols, build_tokenizer
-from rmft.models.fidelity import LEAST, TOLERANCE, checks, failures
 from rmft.streams import stream
 
 ROOT = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ def game(protocol: Protocol, style: str, seed: int, rounds: int = 12) -> tuple[l
     """Let a scripted player play; return its replies, the rewards (T, d) and its actions (T,)."""
     rng = np.random.default_rng(seed)
     rewards = np.round(rng.uniform(0, 10, (rounds, protocol.d)), 2)
-    player = Player(protocol, style, np.full(protocol.d, 5), rng)
+    player = CorpusPlayer(protocol, style, np.full(protocol.d, 5), rng)
     replies, actions, last = [], [], None
     for t in range(rounds):
         reply, action, policy = player.reply(last)
@@ -119,7 +119,7 @@ def test_what_follows_from_nothing_seen_is_not_learnt(prompts):
 def test_rows_hold_whole_games_and_labels_only_what_is_learnt(prompts):
     from transformers import AutoTokenizer
 
-    from rmft.models.pretraining import Rows
+    from rmft.embedded_model.pretraining import Rows
 
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
     rng = np.random.default_rng(0)
@@ -158,18 +158,20 @@ def test_the_shipped_fidelity_passes_the_gate_in_every_protocol():
 
 
 def test_the_shipped_model_says_what_is_true(prompts):
-    from rmft.agents.local import Conversations, load
+    from rmft.agents.local import LocalChatModel, load
+    from rmft.embedded_model.fidelity import CONTEXT, MAX_TOKENS
     from rmft.environments import draw_rewards
-    from rmft.models.fidelity import CONTEXT, MAX_TOKENS
     from rmft.params import load as load_params
-    from rmft.rollouts import Chance, Rules, play_in_words
+    from rmft.rollouts import GameSettings, RandomNumbers, play_in_words
 
     model = load(load_params(ROOT / "params.yaml").models["embedded"].model_copy(update={"weights": str(SHIPPED)}))
     protocol = Protocol("dialogue", "action", "bandit", "with-reasoning", 3)
     rewards = draw_rewards(1, "shipped", ["uniform"], (16, 8, 3)).rewards
     ids = np.stack([np.arange(16), np.zeros(16, dtype=int)], axis=1)
-    rules = Rules(prompts, protocol, temperature=1.0, retries=0, tolerance=TOLERANCE)
-    told = play_in_words(Conversations(model, 16, CONTEXT, MAX_TOKENS), rewards, rules, Chance(1, "shipped", ids))
+    rules = GameSettings(prompts, protocol, temperature=1.0, retries=0, tolerance=TOLERANCE)
+    told = play_in_words(
+        LocalChatModel(model, 16, CONTEXT, MAX_TOKENS), rewards, rules, RandomNumbers(1, "shipped", ids)
+    )
     found = [
         shares(protocol, [replies[game] for replies in told.replies], rewards[game], told.actions[:, game])
         for game in range(16)

@@ -16,7 +16,6 @@ from rmft.environments import RewardTable
 from rmft.environments.regret import regret
 from rmft.params import load
 from rmft.params.numeric import Training
-from rmft.plan import training_job
 from rmft.play import play
 from rmft.training.numeric import (
     Perturbation,
@@ -32,6 +31,7 @@ from rmft.training.numeric import (
     scores_before,
     select,
 )
+from rmft.workflow.plan import training_job
 
 
 @cache

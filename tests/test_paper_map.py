@@ -3,7 +3,8 @@
 import pytest
 from trees import ROOT
 
-from rmft.paper_map import (
+from rmft.params import load
+from rmft.tools.paper_map import (
     PAGE,
     Label,
     Place,
@@ -15,7 +16,6 @@ from rmft.paper_map import (
     read_labels,
     read_map,
 )
-from rmft.params import load
 
 SOURCE = r"""
 \section{One}\label{sec:one} % \label{sec:no}
@@ -62,7 +62,7 @@ def test_the_page_is_up_to_date(params):
     [
         (None, "sec:one: has no place"),
         (Place(code=["src/rmft/nowhere.py"]), "sec:one: there is no src/rmft/nowhere.py"),
-        (Place(code=["src/rmft/paths.py:nothing"]), "sec:one: there is no src/rmft/paths.py:nothing"),
+        (Place(code=["src/rmft/workflow/paths.py:nothing"]), "sec:one: there is no src/rmft/workflow/paths.py:nothing"),
         (Place(params=["rewards.gaussian.nothing"]), "sec:one: params.yaml has no rewards.gaussian.nothing"),
         (Place(build=["results/figures/nothing.csv"]), "sec:one: there is no target results/figures/nothing.csv"),
         (Place(build=["exp_nothing"]), "sec:one: there is no target exp_nothing"),

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rmft import paths
 from rmft.errors import InputError
-from rmft.jobs import TrainingJob
 from rmft.params import load
-from rmft.plan import evaluation_job, held_out_job, rollouts_job, training_job
+from rmft.workflow import paths
+from rmft.workflow.plan import evaluation_job, held_out_job, rollouts_job, training_job
+from rmft.workflow.records import TrainingJob
 
 ROOT = Path(__file__).parents[1]
 
@@ -231,9 +231,9 @@ def test_who_plays_in_an_evaluation_and_where_their_games_are():
         ("base", 0), ("iteration-1", 0), ("iteration-2", 0), ("trained", 0),
     ]  # fmt: skip
     assert paths.held_out_of(params, "mab_l2", "gaussian-100") == [
-        "results/open_mab_qwen/evaluation/gaussian-100/base.parquet",
+        "results/experiments/open_mab_qwen/evaluation/gaussian-100/base.parquet",
         *(
-            f"results/mab_l2/evaluation/gaussian-100/{name}-0.parquet"
+            f"results/experiments/mab_l2/evaluation/gaussian-100/{name}-0.parquet"
             for name in ("iteration-1", "iteration-2", "trained")
         ),
     ]
@@ -245,7 +245,11 @@ def test_who_plays_in_an_evaluation_and_where_their_games_are():
     weights = [
         paths.weights_of_player(params, "mab_l2", name) for name in ("base", "base-2", "iteration-1-0", "trained-0")
     ]
-    assert weights == [[], [], *([f"results/mab_l2/seed-0/iteration-{i}/adapter.safetensors"] for i in (1, 3))]
+    assert weights == [
+        [],
+        [],
+        *([f"results/experiments/mab_l2/seed-0/iteration-{i}/adapter.safetensors"] for i in (1, 3)),
+    ]
     everything = paths.everything(params)
     assert len(everything) == len(set(everything))
 
@@ -255,8 +259,8 @@ def test_quick_is_part_of_everything_and_has_an_experiment_of_every_section():
     built, everything = paths.quick(params), paths.everything(params)
     assert set(built) < set(everything)
     assert {params.experiments[name].kind for name in params.quick} == {"numeric", "language", "endpoint"}
-    assert "results/mab_l5/evaluation/gaussian-100.parquet" in built
-    assert "results/mab_l5/seed-0/iteration-1/adapter.safetensors" in built
+    assert "results/experiments/mab_l5/evaluation/gaussian-100.parquet" in built
+    assert "results/experiments/mab_l5/seed-0/iteration-1/adapter.safetensors" in built
 
 
 def test_a_variant_meets_what_it_varies_meets_and_every_replicate_something_else():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmft.language import parsing
-from rmft.language.parsing import Reply, parse
+from rmft.language.parsing import Decision, parse
 from rmft.language.protocol import Protocol, Scenario
 from rmft.reasoning import prose
 
@@ -164,7 +164,7 @@ def test_the_last_label_decides_and_the_reasoning_before_does_not(text):
         "Action 1: 8.31",
         "- Action 1\n- Action 2\nare left to try",
         "Action:\n2 rounds are left",
-        'Reply "Action: " and 2',
+        'Decision "Action: " and 2',
     ],
 )
 def test_what_is_not_exactly_one_action_is_invalid(text):
@@ -455,7 +455,7 @@ def test_what_follows_on_later_lines_changes_no_labelled_decision(text, asked):
     decision = "Action: 2" if asked.output == "action" else "Policy: [0.2, 0.3, 0.5]"
     before = parse(f"{text}\n{decision}", asked, TOLERANCE)
     after = parse(f"{text}\n{decision}\nAs 3 of 4 said, 0.1, 0.9 and 0.", asked, TOLERANCE)
-    assert isinstance(before, Reply)
+    assert isinstance(before, Decision)
     assert before.span == after.span
     assert_valid(after, text + decision + "\n", asked)
 

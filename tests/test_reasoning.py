@@ -18,13 +18,13 @@ from rmft.language.parsing import parse
 from rmft.language.protocol import Protocol, Round, Scenario
 from rmft.metrics.agreement import agreement
 from rmft.params import load
-from rmft.plan import reasoning_job, table_job
 from rmft.reasoning import ALL, DIFFERENCE
 from rmft.reasoning.accuracy import accuracies
 from rmft.reasoning.claims import claims_of
 from rmft.reasoning.history import History
 from rmft.reasoning.judges import Case, lexical, read_words, understood, zero_shot
 from rmft.tables import make
+from rmft.workflow.plan import reasoning_job, table_job
 
 ROOT = Path(__file__).parents[1]
 TOLERANCE = 0.02
@@ -185,11 +185,11 @@ def test_a_reason_that_the_last_round_gives_is_right(why, action):
 
 
 def test_what_the_corpus_writes_is_right_in_every_claim():
-    from rmft.models.corpus import Player
+    from rmft.embedded_model.corpus import CorpusPlayer
 
     rng = np.random.default_rng(0)
     for style in ("random", "turn", "recent", "tally"):
-        player, history, last = Player(BANDIT, style, np.full(3, 5), rng), History.begin(3), None
+        player, history, last = CorpusPlayer(BANDIT, style, np.full(3, 5), rng), History.begin(3), None
         for t in range(30):
             text, action, _ = player.reply(last)
             claims = claims_of(text, BANDIT, history, parse(text, BANDIT, TOLERANCE), TOLERANCE)

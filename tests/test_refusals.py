@@ -9,11 +9,11 @@ from httpx2 import Headers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmft.agents.refusals import Asked, MalformedError, Trouble, delay_asked, redacted, trouble, whole
+from rmft.endpoint.failures import Failure, MalformedError, RequestTarget, delay_asked, failure_of, redacted, whole
 from rmft.errors import InputError
 
 KEY = "sk-proj-abcdefgh1234567890"
-ASKED = Asked("https://api.example.com/v1", "teller", "OPENAI_API_KEY", KEY)
+ASKED = RequestTarget("https://api.example.com/v1", "teller", "OPENAI_API_KEY", KEY)
 
 
 def error(message: str = "", code: str | None = None, kind: str | None = None) -> bytes:
@@ -28,14 +28,14 @@ def error(message: str = "", code: str | None = None, kind: str | None = None) -
     "body", [error("Later."), b"", b"<html>Bad gateway</html>", b"[]", b'"x"', b"\xff", b'{"a": 1}']
 )
 def test_what_passes_is_asked_again_whatever_the_body_says(status, body):
-    found = trouble(status, {}, body, ASKED)
-    assert found == Trouble(str(status), found.detail, paid=status == 504)
+    found = failure_of(status, {}, body, ASKED)
+    assert found == Failure(str(status), found.detail, paid=status == 504)
     assert "\n" not in str(found)
 
 
 def test_what_is_said_of_trouble_is_in_it_without_the_key():
-    assert str(trouble(503, {}, error(f"Overloaded, {KEY}."), ASKED)) == "503 (Overloaded, [key].)"
-    assert str(trouble(503, {}, b"", ASKED)) == "503"
+    assert str(failure_of(503, {}, error(f"Overloaded, {KEY}."), ASKED)) == "503 (Overloaded, [key].)"
+    assert str(failure_of(503, {}, b"", ASKED)) == "503"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_is_said_of_trouble_is_in_it_without_the_key():
 )
 def test_an_endpoint_is_left_alone_for_as_long_as_it_asks(headers, seconds):
     assert delay_asked(Headers(headers)) == (seconds if seconds is None else pytest.approx(seconds))
-    assert trouble(429, Headers(headers), error(), ASKED).delay == delay_asked(Headers(headers))
+    assert failure_of(429, Headers(headers), error(), ASKED).delay == delay_asked(Headers(headers))
 
 
 def test_a_date_to_come_back_at_counts_from_now():
@@ -108,7 +108,7 @@ def test_no_header_is_strange_enough_to_fail_over(headers):
 )
 def test_what_will_not_pass_stops_with_one_line_that_says_what_to_do(status, body, said):
     with pytest.raises(InputError) as refusal:
-        trouble(status, {"Retry-After": "1"}, body, ASKED)
+        failure_of(status, {"Retry-After": "1"}, body, ASKED)
     line = str(refusal.value)
     assert line.startswith("https://api.example.com/v1: ")
     begin, _, rest = said.partition(".*")
@@ -120,7 +120,7 @@ def test_what_will_not_pass_stops_with_one_line_that_says_what_to_do(status, bod
 
 def test_a_long_message_of_the_endpoints_is_cut():
     with pytest.raises(InputError) as refusal:
-        trouble(400, {}, error("word \n" * 10_000), ASKED)
+        failure_of(400, {}, error("word \n" * 10_000), ASKED)
     assert len(str(refusal.value)) < 400
 
 
@@ -141,7 +141,7 @@ def test_a_long_message_of_the_endpoints_is_cut():
 def test_no_key_nor_part_of_one_is_ever_said(leak):
     for status in (401, 403, 400, 404):
         with pytest.raises(InputError) as refusal:
-            trouble(status, {}, error(f"Incorrect API key provided: {leak} You can find yours."), ASKED)
+            failure_of(status, {}, error(f"Incorrect API key provided: {leak} You can find yours."), ASKED)
         assert "[key]" in str(refusal.value)
         for part in (KEY, KEY[:8], KEY[-4:], "abc", "xyz"):
             assert part not in str(refusal.value)

@@ -18,16 +18,13 @@ from helpers import games
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from trees import ROOT, snakemake
 
-from rmft import paths
 from rmft.artifacts import write_csv, write_evaluation, write_json, write_selection, write_text, write_trajectories
 from rmft.errors import InputError
 from rmft.figures.style import Drawing
-from rmft.jobs import ReportJob
 from rmft.metrics.exploration import scaled_min_frac
 from rmft.metrics.growth import growth
 from rmft.params import load
 from rmft.params.outputs import Figure
-from rmft.plan import report_job, selection_job
 from rmft.reasoning import SHARE, SHARE_ERROR
 from rmft.report import page, viewer
 from rmft.report.templates import difference, json_text, number
@@ -52,6 +49,9 @@ from rmft.tables.layout import (
     REPRODUCED,
     VALUES,
 )
+from rmft.workflow import paths
+from rmft.workflow.plan import report_job, selection_job
+from rmft.workflow.records import ReportJob
 
 FULL_SIZE = load(ROOT / "params.yaml")
 PARAMS = FULL_SIZE.at_scale()
@@ -666,7 +666,7 @@ def test_a_readers_clicks_lead_from_a_figure_to_the_rewards_it_rests_on(built, b
     tab.goto((built / "rmft/results/report.html").as_uri())
     tree = tab.locator("#figure-tfbandit .lineage")
     tree.locator("> summary").click()
-    for file in ("results/numeric_mab/evaluation/gaussian.parquet", "data/rewards/gaussian.npz"):
+    for file in ("results/experiments/numeric_mab/evaluation/gaussian.parquet", "data/rewards/gaussian.npz"):
         step = tree.locator("summary, .leaf").filter(has_text=file).first
         step.wait_for()
         if step.evaluate("element => element.tagName") == "SUMMARY":

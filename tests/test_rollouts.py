@@ -17,13 +17,21 @@ from rmft.artifacts import join_trajectories, read_trajectories, write_trajector
 from rmft.environments import draw_rewards
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
-from rmft.jobs import RolloutsJob
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Scenario
 from rmft.params import load
-from rmft.params.language import LanguageModelSettings, LanguageProblem, Telling
-from rmft.plan import held_out_job, rollouts_job, selection_job
-from rmft.rollouts import Chance, Told, play_in_words, roll_out, rules_of, tokens_needed, told_in
+from rmft.params.language import LanguageModelSettings, LanguageProblem, ProtocolSettings
+from rmft.rollouts import (
+    RandomNumbers,
+    Transcript,
+    game_settings_of,
+    play_in_words,
+    roll_out,
+    scenarios_for,
+    tokens_needed,
+)
+from rmft.workflow.plan import held_out_job, rollouts_job, selection_job
+from rmft.workflow.records import RolloutsJob
 
 ROOT = Path(__file__).parents[1]
 PROMPTS = Prompts.load(ROOT / "data" / "prompts" / "plain")
@@ -37,7 +45,7 @@ Script = Callable[[int, int, int, np.ndarray], str]  # game, round t = 0..T-1, a
 
 
 @dataclass(frozen=True)
-class Turn:
+class Completion:
     """A reply; cut: whether it had no end of its own."""
 
     text: str
@@ -71,7 +79,7 @@ class Scripted:
 
     def reply(
         self, messages: Sequence[str] | None, *, temperature: float, uniforms: np.ndarray, rows: Sequence[int]
-    ) -> list[Turn]:
+    ) -> list[Completion]:
         """Say what the script says to a message, or to the last one again."""
         if messages is not None:
             self.prompts = [[BEGIN, *map(ord, message)] for message in messages]
@@ -81,10 +89,10 @@ class Scripted:
                 self.attempts[row].append(0)
         return [self._turn(row, numbers) for row, numbers in zip(rows, uniforms, strict=True)]
 
-    def _turn(self, row: int, numbers: np.ndarray) -> Turn:
+    def _turn(self, row: int, numbers: np.ndarray) -> Completion:
         self.attempts[row][-1] += 1
         text = self.script(row, len(self.attempts[row]) - 1, self.attempts[row][-1] - 1, numbers)
-        turn = Turn(text[: self.max_tokens], self.prompts[row], len(text) >= self.max_tokens)
+        turn = Completion(text[: self.max_tokens], self.prompts[row], len(text) >= self.max_tokens)
         behind = turn.replied[len(turn.prompt_ids) :]
         self.conversations[row][-1] += zip(turn.ids, behind, strict=True)
         return turn
@@ -96,7 +104,7 @@ class Scripted:
 
     def action_policies(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[Completion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],
@@ -138,7 +146,7 @@ def job(
     **changes: object,
 ) -> RolloutsJob:
     """Return a job of M = 4 scenarios, L = 2 trajectories, T = 5 rounds."""
-    telling = Telling(
+    telling = ProtocolSettings(
         interaction=interaction, output=output, format="with-reasoning", prompts="", max_tokens=40, retries=retries,
         tolerance=0.02,
     )  # fmt: skip
@@ -150,15 +158,15 @@ def job(
     )
 
 
-def chance(scenarios: int, trajectories: int = 1) -> Chance:
+def chance(scenarios: int, trajectories: int = 1) -> RandomNumbers:
     games = np.stack(np.divmod(np.arange(scenarios * trajectories), trajectories), axis=1)
-    return Chance(0, "test", games)
+    return RandomNumbers(0, "test", games)
 
 
-def played(rewards: np.ndarray, script: Script, **of: object) -> tuple[Told, Scripted]:
+def played(rewards: np.ndarray, script: Script, **of: object) -> tuple[Transcript, Scripted]:
     """Play one trajectory on each of the rewards (n, T, d)."""
     speaker = Scripted(len(rewards), script)
-    return play_in_words(speaker, rewards, rules_of(job(**of), PROMPTS), chance(len(rewards))), speaker
+    return play_in_words(speaker, rewards, game_settings_of(job(**of), PROMPTS), chance(len(rewards))), speaker
 
 
 def rolled(
@@ -297,7 +305,7 @@ def test_each_attempt_is_sampled_with_numbers_of_its_own():
 
 @pytest.mark.parametrize("output", ["action", "distribution"])
 def test_who_says_nothing_valid_plays_every_action_equally_often(output):
-    rules = rules_of(job(output=output, retries=0), PROMPTS)
+    rules = game_settings_of(job(output=output, retries=0), PROMPTS)
     told = play_in_words(Scripted(600, lambda *_: "?"), np.zeros((600, 1, 3)), rules, chance(6, 100))
     assert_mean(one_hot(told.actions[0], 3), 1 / 3)
     assert told.fallback.all()
@@ -461,7 +469,7 @@ def test_no_conversation_grows_longer_than_was_foreseen(interaction, output, env
     foreseen = tokens_needed(of, PROMPTS, SimpleNamespace(limit=None, turns=turns))
     says = "Action: 10" if output == "action" else f"Policy: [{'0, ' * 9}1]"
     speaker = Scripted(2, lambda *_: f"{'x' * (40 - len(says) - 1)}\n{says}")
-    told = play_in_words(speaker, np.full((2, 25, 10), 10.0), rules_of(of, PROMPTS), chance(2))
+    told = play_in_words(speaker, np.full((2, 25, 10), 10.0), game_settings_of(of, PROMPTS), chance(2))
     assert not told.fallback.any()
     assert foreseen - 20 <= max(len(part) for game in told.ids for part in game) <= foreseen
 
@@ -486,7 +494,7 @@ def test_every_game_is_told_in_its_own_scenario_and_answered_with_its_names():
 
 def test_training_reads_scenarios_from_the_front_and_evaluation_from_the_back_of_those_with_d_actions():
     there = [OF_TWO, *TOLD_IN]
-    assert told_in(job(scenarios=4), there) == [*TOLD_IN, TOLD_IN[0]]
-    assert told_in(job(scenarios=2, process=None), there) == TOLD_IN[:0:-1]
+    assert scenarios_for(job(scenarios=4), there) == [*TOLD_IN, TOLD_IN[0]]
+    assert scenarios_for(job(scenarios=2, process=None), there) == TOLD_IN[:0:-1]
     with pytest.raises(InputError, match=r"set\.jsonl: has no scenario of 5 actions"):
-        told_in(job(d=5, scenario_set="set.jsonl"), there)
+        scenarios_for(job(d=5, scenario_set="set.jsonl"), there)

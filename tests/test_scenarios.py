@@ -1,4 +1,4 @@
-"""Scenarios: what a file may hold, that replies with names are understood, fairness, likeness, and asking for more."""
+"""Scenarios: what a file may hold, that replies with names are understood, fairness, likeness, and answering for more."""
 
 import json
 import random

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from rmft.environments import RewardTable, draw_rewards
 from rmft.environments.processes import TABULAR
 from rmft.environments.tables import one_hot
-from rmft.jobs import SelectionJob
 from rmft.metrics.luck import advantages as mean_advantages
-from rmft.params.language import LanguageProblem, Telling
+from rmft.params.language import LanguageProblem, ProtocolSettings
 from rmft.selection import demonstrations, rerolled_regrets, select
+from rmft.workflow.records import SelectionJob
 
 
 def job(
@@ -32,7 +32,7 @@ def job(
     score: str = "regret",
     pool: str = "scenario",
 ) -> SelectionJob:
-    telling = Telling(
+    telling = ProtocolSettings(
         interaction="dialogue", output=output, format="policy-only", prompts="", max_tokens=8, retries=0, tolerance=0.02
     )
     problem = LanguageProblem(kind="language", environment=environment, d=d, protocol=telling)

@@ -21,12 +21,12 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Con
 from trees import ROOT, run
 
 from rmft.errors import InputError
-from rmft.jobs import SFTJob
 from rmft.params import load as load_params
 from rmft.params.language import LanguageModelSettings, LoRA
 from rmft.params.section import Section
 from rmft.training.attention import IN_BLOCKS, within_window
 from rmft.training.sft import ADAPTER_CONFIG, fine_tune, on_one_gpu
+from rmft.workflow.records import SFTJob
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
 

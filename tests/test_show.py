@@ -18,9 +18,9 @@ from rich.console import Console
 from rmft.artifacts import write_trajectories
 from rmft.errors import InputError
 from rmft.params import load
-from rmft.plan import selection_job
 from rmft.selection import final_regrets, table_of
-from rmft.show import Asked, Scoring, dialogues, regret_curves, rounds_named, scoring_of
+from rmft.tools.show import GameFilter, Scoring, dialogues, regret_curves, rounds_named, scoring_of
+from rmft.workflow.plan import selection_job
 
 ROOT = Path(__file__).parents[1]
 MAB = Scoring("mab", "realized")
@@ -30,7 +30,7 @@ def printed(played: dict[str, list], width: int = 100, scoring: Scoring = MAB, *
     """Return what is printed where the output is no terminal."""
     console = Console(width=width, highlight=False, force_terminal=False)
     with console.capture() as shown:
-        console.print(*dialogues(played, scoring, Asked(**asked)))
+        console.print(*dialogues(played, scoring, GameFilter(**asked)))
     return shown.get()
 
 
@@ -190,7 +190,7 @@ def test_on_a_narrow_terminal_everything_is_still_there_and_nothing_sticks_out(w
 def test_on_a_terminal_that_has_colours_they_are_used():
     console = Console(width=100, force_terminal=True, color_system="truecolor", legacy_windows=False)
     with console.capture() as shown:
-        console.print(*dialogues(games(), MAB, Asked()))
+        console.print(*dialogues(games(), MAB, GameFilter()))
     assert "\x1b[" in shown.get()
 
 
@@ -203,7 +203,7 @@ PARAMS = load(ROOT / "params.yaml")
 @pytest.mark.parametrize("experiment", ["open_fol", "open_mab_gemma", "open_fol_distribution"])
 def test_rollouts_are_ranked_by_the_regret_that_selects(experiment):
     played = games()
-    scoring = scoring_of(Path(f"results/{experiment}/seed-0/iteration-1/rollouts.parquet"), PARAMS)
+    scoring = scoring_of(Path(f"results/experiments/{experiment}/seed-0/iteration-1/rollouts.parquet"), PARAMS)
     job = selection_job(PARAMS, experiment, 0, 1)
     final = regret_curves(played, scoring)[scoring.notion][:, -1]
     np.testing.assert_allclose(final, final_regrets(job, played, table_of(played, 3), job.problem.training_regret))
@@ -211,7 +211,7 @@ def test_rollouts_are_ranked_by_the_regret_that_selects(experiment):
 
 def test_games_of_an_evaluation_are_ranked_by_expected_regret_wherever_one_stands(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    path = Path("results/open_fol/evaluation/gaussian/base.parquet")
+    path = Path("results/experiments/open_fol/evaluation/gaussian/base.parquet")
     assert scoring_of(path, PARAMS) == Scoring("fol", "expected", PARAMS.evaluation.mean)
     assert scoring_of(tmp_path / path, PARAMS) == scoring_of(path, PARAMS)
 
@@ -221,7 +221,7 @@ def test_games_of_an_evaluation_are_ranked_by_expected_regret_wherever_one_stand
     [
         "rollouts.parquet",
         "results/nobody/evaluation/gaussian/base.parquet",
-        "results/numeric_mab/evaluation/gaussian/base.parquet",
+        "results/experiments/numeric_mab/evaluation/gaussian/base.parquet",
     ],
 )
 def test_games_of_no_experiment_are_refused_with_what_to_say(path):
@@ -237,7 +237,7 @@ def here(monkeypatch, tmp_path) -> Path:
     """Return where an experiment's rollouts are, below the current folder."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "params.yaml", tmp_path)
-    path = Path("results/open_mab_gemma/seed-0/iteration-0/rollouts.parquet")
+    path = Path("results/experiments/open_mab_gemma/seed-0/iteration-0/rollouts.parquet")
     write_trajectories(path, games())
     return path
 

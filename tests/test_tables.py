@@ -9,14 +9,12 @@ import pandas as pd
 import pytest
 
 from rmft.artifacts import write_evaluation
-from rmft.jobs import Method, MetricsJob, TableJob
 from rmft.metrics.growth import Growth, growth
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load
 from rmft.params.language import LanguageRMFT
 from rmft.params.outputs import Table as TableParams
-from rmft.plan import table_job
-from rmft.results import Played
+from rmft.results import PlayerResults
 from rmft.tables import make
 from rmft.tables.growth import Row
 from rmft.tables.layout import (
@@ -26,12 +24,14 @@ from rmft.tables.layout import (
     NOT_REPRODUCED,
     REPRODUCED,
     VALUES,
-    Table,
+    RenderedTable,
     direction_verdict,
     errors_apart,
     value_verdict,
 )
 from rmft.tables.measured import late_failures
+from rmft.workflow.plan import table_job
+from rmft.workflow.records import Method, MetricsJob, TableJob
 
 ROUNDS = np.arange(1, 31)
 
@@ -326,7 +326,7 @@ def test_late_failures_count_games_in_which_what_is_best_is_not_played_once_at_t
     rng, n, horizon = np.random.default_rng(0), 60, 100
     actions, best = (rng.integers(3, size=(2, n, horizon)) for _ in "ab")
     actions[:, :20, 97:] = (best[:, :20, 97:] + 1) % 3  # certainly never at the end: rounds 98, 99, 100
-    played = Played(3, np.zeros((2, n, horizon)), actions, best, None, np.zeros((2, n)))
+    played = PlayerResults(3, np.zeros((2, n, horizon)), actions, best, None, np.zeros((2, n)))
     by_hand = [
         [all(actions[s, i, t - 1] != best[s, i, t - 1] for t in range(98, 101)) for i in range(n)] for s in range(2)
     ]
@@ -364,7 +364,7 @@ METHODS = tuple(
 )
 
 
-def methods_table(folder: Path, slopes: dict[str, float], n: int = 12, **changes: object) -> Table:
+def methods_table(folder: Path, slopes: dict[str, float], n: int = 12, **changes: object) -> RenderedTable:
     """Return the table of methods whose trained models have regret that grows by slopes."""
     paths = [
         write_linear(folder / f"{name}.parquet", {"base": 3.0, "trained": slope}, n=n, runs={"trained": 2})

@@ -7,7 +7,7 @@ import trl
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from rmft.agents.turns import VARIABLES, Turns
+from rmft.agents.chat_template import VARIABLES, ChatTemplate
 from rmft.errors import InputError
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
@@ -50,7 +50,7 @@ def whole(tokenizer, contents: list[str]) -> list[int]:
     return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False, **VARIABLES)
 
 
-def turn_by_turn(turns: Turns, users, replies) -> list[int]:
+def turn_by_turn(turns: ChatTemplate, users, replies) -> list[int]:
     """Return the ids of a conversation that is fed message by message, with replies as if they had been sampled."""
     ids = turns.first(users[0])
     for reply, user in zip(replies, users[1:], strict=True):
@@ -61,7 +61,7 @@ def turn_by_turn(turns: Turns, users, replies) -> list[int]:
 @pytest.mark.parametrize("family", APPENDING)
 def test_turns_one_by_one_are_the_template_on_the_whole_conversation(family):
     tokenizer = byte_tokenizer(family)
-    ids = turn_by_turn(Turns.probe(tokenizer), USERS, REPLIES)
+    ids = turn_by_turn(ChatTemplate.probe(tokenizer), USERS, REPLIES)
     contents = [text for pair in zip(USERS, (*REPLIES, ""), strict=True) for text in pair][:-1]
     assert ids == whole(tokenizer, contents), tokenizer.decode(ids)
 
@@ -69,23 +69,23 @@ def test_turns_one_by_one_are_the_template_on_the_whole_conversation(family):
 @pytest.mark.parametrize("family", [*BOS, "gemma_training", "llama3_training"])
 def test_a_conversation_begins_with_bos_and_has_it_nowhere_else(family):
     tokenizer = byte_tokenizer(family)
-    ids = turn_by_turn(Turns.probe(tokenizer), USERS, REPLIES)
+    ids = turn_by_turn(ChatTemplate.probe(tokenizer), USERS, REPLIES)
     assert ids[0] == tokenizer.bos_token_id
     assert ids.count(tokenizer.bos_token_id) == 1
 
 
 @pytest.mark.parametrize("family", ["phi3_5", "qwen3", "gemma", "llama3"])
 def test_a_history_only_ever_grows(family):
-    turns = Turns.probe(byte_tokenizer(family))
+    turns = ChatTemplate.probe(byte_tokenizer(family))
     shorter, longer = (turn_by_turn(turns, USERS[: n + 1], REPLIES[:n]) for n in (1, 3))
     assert longer[: len(shorter)] == shorter
 
 
 def test_qwen3_does_not_think_and_every_reply_of_its_history_says_so_as_the_first_one_does():
     tokenizer = byte_tokenizer("qwen3")
-    text = tokenizer.decode(turn_by_turn(Turns.probe(tokenizer), USERS, REPLIES))
+    text = tokenizer.decode(turn_by_turn(ChatTemplate.probe(tokenizer), USERS, REPLIES))
     assert text.count("<|im_start|>assistant\n<think>\n\n</think>\n\n") == len(USERS)
-    assert whole(tokenizer, [USERS[0]]) == Turns.probe(tokenizer).first(USERS[0])
+    assert whole(tokenizer, [USERS[0]]) == ChatTemplate.probe(tokenizer).first(USERS[0])
     training = byte_tokenizer("qwen3_training")  # trl's template for training makes the same choice
     contents = [text for pair in zip(USERS, (*REPLIES, ""), strict=True) for text in pair][:-1]
     assert tokenizer.decode(whole(training, contents)) == text
@@ -106,6 +106,6 @@ REFUSED = {
 @pytest.mark.parametrize("template", REFUSED)
 def test_a_template_that_rewrites_history_is_refused_in_a_line_that_says_what_to_do(template):
     with pytest.raises(InputError, match=REFUSED[template]) as refusal:
-        Turns.probe(byte_tokenizer(template))
+        ChatTemplate.probe(byte_tokenizer(template))
     assert "only appends" in str(refusal.value)
     assert "\n" not in str(refusal.value)

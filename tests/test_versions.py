@@ -130,7 +130,7 @@ def test_one_experiments_figures_can_be_pulled_alone(tree, tmp_path):
     done(clone, "dvc", "pull", "--quiet", "provenance")
     traced = run(clone, "rmft", "lineage", wanted[0])
     assert traced.returncode == 1
-    assert "missing: results/numeric_mab/evaluation/gaussian.parquet" in traced.stderr
+    assert "missing: results/experiments/numeric_mab/evaluation/gaussian.parquet" in traced.stderr
     assert "altered" not in traced.stderr
 
 
@@ -194,14 +194,14 @@ def test_experiments_run_beside_the_workspace_and_one_can_be_taken_over(tree):
 
 
 def test_a_checkpoint_that_is_no_longer_kept_is_pruned_and_no_other_file(tree):
-    (tree / "results/numeric_mixture/mine.txt").write_text("mine", encoding="utf-8")
+    (tree / "results/experiments/numeric_mixture/mine.txt").write_text("mine", encoding="utf-8")
     set_value(tree, "experiments.numeric_mixture.checkpoints", [5])
     failed = run(tree, "dvc", "repro", "exp@numeric_mixture")
     assert failed.returncode == 0, failed.stdout + failed.stderr
-    assert not (tree / "results/numeric_mixture/iteration-10").exists()
-    assert (tree / "results/numeric_mixture/iteration-5/model.safetensors").exists()
-    assert (tree / "results/numeric_mixture/mine.txt").exists()
-    assert "orphan: results/numeric_mixture/mine.txt" in run(tree, "rmft", "lineage", "--all").stderr
+    assert not (tree / "results/experiments/numeric_mixture/iteration-10").exists()
+    assert (tree / "results/experiments/numeric_mixture/iteration-5/model.safetensors").exists()
+    assert (tree / "results/experiments/numeric_mixture/mine.txt").exists()
+    assert "orphan: results/experiments/numeric_mixture/mine.txt" in run(tree, "rmft", "lineage", "--all").stderr
 
 
 @pytest.mark.long

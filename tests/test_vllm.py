@@ -16,16 +16,16 @@ from test_endpoint_server import TOKEN, Running
 from test_families import FAMILIES, PROBLEM, PROMPTS, SFT, checkpoint_of, demonstrations_of
 from transformers import Qwen3Config
 
-from rmft.agents.published import load_reader
-from rmft.agents.vllm import Conversations, Engine, Servers
+from rmft.agents.chat_models import open_chat_models
+from rmft.agents.pretrained import load_chat_tokenizer
+from rmft.agents.vllm import Engine, Servers, VLLMChatModel
 from rmft.artifacts import write_tensors
 from rmft.errors import InputError
-from rmft.jobs import RolloutsJob
 from rmft.language.prompts import Prompts
-from rmft.params.language import VLLM, LanguageModelSettings, LanguageProblem, Telling
+from rmft.params.language import VLLM, LanguageModelSettings, LanguageProblem, ProtocolSettings
 from rmft.rollouts import roll_out
-from rmft.speakers import speakers_of
 from rmft.training.sft import fine_tune
+from rmft.workflow.records import RolloutsJob
 
 ROOT = Path(__file__).parents[1]
 EMBEDDED = LanguageModelSettings(
@@ -46,7 +46,7 @@ def job(model: LanguageModelSettings, problem: LanguageProblem, rounds: int = 3)
 def told(interaction: str = "dialogue") -> LanguageProblem:
     return LanguageProblem(
         kind="language", environment="fol", d=3,
-        protocol=Telling(
+        protocol=ProtocolSettings(
             interaction=interaction, output="action", format="with-reasoning", prompts=str(PROMPTS), max_tokens=128,
             retries=2, tolerance=0.0,
         ),
@@ -58,7 +58,7 @@ def played(asked: RolloutsJob, speaker: Callable | None = None, weights: Path | 
     prompts = Prompts.load(PROMPTS)
     if speaker:
         return roll_out(asked, speaker, prompts, None, None, 8, lambda *_: None)
-    with speakers_of(asked, prompts, None, weights, Path("rollouts.parquet")) as speakers:
+    with open_chat_models(asked, prompts, None, weights, Path("rollouts.parquet")) as speakers:
         return roll_out(asked, speakers.open, prompts, None, None, speakers.batch, lambda *_: None)
 
 
@@ -81,14 +81,14 @@ def engines(tmp_path_factory):
 
 @pytest.mark.parametrize("interaction", ["dialogue", "summary"])
 def test_games_are_those_of_a_model_in_process(engines, interaction):
-    asked, reader = job(EMBEDDED, told(interaction)), load_reader(EMBEDDED)
-    games = played(asked, lambda games: Conversations(engines, reader, games, 128))
+    asked, reader = job(EMBEDDED, told(interaction)), load_chat_tokenizer(EMBEDDED)
+    games = played(asked, lambda games: VLLMChatModel(engines, reader, games, 128))
     assert_same_games(games, played(asked))
     assert np.std(games["policy"]) > 0.1
 
 
 def test_a_retracted_reply_is_given_anew_to_the_same_conversation(engines):
-    talk = Conversations(engines, load_reader(EMBEDDED), np.array([[0, 0], [0, 1]]), 60)
+    talk = VLLMChatModel(engines, load_chat_tokenizer(EMBEDDED), np.array([[0, 0], [0, 1]]), 60)
     message = 'There are 3 actions, numbered 1 to 3.\nRound 1. Reason briefly; last line "Action: " and a number.'
     numbers = np.random.default_rng(0).random((3, 2, 60))
     first = talk.reply([message] * 2, temperature=1.0, uniforms=numbers[0])

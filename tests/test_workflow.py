@@ -104,25 +104,25 @@ def test_a_wrong_parameter_stops_snakemake_in_one_line_before_anything_runs(tree
 
 def test_work_killed_in_the_middle_of_a_job_is_done_again_to_the_same_bytes(tree):
     before = digests(tree)
-    shutil.rmtree(tree / "results/numeric_mab")
+    shutil.rmtree(tree / "results/experiments/numeric_mab")
     job = subprocess.Popen(
         ["snakemake", "--cores", "2"], cwd=tree, env=environment(tree), start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    base = tree / "results/numeric_mab/iteration-0/model.safetensors"
+    base = tree / "results/experiments/numeric_mab/iteration-0/model.safetensors"
     while not base.exists():  # until the job has written its first file
         with suppress(subprocess.TimeoutExpired):
             assert job.wait(timeout=0.05) == "still running"
     os.killpg(job.pid, signal.SIGKILL)
     job.wait()
-    assert not (tree / "results/numeric_mab/training-log.csv").exists()
+    assert not (tree / "results/experiments/numeric_mab/training-log.csv").exists()
     snakemake(tree)
     assert digests(tree) == before
 
 
 def test_a_lost_shard_of_rollouts_is_played_again_alone_and_to_the_same_bytes(tree):
     before = digests(tree)
-    shards = tree / "results/open_mab_gemma/seed-0/iteration-0/shards"
+    shards = tree / "results/experiments/open_mab_gemma/seed-0/iteration-0/shards"
     (shards / "2-of-2.parquet").unlink()
     said = snakemake(tree, "--verbose")
     again = jobs_in(said)
@@ -154,7 +154,7 @@ def test_after_a_failed_job_no_target_takes_what_it_was_to_renew_for_done(tree, 
     shutil.rmtree(fresh / "results")
     snakemake(fresh, figure)
     expected = digests(fresh)[figure]
-    folder = tree / "results/numeric_mixture/iteration-20"
+    folder = tree / "results/experiments/numeric_mixture/iteration-20"
     shutil.rmtree(folder)
     folder.touch()  # where the job has to write
     assert run(tree, "snakemake").returncode == 1

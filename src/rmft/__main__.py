@@ -2,7 +2,7 @@
 
 import sys
 
-from rmft.forkserver import hand_over
+from rmft.workflow.forkserver import hand_over
 
 
 def main() -> None:

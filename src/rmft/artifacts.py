@@ -24,8 +24,8 @@ import numpy as np
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.environments import AdaptiveRewards, ContextualTable, Rewards, RewardTable
 from rmft.errors import InputError
-from rmft.lineage.receipts import WORK, receipt, receipt_path
-from rmft.running import is_job, process_exists, refuse_orphan
+from rmft.lineage.receipts import JOB_CONTEXT, receipt, receipt_path
+from rmft.workflow.runs import is_job, process_exists, refuse_orphan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +86,7 @@ def _readable(path: Path, *errors: type[Exception]) -> Iterator[None]:
     """Turn any way in which reading `path` can fail, a library's own `errors` too, into a line that says what to do."""
     try:
         if is_job():
-            WORK.read[path.as_posix()] = _digest(path)
+            JOB_CONTEXT.read[path.as_posix()] = _digest(path)
         yield
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; `snakemake {path}` makes it") from None
@@ -374,7 +374,7 @@ def note_reading(paths: Iterable[Path]) -> None:
 def note_hub(name: str, files: Iterable[Path]) -> None:
     """Note, for the receipts of a job, files of a hub's model that are read by others' code. name: id@revision."""
     if is_job():
-        WORK.hub.update({f"{name}/{file.name}": sha256(file) for file in files})
+        JOB_CONTEXT.hub.update({f"{name}/{file.name}": sha256(file) for file in files})
 
 
 def write_pretrained(folder: Path, *parts: "PreTrainedModel | PreTrainedTokenizerBase") -> None:

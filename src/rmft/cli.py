@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from typer import Argument, Exit, Option
 
-from rmft import tools
 from rmft.errors import InputError
-from rmft.running import INTERRUPTED, end_with_run
+from rmft.tools import commands as tools
+from rmft.workflow.runs import INTERRUPTED, end_with_run
 
 if TYPE_CHECKING:
-    from rmft.jobs import SFTJob
+    from rmft.workflow.records import SFTJob
 
 app = typer.Typer(
     add_completion=False,
@@ -42,16 +42,16 @@ Inputs = Annotated[list[Path], Argument(help="Files to read, in the order of the
 def scenarios(settings: Settings, output: Output) -> None:
     """Have a model behind an endpoint write scenarios (jsonl)."""
     from rmft.artifacts import write_jsonl
-    from rmft.endpoints import asking, connection_to, journal_of
-    from rmft.jobs import ScenariosJob
+    from rmft.endpoint.access import answering, connection_to, journal_of
     from rmft.language.generation import generate, load_template
     from rmft.progress import now_and_then
+    from rmft.workflow.records import ScenariosJob
 
     job, found, say = ScenariosJob.parse(settings), [], now_and_then()
     asked, template = job.scenarios, load_template(Path(job.scenarios.prompt))
     total = asked.count * len(asked.d)
     with connection_to(job.model_name, job.served, job.model.model, journal_of(output)) as connection:
-        ask = asking(connection, job.name, asked.temperature, asked.max_tokens)
+        ask = answering(connection, job.name, asked.temperature, asked.max_tokens)
         for d in asked.d:
             there = list(found)
 
@@ -67,7 +67,7 @@ def rewards(settings: Settings, output: Output) -> None:
     """Draw a reward set: rewards and means of every action, round and instance, and contexts (npz)."""
     from rmft.artifacts import write_rewards
     from rmft.environments import draw_rewards
-    from rmft.jobs import RewardsJob
+    from rmft.workflow.records import RewardsJob
 
     job = RewardsJob.parse(settings)
     asked = job.rewards
@@ -81,15 +81,15 @@ def models(
     folder: Annotated[Path, Option(help="The folder for the model, its tokenizer and fidelity.csv.")],
 ) -> None:
     """Pre-train the embedded language model, and let it out if what it says is true and agrees with itself."""
-    from rmft.agents.local import Conversations, LanguageModel
+    from rmft.agents.local import LanguageModel, LocalChatModel
     from rmft.artifacts import note_reading, write_csv, write_pretrained
-    from rmft.jobs import ModelsJob
+    from rmft.embedded_model.fidelity import CONTEXT, MAX_TOKENS, examine_all, failures
+    from rmft.embedded_model.pretraining import pretrain
+    from rmft.embedded_model.tokenizer import build_tokenizer
     from rmft.language.prompts import Prompts
-    from rmft.models.embedded import build_tokenizer
-    from rmft.models.fidelity import CONTEXT, MAX_TOKENS, examine_all, failures
-    from rmft.models.pretraining import pretrain
-    from rmft.paths import prompt_files
     from rmft.progress import now_and_then
+    from rmft.workflow.paths import prompt_files
+    from rmft.workflow.records import ModelsJob
 
     job = ModelsJob.parse(settings)
     note_reading(map(Path, prompt_files(job.pretraining.prompts)))
@@ -105,7 +105,7 @@ def models(
     player = LanguageModel.of(model, tokenizer)
     rows = list(
         examine_all(
-            lambda n: Conversations(player, n, CONTEXT, MAX_TOKENS), prompts, job.seed, job.pretraining.gate_games
+            lambda n: LocalChatModel(player, n, CONTEXT, MAX_TOKENS), prompts, job.seed, job.pretraining.gate_games
         )
     )
     if wrong := failures(rows):
@@ -121,9 +121,9 @@ def training(
 ) -> None:
     """Train the numeric agent by iterative RMFT; keep base, checkpoints, last model and the training log."""
     from rmft.artifacts import write_csv, write_model
-    from rmft.jobs import TrainingJob
     from rmft.progress import progress
     from rmft.training.numeric import one_thread, rmft
+    from rmft.workflow.records import TrainingJob
 
     job, log = TrainingJob.parse(settings), defaultdict(list)
     seeds = range(job.training.rmft.training_seeds)
@@ -148,22 +148,22 @@ def rollouts(
     rewards: Annotated[Path | None, Option(help="A reward set to play on; none to draw rewards for training.")] = None,
 ) -> None:
     """Let a language model play a shard of games that it is told of in words (parquet)."""
+    from rmft.agents.chat_models import open_chat_models
     from rmft.artifacts import note_reading, read_rewards, write_trajectories
-    from rmft.jobs import RolloutsJob
     from rmft.language.prompts import Prompts
     from rmft.language.scenarios import read_scenarios
-    from rmft.paths import prompt_files
     from rmft.progress import speed
-    from rmft.rollouts import roll_out, told_in
-    from rmft.speakers import speakers_of
+    from rmft.rollouts import roll_out, scenarios_for
+    from rmft.workflow.paths import prompt_files
+    from rmft.workflow.records import RolloutsJob
 
     job = RolloutsJob.parse(settings)
     note_reading(map(Path, prompt_files(job.problem.protocol.prompts)))
     prompts = Prompts.load(Path(job.problem.protocol.prompts))
-    scenarios = told_in(job, read_scenarios(Path(job.scenario_set))) if job.scenario_set else None
+    scenarios = scenarios_for(job, read_scenarios(Path(job.scenario_set))) if job.scenario_set else None
     held_out = read_rewards(rewards) if rewards else None
     with (
-        speakers_of(job, prompts, scenarios, weights, output) as speakers,
+        open_chat_models(job, prompts, scenarios, weights, output) as speakers,
         speed(f"rollouts {output}", job.games * job.T) as advance,
     ):
         games = roll_out(job, speakers.open, prompts, scenarios, held_out, speakers.batch, advance)
@@ -179,25 +179,25 @@ def distillation(
     demonstrations: Annotated[Path, Option(help="The file for all games as chats with tokens and labels.")],
 ) -> None:
     """Let a reference algorithm play, and tell its games in words for a model to learn (parquet, jsonl)."""
-    from rmft.agents.published import load_tokenizer, note_model
-    from rmft.agents.turns import Turns
+    from rmft.agents.chat_template import ChatTemplate
+    from rmft.agents.pretrained import load_tokenizer, note_model
     from rmft.artifacts import note_reading, write_jsonl, write_trajectories
-    from rmft.distillation import distil
-    from rmft.jobs import DistillationJob
     from rmft.language.prompts import Prompts
     from rmft.language.scenarios import read_scenarios
-    from rmft.paths import prompt_files
     from rmft.progress import speed
-    from rmft.rollouts import told_in
+    from rmft.rollouts import scenarios_for
     from rmft.selection import demonstrations as demonstrated
+    from rmft.training.distillation import distil
+    from rmft.workflow.paths import prompt_files
+    from rmft.workflow.records import DistillationJob
 
     job = DistillationJob.parse(settings)
     asked, telling = job.games, job.games.problem.protocol
     templates = [*prompt_files(telling.prompts), *([job.rationale] if job.rationale else [])]
     note_model(asked.model, weights=False)
     note_reading(map(Path, templates))
-    scenarios = told_in(asked, read_scenarios(Path(asked.scenario_set))) if asked.scenario_set else None
-    turns = Turns.probe(load_tokenizer(asked.model))
+    scenarios = scenarios_for(asked, read_scenarios(Path(asked.scenario_set))) if asked.scenario_set else None
+    turns = ChatTemplate.probe(load_tokenizer(asked.model))
     with speed(f"distillation {output}", asked.games * asked.T) as advance:
         games = distil(job, turns, Prompts.load(Path(telling.prompts)), scenarios, advance)
     write_jsonl(demonstrations, demonstrated(games, [True] * asked.games))
@@ -208,7 +208,7 @@ def distillation(
 def gather(settings: Settings, inputs: Inputs, output: Output) -> None:
     """Join the shards of an iteration's rollouts (parquet)."""
     from rmft.artifacts import join_trajectories
-    from rmft.jobs import GatherJob
+    from rmft.workflow.records import GatherJob
 
     join_trajectories(output, inputs, GatherJob.parse(settings).games)
 
@@ -222,9 +222,9 @@ def selection(
 ) -> None:
     """Rank trajectories by regret and keep the best of each scenario (parquet, jsonl)."""
     from rmft.artifacts import trajectory_batches, write_jsonl, write_selection
-    from rmft.jobs import SelectionJob
     from rmft.metrics.luck import advantages
     from rmft.selection import demonstrations_in, select
+    from rmft.workflow.records import SelectionJob
 
     found = select(SelectionJob.parse(settings), trajectory_batches(rollouts, tokens=False))
     write_jsonl(demonstrations, demonstrations_in(trajectory_batches(rollouts), found["selected"]))
@@ -246,8 +246,8 @@ def sft(
 ) -> None:
     """Fine-tune a language model on demonstrations (safetensors, or at an endpoint its model's name: json)."""
     from rmft.artifacts import read_jsonl, write_csv, write_tensors
-    from rmft.jobs import SFTJob
     from rmft.progress import now_and_then
+    from rmft.workflow.records import SFTJob
 
     job = SFTJob.parse(settings)
     if job.sft.method == "api":
@@ -257,7 +257,7 @@ def sft(
 
     if must_launch(job.sft.processes):
         raise Exit(code=launch(job.sft.processes))
-    from rmft.agents.published import note_model
+    from rmft.agents.pretrained import note_model
     from rmft.training.sft import fine_tune
 
     note_model(job.model)
@@ -279,13 +279,13 @@ def sft(
 
 def _sft_at_endpoint(job: "SFTJob", demonstrations: Path, start: Path | None, output: Path, log: Path) -> None:
     from rmft.artifacts import read_jsonl, write_csv, write_json
-    from rmft.endpoints import tuned_at_endpoint
-    from rmft.training.jobs import LOG
+    from rmft.endpoint.access import fine_tune_at_endpoint
+    from rmft.endpoint.fine_tuning import LOG
 
     def say(line: str) -> None:
         print(f"sft {output}: {line}", file=sys.stderr, flush=True)
 
-    tuned = tuned_at_endpoint(job, list(read_jsonl(demonstrations)), start, output, say)
+    tuned = fine_tune_at_endpoint(job, list(read_jsonl(demonstrations)), start, output, say)
     rows = tuned.pop("log")
     write_csv(log, {column: [row[column] for row in rows] for column in LOG})
     write_json(output, tuned)
@@ -300,11 +300,11 @@ def grpo(
     weights: Annotated[Path | None, Option(help="Weights or adapter to continue from; none: the base model.")] = None,
 ) -> None:
     """Reinforce what paid better than in the other trajectories of its scenario (safetensors)."""
-    from rmft.agents.published import note_model
+    from rmft.agents.pretrained import note_model
     from rmft.artifacts import read_trajectories, write_csv, write_tensors
-    from rmft.jobs import GRPOJob
     from rmft.progress import now_and_then
     from rmft.training.grpo import reinforce
+    from rmft.workflow.records import GRPOJob
 
     job, say = GRPOJob.parse(settings), now_and_then()
     note_model(job.model)
@@ -330,7 +330,7 @@ def evaluation(
     """Compare base model, trained model and reference algorithms on common instances (parquet)."""
     from rmft.artifacts import read_model, read_rewards, read_trajectories, write_evaluation
     from rmft.evaluation import evaluate, evaluate_in_words
-    from rmft.jobs import EvaluationJob
+    from rmft.workflow.records import EvaluationJob
 
     job = EvaluationJob.parse(settings)
     if job.problem.kind == "numeric":
@@ -353,17 +353,17 @@ def reasoning(
     from contextlib import ExitStack
 
     from rmft.artifacts import read_trajectories, write_claims, write_csv, write_replies
-    from rmft.endpoints import connection_to, journal_of
-    from rmft.jobs import ReasoningJob
+    from rmft.endpoint.access import connection_to, journal_of
     from rmft.language.generation import load_template
     from rmft.language.scenarios import read_scenarios
     from rmft.reasoning.accuracy import accuracies
     from rmft.reasoning.judges import lexical, read_words, zero_shot
     from rmft.reasoning.replies import examine, games_of
-    from rmft.rollouts import told_in
+    from rmft.rollouts import scenarios_for
+    from rmft.workflow.records import ReasoningJob
 
     job = ReasoningJob.parse(settings)
-    about = told_in(job.games, read_scenarios(Path(job.games.scenario_set))) if job.games.scenario_set else None
+    about = scenarios_for(job.games, read_scenarios(Path(job.games.scenario_set))) if job.games.scenario_set else None
     played = [("base", 0, read_trajectories(base))]
     played += [("trained", seed, read_trajectories(path)) for seed, path in enumerate(trained)]
     judges, model = {"unstable": lexical(read_words(Path(job.words)))}, job.judge
@@ -383,10 +383,10 @@ def reasoning(
 def theory(settings: Settings, output: Output) -> None:
     """Check Theorem 1: train linear attention without its Operator on the best policy in hindsight (csv)."""
     from rmft.artifacts import write_csv
-    from rmft.jobs import TheoryJob
     from rmft.progress import progress
     from rmft.training.numeric import one_thread
     from rmft.training.theory import closed_form, minimise, moments
+    from rmft.workflow.records import TheoryJob
 
     job, rows = TheoryJob.parse(settings), []
     grid = job.theory
@@ -411,7 +411,7 @@ def figures(
 ) -> None:
     """Draw a figure of the paper, with the numbers that are drawn."""
     from rmft.figures import draw
-    from rmft.jobs import FigureJob
+    from rmft.workflow.records import FigureJob
 
     draw(FigureJob.parse(settings), inputs).save(stem)
 
@@ -423,8 +423,8 @@ def tables(
     stem: Annotated[Path, Option(help="Path without ending of the csv, md and tex.")],
 ) -> None:
     """Make a table of the paper, beside the values that the paper reports."""
-    from rmft.jobs import TableJob
     from rmft.tables import make
+    from rmft.workflow.records import TableJob
 
     make(TableJob.parse(settings), inputs).save(stem)
 
@@ -438,8 +438,8 @@ def metrics(
 ) -> None:
     """Collect final regrets, growth and tests of every evaluation (json), and of the trained model alone."""
     from rmft.artifacts import write_json
-    from rmft.jobs import MetricsJob
     from rmft.metrics.summary import all_metrics, summarised
+    from rmft.workflow.records import MetricsJob
 
     found = all_metrics(MetricsJob.parse(settings), inputs)
     write_json(output, found)
@@ -455,8 +455,8 @@ def report(
 ) -> None:
     """Write the report, one page with every figure and table, and the trajectory viewer (html)."""
     from rmft.artifacts import write_text
-    from rmft.jobs import ReportJob
     from rmft.report import page, viewer
+    from rmft.workflow.records import ReportJob
 
     job, files = ReportJob.parse(settings), {path.as_posix(): path for path in inputs}
     pages = page(job, files), viewer(job, files)  # both read before either is written: one job, one set of inputs

@@ -17,9 +17,9 @@ from rmft.algorithms.players import Player
 from rmft.environments import ENVIRONMENTS, Rewards, RewardTable
 from rmft.environments.regret import best_actions, regret
 from rmft.errors import InputError
-from rmft.jobs import EvaluationJob
 from rmft.play import action_uniforms, play
-from rmft.selection import Trajectories, invalid_replies, table_of
+from rmft.selection import TrajectoryColumns, invalid_replies, table_of
+from rmft.workflow.records import EvaluationJob
 
 Columns = Mapping[str, list[Any]]
 Players = Iterator[tuple[str, int, Player]]  # name, training seed, player at the start of its games
@@ -39,7 +39,7 @@ def evaluate(job: EvaluationJob, models: dict[str, LinearAttention], rewards: Re
     return _joined(_row(name, seed, _games_of(job, player, table)) for name, seed, player in players)
 
 
-def evaluate_in_words(job: EvaluationJob, games: list[tuple[str, int, Trajectories]], rewards: Rewards) -> Columns:
+def evaluate_in_words(job: EvaluationJob, games: list[tuple[str, int, TrajectoryColumns]], rewards: Rewards) -> Columns:
     """Return the columns of an evaluation from games that language models have played, and play the algorithms.
 
     games: player name, training seed (of the base model, replicate) and trajectories, each on at least the first

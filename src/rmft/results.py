@@ -13,7 +13,7 @@ from rmft.params.outputs import variant_name
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayerResults:
     """One player's games in one evaluation.
 
     regret: (S, n, T), Regret(t) by training seed (S = 1 for reference algorithms), instance, round.
@@ -44,13 +44,13 @@ class Played:
         return self.regret[:, :, -1]
 
 
-def read_players(path: Path) -> dict[str, Played]:
+def read_players(path: Path) -> dict[str, PlayerResults]:
     """Read an evaluation: its players in the order in which they played."""
     columns = read_evaluation(path)
     return {player: _played(columns, columns["player"] == player) for player in dict.fromkeys(columns["player"])}
 
 
-def ks_by_seed(trained: Played, base: Played) -> list[float]:
+def ks_by_seed(trained: PlayerResults, base: PlayerResults) -> list[float]:
     """Return the KS p-value of every training seed's trained model against its base model.
 
     NaN where all instances are alike, as under adaptive rewards: n copies of one game are a sample of one.
@@ -59,7 +59,7 @@ def ks_by_seed(trained: Played, base: Played) -> list[float]:
     return [math.nan if np.ptp(after) < 1e-9 else ks_p(after, before) for after, before in pairs]
 
 
-def pairs_of_seeds(trained: Played, base: Played) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def pairs_of_seeds(trained: PlayerResults, base: PlayerResults) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the final regrets (n,) of each training seed's trained model, and of the base model that it started from.
 
     Language models all start from the same one, which has played once.
@@ -67,13 +67,13 @@ def pairs_of_seeds(trained: Played, base: Played) -> Iterator[tuple[np.ndarray, 
     return zip(trained.final, np.broadcast_to(base.final, trained.final.shape), strict=True)
 
 
-def read_variants(sources: Sequence[tuple[str, str]], paths: Sequence[Path]) -> dict[str, dict[str, Played]]:
+def read_variants(sources: Sequence[tuple[str, str]], paths: Sequence[Path]) -> dict[str, dict[str, PlayerResults]]:
     """Read the evaluations of several experiments, sources being their (experiment, evaluation): players by evaluation.
 
     The first experiment gives all of its players; a further one, which is a variant of it, its models, under the
     names base-<variant> and trained-<variant>.
     """
-    found: dict[str, dict[str, Played]] = {}
+    found: dict[str, dict[str, PlayerResults]] = {}
     first = sources[0][0]
     for (experiment, evaluation), path in zip(sources, paths, strict=True):
         players = read_players(path)
@@ -83,7 +83,7 @@ def read_variants(sources: Sequence[tuple[str, str]], paths: Sequence[Path]) -> 
     return found
 
 
-def _played(columns: dict[str, np.ndarray | None], of_player: np.ndarray) -> Played:
+def _played(columns: dict[str, np.ndarray | None], of_player: np.ndarray) -> PlayerResults:
     """Return one player's rows (a mask) by training seed and instance."""
     order = np.lexsort((columns["instance"][of_player], columns["training_seed"][of_player]))
     seeds = len(np.unique(columns["training_seed"][of_player]))
@@ -98,4 +98,4 @@ def _played(columns: dict[str, np.ndarray | None], of_player: np.ndarray) -> Pla
     regret, policies = stacked("regret"), stacked("policy")
     if policies is not None:
         policies = policies.reshape(*regret.shape, d)
-    return Played(d, regret, stacked("action"), stacked("best_action"), policies, stacked("invalid")[..., 0])
+    return PlayerResults(d, regret, stacked("action"), stacked("best_action"), policies, stacked("invalid")[..., 0])

@@ -18,19 +18,19 @@ from rmft.environments import ENVIRONMENTS, ContextualTable, RewardTable, draw_r
 from rmft.environments.regret import regret
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
-from rmft.jobs import RolloutsJob
-from rmft.language.parsing import Reply, parse
+from rmft.language.parsing import Decision, parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Round, Scenario
 from rmft.language.scenarios import for_actions
 from rmft.play import sample_actions
 from rmft.streams import Purpose, stream
+from rmft.workflow.records import RolloutsJob
 
 if TYPE_CHECKING:
-    from rmft.agents.published import Reader
+    from rmft.agents.pretrained import ChatTokenizer
 
 
-class Turn(TypingProtocol):
+class Completion(TypingProtocol):
     """A reply of a language model. prompt_ids: tokens that were fed before it. replied: which of all it chose."""
 
     text: str
@@ -42,8 +42,8 @@ class Turn(TypingProtocol):
         """Return which of prompt_ids + ids the model chose."""
 
 
-class Speaker(TypingProtocol):
-    """A language model in n conversations: `Conversations` of agents.local and of agents.endpoint."""
+class ChatModel(TypingProtocol):
+    """A language model in n conversations: `agents` has one for each way to run a model."""
 
     max_tokens: int
 
@@ -52,7 +52,7 @@ class Speaker(TypingProtocol):
 
     def reply(
         self, messages: Sequence[str] | None, *, temperature: float, uniforms: np.ndarray, rows: Sequence[int] | None
-    ) -> Sequence[Turn]:
+    ) -> Sequence[Completion]:
         """Send messages and return the replies; with messages None, have retracted replies given anew."""
 
     def retract(self, rows: Sequence[int]) -> None:
@@ -60,7 +60,7 @@ class Speaker(TypingProtocol):
 
     def action_policies(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[Completion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],
@@ -70,7 +70,7 @@ class Speaker(TypingProtocol):
 
 
 @dataclass(frozen=True)
-class Rules:
+class GameSettings:
     """How a game is told and replies are taken. prompts, protocol: see `language`. The rest as in params.yaml."""
 
     prompts: Prompts
@@ -85,7 +85,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Chance:
+class RandomNumbers:
     """The random numbers of n games, by round t = 0..T-1: each game has its own, whoever plays beside it.
 
     words: the name of these games' streams. games: (n, 2), scenario and trajectory of each.
@@ -118,7 +118,7 @@ class Chance:
 
 
 @dataclass
-class Told:
+class Transcript:
     """What was said and done in n games so far.
 
     prompts, replies: (T,) lists of n texts. policies: (T, n, d). actions: (T, n). attempts: (T, n), replies asked for.
@@ -142,14 +142,14 @@ class Told:
 
 
 def play_in_words(
-    speaker: Speaker,
+    speaker: ChatModel,
     rewards: np.ndarray,
-    rules: Rules,
-    chance: Chance,
-    on_round: Callable[[int, Told], object] = lambda *_: None,
+    rules: GameSettings,
+    chance: RandomNumbers,
+    on_round: Callable[[int, Transcript], object] = lambda *_: None,
     scenarios: Sequence[Scenario] | None = None,
     contexts: np.ndarray | None = None,
-) -> Told:
+) -> Transcript:
     """Play n games with rewards (n, T, d): tell, let reply, read the decision, pay, tell, ...
 
     on_round: called after every round with the number of rounds that are over. scenarios: (n,) what the games are
@@ -157,7 +157,7 @@ def play_in_words(
     """
     n, horizon, d = rewards.shape
     protocols = [rules.about(scenario) for scenario in scenarios or [rules.protocol.scenario] * n]
-    told = Told(
+    told = Transcript(
         prompts=[],
         replies=[],
         policies=np.zeros((horizon, n, d)),
@@ -196,18 +196,18 @@ def play_in_words(
 
 
 def _ask(
-    speaker: Speaker,
+    speaker: ChatModel,
     messages: list[str],
-    rules: Rules,
+    rules: GameSettings,
     protocols: list[Protocol],
-    chance: Chance,
+    chance: RandomNumbers,
     t: int,
     attempts: np.ndarray,
-) -> tuple[list[Turn], list[Reply | None]]:
-    """Return the replies (n,) and what they mean, after asking again those who said nothing valid; count attempts."""
+) -> tuple[list[Completion], list[Decision | None]]:
+    """Return the replies (n,) and what they mean, after answering again those who said nothing valid; count attempts."""
     n = len(messages)
-    turns: list[Turn | None] = [None] * n
-    read: list[Reply | None] = [None] * n
+    turns: list[Completion | None] = [None] * n
+    read: list[Decision | None] = [None] * n
     rows = np.arange(n)
     for attempt in range(1 + rules.retries):
         if attempt:
@@ -225,7 +225,12 @@ def _ask(
 
 
 def _decisions(
-    speaker: Speaker, turns: list[Turn], read: list[Reply | None], protocols: list[Protocol], chance: Chance, t: int
+    speaker: ChatModel,
+    turns: list[Completion],
+    read: list[Decision | None],
+    protocols: list[Protocol],
+    chance: RandomNumbers,
+    t: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return policies (n, d) and actions (n,) of replies.
 
@@ -267,7 +272,7 @@ def _written(protocol: Protocol, as_here: str) -> list[str]:
 
 def roll_out(
     job: RolloutsJob,
-    open_speaker: Callable[[np.ndarray], Speaker],
+    open_chat_model: Callable[[np.ndarray], ChatModel],
     prompts: Prompts,
     scenarios: Sequence[Scenario] | None,
     held_out: RewardTable | None,
@@ -276,42 +281,42 @@ def roll_out(
 ) -> dict[str, list[Any]]:
     """Play a job's shard, `batch` games at a time; return the columns of its trajectories.
 
-    open_speaker: gives a speaker for games, scenario and trajectory of each (n, 2). scenarios: as `told_in` gives them,
+    open_chat_model: gives a speaker for games, scenario and trajectory of each (n, 2). scenarios: as `scenarios_for` gives them,
     None for none. held_out: the reward set that is played, where the job draws none. on_round: called with the number
     of games in a round that is over, the tokens since the last one, and the mean regret so far of the games that are
     played.
     """
     table, games = games_of(job, held_out)
-    rules = rules_of(job, prompts)
+    rules = game_settings_of(job, prompts)
     columns: dict[str, list[Any]] = defaultdict(list)
     for start in range(0, len(games), batch):
         part = games[start : start + batch]
         met = table.rows(part[:, 0])
-        speaker, seen = open_speaker(part), 0
+        speaker, seen = open_chat_model(part), 0
         about = None if scenarios is None else [scenarios[scenario] for scenario in part[:, 0]]
 
-        def report(t: int, told: Told, met: RewardTable = met) -> None:
+        def report(t: int, told: Transcript, met: RewardTable = met) -> None:
             nonlocal seen
             so_far = regret_so_far(job, met, told, t)
             on_round(len(met.rewards), told.tokens - seen, so_far)
             seen = told.tokens
 
-        chance, contexts = Chance(job.seed, job.stream, part), _contexts(met)
+        chance, contexts = RandomNumbers(job.seed, job.stream, part), _contexts(met)
         told = play_in_words(speaker, met.rewards, rules, chance, report, about, contexts)
         for name, values in _columns(part, met, told).items():
             columns[name] += values
     return columns
 
 
-def rules_of(job: RolloutsJob, prompts: Prompts) -> Rules:
+def game_settings_of(job: RolloutsJob, prompts: Prompts) -> GameSettings:
     """Return how a job's games are told."""
     telling, problem = job.problem.protocol, job.problem
     told = (telling.interaction, telling.output, problem.feedback, telling.format)
     protocol = Protocol(*told, problem.d, features=problem.features or 0)
-    return Rules(prompts, protocol, job.temperature, telling.retries, telling.tolerance)
+    return GameSettings(prompts, protocol, job.temperature, telling.retries, telling.tolerance)
 
 
-def told_in(job: RolloutsJob, bundled: Sequence[Scenario]) -> list[Scenario]:
+def scenarios_for(job: RolloutsJob, bundled: Sequence[Scenario]) -> list[Scenario]:
     """Return what each of a job's M scenarios is about; raise InputError where the set has nothing of d actions.
 
     Training reads a set from the front and evaluation from the back, so that they share texts only where M and the
@@ -325,10 +330,10 @@ def told_in(job: RolloutsJob, bundled: Sequence[Scenario]) -> list[Scenario]:
 
 
 def tokens_needed(
-    job: RolloutsJob, prompts: Prompts, reader: "Reader", scenarios: Sequence[Scenario] | None = None
+    job: RolloutsJob, prompts: Prompts, reader: "ChatTokenizer", scenarios: Sequence[Scenario] | None = None
 ) -> int:
     """Return how many tokens a conversation can come to. Raise InputError if the reader cannot read so many."""
-    rules, d = rules_of(job, prompts), job.problem.d
+    rules, d = game_settings_of(job, prompts), job.problem.d
     if scenarios:
         longest = max(scenarios, key=lambda about: len(about.text) + sum(map(len, about.names)))
         rules = replace(rules, protocol=rules.about(longest))
@@ -371,7 +376,7 @@ def games_of(job: RolloutsJob, held_out: RewardTable | None = None) -> tuple[Rew
     return table, games
 
 
-def regret_so_far(job: RolloutsJob, met: RewardTable, told: Told, t: int) -> float:
+def regret_so_far(job: RolloutsJob, met: RewardTable, told: Transcript, t: int) -> float:
     """Return the mean regret after t rounds, as training counts it."""
     played = met.head(len(met.rewards), t)
     policies, actions = told.policies[:t].transpose(1, 0, 2), told.actions[:t].T
@@ -379,7 +384,7 @@ def regret_so_far(job: RolloutsJob, met: RewardTable, told: Told, t: int) -> flo
     return float(regret(job.problem.training_regret, comparator, played, policies, actions)[:, -1].mean())
 
 
-def _columns(games: np.ndarray, met: RewardTable, told: Told) -> dict[str, list[Any]]:
+def _columns(games: np.ndarray, met: RewardTable, told: Transcript) -> dict[str, list[Any]]:
     n, contexts = len(games), _contexts(met)
     shown = {} if contexts is None else {"contexts": list(contexts.reshape(n, -1))}
     return {

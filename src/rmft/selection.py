@@ -4,7 +4,7 @@ Ours: they may be ranked by another score than regret, and all of an iteration t
 same rewards, so that there regret is a constant less what was earned, and ranks them as the reward does; the two differ
 where trajectories of several scenarios are ranked together.
 
-Trajectories of equal score are taken in the order in which they were sampled. One that says word for word what a
+TrajectoryColumns of equal score are taken in the order in which they were sampled. One that says word for word what a
 better one of its scenario says is passed over, so that k demonstrations are k different ones; if there are fewer
 different ones than k, all of them are taken.
 
@@ -25,13 +25,13 @@ import numpy as np
 from rmft.environments import ENVIRONMENTS, rewards_of
 from rmft.environments.regret import Notion, earned, regret
 from rmft.environments.tables import RewardTable
-from rmft.jobs import SelectionJob
 from rmft.language.protocol import NOT_LEARNT
+from rmft.workflow.records import SelectionJob
 
-Trajectories = dict[str, list[Any]]
+TrajectoryColumns = dict[str, list[Any]]
 
 
-def select(job: SelectionJob, batches: Iterable[Trajectories]) -> dict[str, np.ndarray]:
+def select(job: SelectionJob, batches: Iterable[TrajectoryColumns]) -> dict[str, np.ndarray]:
     """Return the columns of a selection, one trajectory a row, as played.
 
     batches: the trajectories, so many at a time that they fit in memory.
@@ -55,7 +55,7 @@ def select(job: SelectionJob, batches: Iterable[Trajectories]) -> dict[str, np.n
     return found | {"rank": rank, "duplicate": duplicate, "selected": selected}
 
 
-def _measured(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
+def _measured(job: SelectionJob, played: TrajectoryColumns) -> dict[str, np.ndarray]:
     """Return what selection needs to know of trajectories. said: tells apart what was replied in them."""
     games = job, played, table_of(played, job.problem.d), job.problem.training_regret
     regrets, rerolled = final_regrets(*games), rerolled_regrets(job, played)
@@ -73,28 +73,30 @@ def _measured(job: SelectionJob, played: Trajectories) -> dict[str, np.ndarray]:
     }
 
 
-def table_of(played: Trajectories, d: int) -> RewardTable:
+def table_of(played: TrajectoryColumns, d: int) -> RewardTable:
     """Return the rewards (n, T, d) that trajectories met, with their means."""
     arrays = (np.array(played[name]).reshape(len(played["d"]), -1, d) for name in ("rewards", "means", "clipped_means"))
     return RewardTable(*arrays)
 
 
-def final_regrets(job: SelectionJob, played: Trajectories, met: RewardTable, notion: Notion) -> np.ndarray:
+def final_regrets(job: SelectionJob, played: TrajectoryColumns, met: RewardTable, notion: Notion) -> np.ndarray:
     """Return the regret (n,) of trajectories at round T, had they met these rewards."""
     return regret(notion, *_met(job, played, met), mean=job.mean)[:, -1]
 
 
-def earnings(job: SelectionJob, played: Trajectories, met: RewardTable, notion: Notion) -> np.ndarray:
+def earnings(job: SelectionJob, played: TrajectoryColumns, met: RewardTable, notion: Notion) -> np.ndarray:
     """Return what trajectories earned in each round (n, T), as a notion of regret counts it."""
     return earned(notion, *_met(job, played, met), mean=job.mean)
 
 
-def _met(job: SelectionJob, played: Trajectories, met: RewardTable) -> tuple[str, RewardTable, np.ndarray, np.ndarray]:
+def _met(
+    job: SelectionJob, played: TrajectoryColumns, met: RewardTable
+) -> tuple[str, RewardTable, np.ndarray, np.ndarray]:
     policies, actions = np.array(played["policy"]).reshape(met.shape), np.array(played["action"], dtype=int)
     return ENVIRONMENTS[job.problem.environment].comparator, met, policies, actions
 
 
-def rerolled_regrets(job: SelectionJob, played: Trajectories) -> np.ndarray:
+def rerolled_regrets(job: SelectionJob, played: TrajectoryColumns) -> np.ndarray:
     """Return the regret (n,) of the same actions or policies on rewards drawn again, averaged over `rerolls` draws."""
     d, scenario, horizon = job.problem.d, np.array(played["scenario"]), len(played["reply"][0])
     total = np.zeros(len(scenario))
@@ -104,20 +106,20 @@ def rerolled_regrets(job: SelectionJob, played: Trajectories) -> np.ndarray:
     return total / job.rerolls
 
 
-def invalid_replies(played: Trajectories) -> np.ndarray:
+def invalid_replies(played: TrajectoryColumns) -> np.ndarray:
     """Return the number (n,) of replies without a valid decision in each trajectory."""
     asked = np.array(played["attempts"], dtype=int)
     return (asked - 1 + np.array(played["fallback"], dtype=bool)).sum(axis=1)
 
 
-def demonstrations_in(batches: Iterable[Trajectories], selected: Iterable[bool]) -> Iterator[dict[str, Any]]:
+def demonstrations_in(batches: Iterable[TrajectoryColumns], selected: Iterable[bool]) -> Iterator[dict[str, Any]]:
     """Yield the `demonstrations` of trajectories, so many of which are at hand at a time, in their order."""
     chosen = iter(selected)
     for played in batches:
         yield from demonstrations(played, list(islice(chosen, len(played["scenario"]))))
 
 
-def demonstrations(played: Trajectories, selected: Sequence[bool]) -> list[dict[str, Any]]:
+def demonstrations(played: TrajectoryColumns, selected: Sequence[bool]) -> list[dict[str, Any]]:
     """Return the conversations of selected trajectories: tokens with labels, and the same as chat messages to read.
 
     Labels are NOT_LEARNT where the model did not choose the token. A reply of weight 0 says nothing valid, and is not

@@ -11,8 +11,8 @@ rule distillation:
             plan.distillation_job(PARAMS, wildcards.experiment, int(wildcards.seed))
         ),
     output:
-        rollouts="results/{experiment}/seed-{seed}/iteration-0/rollouts.parquet",
-        demonstrations="results/{experiment}/seed-{seed}/iteration-0/demonstrations.jsonl",
+        rollouts="results/experiments/{experiment}/seed-{seed}/iteration-0/rollouts.parquet",
+        demonstrations="results/experiments/{experiment}/seed-{seed}/iteration-0/demonstrations.jsonl",
     log:
         "logs/{experiment}/seed-{seed}/iteration-0/distillation.log",
     wildcard_constraints:

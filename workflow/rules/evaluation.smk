@@ -7,7 +7,7 @@ rule evaluation:
         rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
         extensions=lambda wildcards: extensions(plan.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation)),
     output:
-        "results/{experiment}/evaluation/{evaluation}.parquet",
+        "results/experiments/{experiment}/evaluation/{evaluation}.parquet",
     log:
         "logs/{experiment}/evaluation/{evaluation}.log",
     conda:

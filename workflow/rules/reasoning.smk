@@ -7,9 +7,9 @@ rule reasoning:
         trained=lambda wildcards: examined(wildcards)[1:],
         others=lambda wildcards: paths.inputs_of_reasoning(PARAMS, wildcards.experiment, wildcards.evaluation),
     output:
-        replies="results/{experiment}/reasoning/{evaluation}/replies.parquet",
-        claims="results/{experiment}/reasoning/{evaluation}/claims.parquet",
-        accuracy="results/{experiment}/reasoning/{evaluation}/accuracy.csv",
+        replies="results/experiments/{experiment}/reasoning/{evaluation}/replies.parquet",
+        claims="results/experiments/{experiment}/reasoning/{evaluation}/claims.parquet",
+        accuracy="results/experiments/{experiment}/reasoning/{evaluation}/accuracy.csv",
     log:
         "logs/{experiment}/reasoning/{evaluation}.log",
     conda:

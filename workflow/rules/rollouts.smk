@@ -11,7 +11,7 @@ rule rollouts_shard:
             plan.rollouts_job(PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard))
         ),
     output:
-        "results/{experiment}/seed-{seed}/iteration-{iteration}/shards/{shard}-of-{shards}.parquet",
+        "results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/shards/{shard}-of-{shards}.parquet",
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/shard-{shard}-of-{shards}.log",
     conda:
@@ -33,7 +33,7 @@ rule rollouts:
     input:
         lambda wildcards: paths.shards_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
     output:
-        "results/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
+        "results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.log",
     wildcard_constraints:
@@ -58,7 +58,7 @@ rule held_out:
         ),
         rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
     output:
-        "results/{experiment}/evaluation/{evaluation}/{player}.parquet",
+        "results/experiments/{experiment}/evaluation/{evaluation}/{player}.parquet",
     log:
         "logs/{experiment}/evaluation/{evaluation}/{player}.log",
     conda:

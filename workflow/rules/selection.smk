@@ -3,11 +3,11 @@
 
 rule selection:
     input:
-        rollouts="results/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
+        rollouts="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
         extensions=lambda wildcards: extensions(plan.selection_job(PARAMS, wildcards.experiment, *iteration(wildcards))),
     output:
-        selection="results/{experiment}/seed-{seed}/iteration-{iteration}/selection.parquet",
-        demonstrations="results/{experiment}/seed-{seed}/iteration-{iteration}/demonstrations.jsonl",
+        selection="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/selection.parquet",
+        demonstrations="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/demonstrations.jsonl",
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/selection.log",
     wildcard_constraints:

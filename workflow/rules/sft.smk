@@ -11,8 +11,8 @@ for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensor
             demonstrations=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *before(wildcards))}/demonstrations.jsonl",
             weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *before(wildcards)),
         output:
-            weights=f"results/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/{weights}",
-            log="results/{experiment}/seed-{seed}/iteration-{iteration}/training-log.csv",
+            weights=f"results/experiments/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/{weights}",
+            log="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/training-log.csv",
         log:
             "logs/{experiment}/seed-{seed}/iteration-{iteration}/sft.log",
         wildcard_constraints:

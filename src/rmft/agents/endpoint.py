@@ -1,6 +1,6 @@
 """Language models behind an endpoint that speaks the OpenAI protocol: many conversations, each of which is sent whole.
 
-`Conversations` is to an endpoint what `local.Conversations` is to a model in process. It sees texts and no tokens, so
+`EndpointChatModel` is to an endpoint what `local.EndpointChatModel` is to a model in process. It sees texts and no tokens, so
 that what is learnt from its games is learnt from texts.
 
 Symbols: B conversations, n of them asked, d actions.
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rmft.agents.calls import Call, Connection, Json
 from rmft.agents.logprobs import Token, policy, tokens_of
 from rmft.agents.policies import TOP
+from rmft.endpoint.connection import Call, Connection, Json
 from rmft.errors import InputError
 
 SEEDS = 1 << 31
 
 
 @dataclass(frozen=True)
-class Turn:
+class EndpointCompletion:
     """A reply. tokens: with the likeliest ones in each place, where they were asked for.
 
     ids, prompt_ids, replied: of a model in process; an endpoint tells no ids.
@@ -33,8 +33,8 @@ class Turn:
     replied: list[bool] = field(default_factory=list)
 
 
-class Conversations:
-    """Conversations with a model of an endpoint.
+class EndpointChatModel:
+    """EndpointChatModel with a model of an endpoint.
 
     count: B of them. games: (B, 2), scenario and trajectory of each. max_tokens: of the longest reply. words: the name
     of these games' streams. logprobs: whether `action_policies` will be asked for. stop: texts that end a reply.
@@ -83,7 +83,7 @@ class Conversations:
         temperature: float,
         uniforms: np.ndarray,
         rows: Sequence[int] | None = None,
-    ) -> list[Turn]:
+    ) -> list[EndpointCompletion]:
         """Send messages (n) and return the replies; with messages None, have retracted replies given anew.
 
         uniforms: (n, …) in [0, 1); a request has one seed, made of the first. rows: (n,) the conversations that are
@@ -110,7 +110,7 @@ class Conversations:
 
     def action_policies(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[EndpointCompletion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],
@@ -128,8 +128,10 @@ class Conversations:
             raise InputError(f"{self.connection.endpoint.settings.name}: {error}") from None
 
 
-def _turn(answer: Json) -> Turn:
+def _turn(answer: Json) -> EndpointCompletion:
     """Return the reply in an answer; one that was refused, or filtered out, is empty."""
     choice = answer["choices"][0]
     text = choice["message"].get("content") or ""
-    return Turn(text.encode(errors="replace").decode(), tokens_of(choice))  # halves of characters cannot be sent back
+    return EndpointCompletion(
+        text.encode(errors="replace").decode(), tokens_of(choice)
+    )  # halves of characters cannot be sent back

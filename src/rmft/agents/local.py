@@ -21,10 +21,10 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, PreTrainedMod
 from transformers.utils import logging
 
 from rmft.agents.cache import ATTENTION, SlotCache, conversation_bytes
+from rmft.agents.chat_template import TokenCompletion
 from rmft.agents.context import short_of_two
 from rmft.agents.policies import TOP, Tokens, action_policies, table
-from rmft.agents.published import Reader, load_tokenizer, published
-from rmft.agents.turns import Turn
+from rmft.agents.pretrained import ChatTokenizer, load_tokenizer, published
 from rmft.artifacts import read_tensors
 from rmft.errors import InputError
 from rmft.params.language import LanguageModelSettings
@@ -47,14 +47,14 @@ class LanguageModel:
     """A model ready to play, and how it reads."""
 
     model: PreTrainedModel
-    reader: Reader
+    reader: ChatTokenizer
 
     @classmethod
     def of(
         cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, context: int | None = None
     ) -> "LanguageModel":
         """Prepare a model for rollouts: our attention, no gradients, one thread."""
-        reader = Reader.of(tokenizer, model.config, model.generation_config.eos_token_id, context)
+        reader = ChatTokenizer.of(tokenizer, model.config, model.generation_config.eos_token_id, context)
         if model.device.type == "cpu":
             torch.set_num_threads(1)  # processes, not threads, use the cores: two threads decode slower than one
         else:
@@ -188,7 +188,7 @@ def chunk_of(max_tokens: int) -> int:
 
 
 def size_of(language_model: LanguageModel, capacity: int, max_tokens: int) -> int:
-    """Return the bytes that one of `Conversations` takes at most."""
+    """Return the bytes that one of `LocalChatModel` takes at most."""
     model, chunk = language_model.model, chunk_of(max_tokens)
     return conversation_bytes(model.config, capacity + chunk, chunk, model.dtype.itemsize)
 
@@ -196,7 +196,7 @@ def size_of(language_model: LanguageModel, capacity: int, max_tokens: int) -> in
 def in_flight(language_model: LanguageModel, capacity: int, max_tokens: int, most: int, free: int | None) -> int:
     """Return how many conversations are played at a time: `most`, or as many as `free` bytes hold, None for no limit.
 
-    Raise InputError where not even one does. capacity, max_tokens: see `Conversations`.
+    Raise InputError where not even one does. capacity, max_tokens: see `LocalChatModel`.
     """
     if free is None:
         return most
@@ -215,8 +215,8 @@ def free_memory(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
-class Conversations:
-    """Conversations with a model, each at its own length, that are asked and answer together.
+class LocalChatModel:
+    """LocalChatModel with a model, each at its own length, that are asked and answer together.
 
     count: B of them. capacity: tokens of the longest, see `context_needed`. max_tokens: of the longest reply; one that
     has not ended by then is ended by us.
@@ -268,7 +268,7 @@ class Conversations:
         temperature: float,
         uniforms: np.ndarray,
         rows: Sequence[int] | None = None,
-    ) -> list[Turn]:
+    ) -> list[TokenCompletion]:
         """Send messages (n) and return the replies; with messages None, have retracted replies given anew.
 
         uniforms: (n, max_tokens) in [0, 1), one a token. rows: (n,) the conversations that are meant, None for all.
@@ -310,7 +310,7 @@ class Conversations:
             logits = self.feed(rows[going], tokens[going, step, None].tolist())
         return tokens, (top_ids, top_logprobs)
 
-    def _close(self, row: int, tokens: np.ndarray, top_ids: np.ndarray, top_logprobs: np.ndarray) -> Turn:
+    def _close(self, row: int, tokens: np.ndarray, top_ids: np.ndarray, top_logprobs: np.ndarray) -> TokenCompletion:
         """Return a reply from its tokens, and note what is still to be fed."""
         turn = self.reader.turn(tokens[tokens >= 0].tolist(), self.prompts[row], top_ids, top_logprobs)
         fed = int(self.lengths[row] - self.answered[row])
@@ -361,7 +361,7 @@ class Conversations:
     @torch.inference_mode()
     def action_policies(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[TokenCompletion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],

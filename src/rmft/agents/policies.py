@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from rmft.agents.turns import Turn
+    from rmft.agents.chat_template import TokenCompletion
 
 Tokens = tuple[int, ...]
 TOP = 5  # alternatives kept with each token, as an endpoint gives them: the paper's policies are made of them
@@ -24,7 +24,7 @@ TOP = 5  # alternatives kept with each token, as an endpoint gives them: the pap
 
 def action_policies(
     tokenizer: "PreTrainedTokenizerBase",
-    turns: Sequence["Turn"],
+    turns: Sequence["TokenCompletion"],
     spans: Sequence[tuple[int, int]],
     actions: Sequence[int],
     names: Sequence[Sequence[str]],
@@ -59,7 +59,11 @@ def table(ids: Iterable[int], logprobs: Iterable[float]) -> dict[int, float]:
 
 
 def spellings(
-    tokenizer: "PreTrainedTokenizerBase", turn: "Turn", span: tuple[int, int], action: int, names: Sequence[str]
+    tokenizer: "PreTrainedTokenizerBase",
+    turn: "TokenCompletion",
+    span: tuple[int, int],
+    action: int,
+    names: Sequence[str],
 ) -> tuple[int, list[Tokens]]:
     """Return which token of a reply an action begins in, and the tokens of each action in that place."""
 
@@ -82,7 +86,7 @@ def text_of(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:
     return tokenizer.decode(ids, clean_up_tokenization_spaces=False)
 
 
-def on_record(turn: "Turn", begin: int, path: Tokens) -> dict[Tokens, dict[int, float]]:
+def on_record(turn: "TokenCompletion", begin: int, path: Tokens) -> dict[Tokens, dict[int, float]]:
     """Return what is known of the tokens after each beginning of the action that was sampled, itself included."""
     places = range(begin, min(begin + len(path) + 1, turn.sampled))
     return {path[: i - begin]: table(turn.top_ids[i], turn.top_logprobs[i]) for i in places}

@@ -1,6 +1,6 @@
 """Language models in vLLM's servers: tokens go in and tokens come out, so that what is played is what is learnt.
 
-`Conversations` is to vLLM what `local.Conversations` is to a model in process. Servers keep no conversation: each
+`VLLMChatModel` is to vLLM what `local.VLLMChatModel` is to a model in process. Servers keep no conversation: each
 request brings all of its tokens, whose beginning the server has in its prefix cache, so that all requests of a game go
 to one server.
 
@@ -15,10 +15,10 @@ from typing import Any, Self
 import numpy as np
 from httpx2 import AsyncClient, HTTPError, Limits
 
+from rmft.agents.chat_template import TokenCompletion
 from rmft.agents.endpoint import SEEDS
 from rmft.agents.policies import TOP, Tokens, action_policies, table
-from rmft.agents.published import Reader
-from rmft.agents.turns import Turn
+from rmft.agents.pretrained import ChatTokenizer
 from rmft.errors import InputError
 
 TOKEN = "token_id:"  # what vLLM writes before the id of a token
@@ -80,13 +80,13 @@ class Engine:
         return answer.json()["choices"][0]
 
 
-class Conversations:
-    """Conversations with a model in vLLM.
+class VLLMChatModel:
+    """VLLMChatModel with a model in vLLM.
 
     games: (B, 2), scenario and trajectory of each. max_tokens: of the longest reply.
     """
 
-    def __init__(self, engine: Engine, reader: Reader, games: np.ndarray, max_tokens: int) -> None:
+    def __init__(self, engine: Engine, reader: ChatTokenizer, games: np.ndarray, max_tokens: int) -> None:
         self.engine, self.reader, self.max_tokens = engine, reader, max_tokens
         self.count = len(games)
         self.homes = [int(scenario) + int(trajectory) for scenario, trajectory in games]
@@ -110,7 +110,7 @@ class Conversations:
         temperature: float,
         uniforms: np.ndarray,
         rows: Sequence[int] | None = None,
-    ) -> list[Turn]:
+    ) -> list[TokenCompletion]:
         """Send messages (n) and return the replies; with messages None, have retracted replies given anew.
 
         uniforms: (n, …) in [0, 1); a request has one seed, made of the first. rows: (n,) the conversations that are
@@ -144,7 +144,7 @@ class Conversations:
 
     def action_policies(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[TokenCompletion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],

@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from rmft.agents.local import Conversations, LanguageModel, sample
+from rmft.agents.local import LanguageModel, LocalChatModel, sample
 from rmft.agents.policies import text_of
 from rmft.endpoint_server.errors import ApiError, stopping
 from rmft.endpoint_server.spelling import BROKEN, Ids, Vocabulary
@@ -100,7 +100,7 @@ class Table:
         self.model = language_model
         config = language_model.model.config.get_text_config(decoder=True)
         capacity = language_model.reader.limit or config.max_position_embeddings
-        self.talk = Conversations(language_model, lanes, capacity, CHUNK)
+        self.talk = LocalChatModel(language_model, lanes, capacity, CHUNK)
         self.vocabulary = Vocabulary(language_model.reader.tokenizer)
         self.lanes = [Lane(row) for row in range(lanes)]
         self.unused = deque(self.lanes)
@@ -109,7 +109,7 @@ class Table:
         self.active: dict[Reply, Lane] = {}
         self.closing = False
 
-    # --- Lanes ---
+    # --- ConnectionPool ---
 
     def seat(self, reply: Reply) -> bool:
         """Give a reply a lane with as much of its conversation as is in memory. Return False where none is free."""

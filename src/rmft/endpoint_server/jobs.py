@@ -24,7 +24,7 @@ from rmft.endpoint_server.settings import ServerSettings
 from rmft.endpoint_server.store import Lines, Shelf, read_json
 from rmft.endpoint_server.worker import Task
 from rmft.params.language import LanguageSFT
-from rmft.running import JOB_OF
+from rmft.workflow.runs import JOB_OF
 
 Json = dict[str, Any]
 ENDED = ("succeeded", "failed", "cancelled")

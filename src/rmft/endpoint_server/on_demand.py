@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rmft.artifacts import atomic
 from rmft.errors import InputError
-from rmft.jobs import Served
-from rmft.running import JOB_OF, running, this_run
+from rmft.workflow.records import Served
+from rmft.workflow.runs import JOB_OF, running, this_run
 
 STATE, RUN = Path(".rmft/server"), Path(".rmft/run")
 KEY = "RMFT_API_KEY"

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.local import LanguageModel, load
-from rmft.agents.turns import Turns
 from rmft.endpoint_server.chat import ChatRequest, Chunks, choice, token_entry, usage
 from rmft.endpoint_server.completions import CompletionRequest, completion
 from rmft.endpoint_server.engine import Engine, Reply, key_of
@@ -56,7 +56,7 @@ class Replies:
         base = load(settings.model)
         # The engine's thread has tokenizers of its own: none may be used by two threads at a time.
         tokenizer = deepcopy(base.reader.tokenizer)
-        self.spelling, self.vocabulary = Spelling(Turns.probe(tokenizer)), Vocabulary(tokenizer)
+        self.spelling, self.vocabulary = Spelling(ChatTemplate.probe(tokenizer)), Vocabulary(tokenizer)
         self.ends, self.limit = base.reader.ends, base.reader.limit
         self.known = base.model.get_input_embeddings().num_embeddings
         self.spare: LanguageModel | None = base

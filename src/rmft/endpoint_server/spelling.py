@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.policies import text_of
-from rmft.agents.turns import Turns
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -22,9 +22,9 @@ BROKEN = "\ufffd"  # stands for bytes that are no character, or not yet
 
 
 class Spelling:
-    """The ids of conversations. first, head, …: see `Turns`. For one thread at a time, as tokenizers are."""
+    """The ids of conversations. first, head, …: see `ChatTemplate`. For one thread at a time, as tokenizers are."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: ChatTemplate) -> None:
         self.turns = turns
         self.head = self._encode(turns.head)
         self.kept: OrderedDict[tuple[int, str], Ids] = OrderedDict()

@@ -83,13 +83,13 @@ def fine_tune(task: Task, folder: Path, told: TextIO) -> None:
 
     from safetensors.torch import save
 
-    from rmft.agents.published import load_tokenizer
-    from rmft.agents.turns import Turns
+    from rmft.agents.chat_template import ChatTemplate
+    from rmft.agents.pretrained import load_tokenizer
     from rmft.endpoint_server.spelling import Spelling
     from rmft.training import sft
 
     base = LanguageModelSettings.parse(task.base)
-    spelling = Spelling(Turns.probe(load_tokenizer(base)))
+    spelling = Spelling(ChatTemplate.probe(load_tokenizer(base)))
     examples = [demonstration(line, spelling) for line in lines]
     _tell(told, {"validated": {"examples": len(examples), "tokens": sum(len(one["ids"]) for one in examples)}})
 

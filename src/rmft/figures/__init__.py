@@ -11,8 +11,8 @@ from rmft.figures.policies import stated_probabilities
 from rmft.figures.reasoning import avoidance, claims_side_by_side
 from rmft.figures.regret import regret_and_distribution, regret_of_all_processes
 from rmft.figures.style import Drawing
-from rmft.jobs import FigureJob
 from rmft.params.outputs import Form
+from rmft.workflow.records import FigureJob
 
 DRAWN: dict[Form, Callable[[FigureJob, Sequence[Path]], Drawing]] = {
     "parameters": parameter_evolution,

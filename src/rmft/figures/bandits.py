@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 
 from rmft.figures.regret import draw_distribution, draw_regret, read_shown, title
 from rmft.figures.style import Drawing
-from rmft.jobs import FigureJob
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
-from rmft.results import Played
+from rmft.results import PlayerResults
+from rmft.workflow.records import FigureJob
 
 
 def exploration_panels(job: FigureJob, paths: Sequence[Path]) -> Drawing:
@@ -51,7 +51,7 @@ def min_frac_panels(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     return drawing
 
 
-def draw_min_frac(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Played]) -> None:
+def draw_min_frac(drawing: Drawing, ax: Axes, panel: str, players: dict[str, PlayerResults]) -> None:
     """Draw d · MinFrac(t)."""
     for name, played in players.items():
         by_seed = [scaled_min_frac(actions, played.d).mean(axis=0) for actions in played.actions]
@@ -59,7 +59,7 @@ def draw_min_frac(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Pla
     ax.set(xlabel="Round $t$", ylabel=r"$d\cdot$MinFrac($t$)", ylim=(0, 1.02))
 
 
-def draw_failures(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Played]) -> None:
+def draw_failures(drawing: Drawing, ax: Axes, panel: str, players: dict[str, PlayerResults]) -> None:
     """Draw SuffFailFreq(t)."""
     for name, played in players.items():
         games = zip(played.actions, played.best_actions, strict=True)

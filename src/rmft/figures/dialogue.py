@@ -10,7 +10,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from rmft.artifacts import read_selection, read_trajectories
 from rmft.figures.style import Drawing
-from rmft.jobs import FigureJob
+from rmft.workflow.records import FigureJob
 
 ROUNDS = 3  # shown of a game: the scenario, and how feedback changes what is said
 CHARACTERS = 104  # in a line

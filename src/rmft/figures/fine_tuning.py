@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 
 from rmft.artifacts import read_csv, read_selection
 from rmft.figures.style import Drawing
-from rmft.jobs import FigureJob
 from rmft.metrics.luck import Selection, advantages, around_average, survival
+from rmft.workflow.records import FigureJob
 
 EVERY_STEP, EPOCH = "Every step", "Mean of an epoch"
 ALL, SELECTED = "All trajectories", "Selected ones"

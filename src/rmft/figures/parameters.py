@@ -7,7 +7,7 @@ import numpy as np
 
 from rmft.artifacts import read_csv
 from rmft.figures.style import Drawing
-from rmft.jobs import FigureJob
+from rmft.workflow.records import FigureJob
 
 # Column of the training log, label, colour; the last column differs between the ball and the simplex.
 CURVES = (

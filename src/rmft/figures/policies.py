@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 
 from rmft.figures.regret import read_shown, title
 from rmft.figures.style import Drawing
-from rmft.jobs import FigureJob
 from rmft.metrics.entropy import relative_entropy
-from rmft.results import Played
+from rmft.results import PlayerResults
+from rmft.workflow.records import FigureJob
 
 EDGES = np.arange(-0.025, 1.05, 0.05)  # around the multiples of 0.05, of which words are fond
 
@@ -31,7 +31,7 @@ def stated_probabilities(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     return drawing
 
 
-def _draw_probabilities(drawing: Drawing, ax: Axes, panel: str, name: str, played: Played) -> None:
+def _draw_probabilities(drawing: Drawing, ax: Axes, panel: str, name: str, played: PlayerResults) -> None:
     drawing.histogram(ax, panel, name, "histogram", played.policies.ravel(), EDGES)
     entropy = float(relative_entropy(played.policies).mean())
     drawing.printed(panel, name, "mean entropy over log d", entropy)

@@ -15,9 +15,9 @@ from matplotlib.ticker import PercentFormatter
 
 from rmft.artifacts import read_claims, read_csv, read_replies
 from rmft.figures.style import Drawing
-from rmft.jobs import FigureJob
 from rmft.metrics.agreement import agreement
 from rmft.reasoning import ALL, DIFFERENCE, SHARE, SHARE_ERROR
+from rmft.workflow.records import FigureJob
 
 # --- Claims ---
 
@@ -40,7 +40,7 @@ KEY = (
 
 
 @dataclass(frozen=True)
-class Told:
+class ReplySide:
     """One player's side of a round. lines: of the reply, as runs of characters (text, how it is shown)."""
 
     player: str
@@ -96,7 +96,7 @@ class _Pen:
         self.ax.text(x, y, text, va="top", **(about | look))
 
 
-def _draw_side(pen: _Pen, left: float, top: float, told: Told, height: int, panel: str) -> None:
+def _draw_side(pen: _Pen, left: float, top: float, told: ReplySide, height: int, panel: str) -> None:
     """Draw what one player says: what it has seen, the reply in a box, what follows."""
     pen.write(left, top, pen.drawing.label(told.player), weight="bold")
     y = top + 1
@@ -122,7 +122,7 @@ def _draw_side(pen: _Pen, left: float, top: float, told: Told, height: int, pane
 
 def _block(
     job: FigureJob, source: tuple[str, str], replies: Path, claims: Path, accuracy: Path
-) -> tuple[str, list[Told]]:
+) -> tuple[str, list[ReplySide]]:
     """Return the title of one evaluation's example, and what each player says in it."""
     said, claimed, shares = read_replies(replies), read_claims(claims), read_csv(accuracy, ACCURACY)
     overall = shares[shares["kind"] == ALL].set_index("player")
@@ -133,7 +133,7 @@ def _block(
         row, marks = _rows(said, player, at).iloc[0], _rows(claimed, player, at)
         last = _rows(said, player, {**at, "t": t - 1})
         notes = [_decided(row), *textwrap.wrap(_overall(overall.loc[player]), COLUMN)]
-        sides.append(Told(player, textwrap.wrap(_seen(row, last), COLUMN), _lines(row["reply"], marks), notes))
+        sides.append(ReplySide(player, textwrap.wrap(_seen(row, last), COLUMN), _lines(row["reply"], marks), notes))
     return f"{source[0]}, {source[1]}: instance {instance}, round {t}", sides
 
 

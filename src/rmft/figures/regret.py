@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from rmft.figures.style import Drawing
-from rmft.jobs import FigureJob
-from rmft.results import Played, ks_by_seed, read_variants
+from rmft.results import PlayerResults, ks_by_seed, read_variants
+from rmft.workflow.records import FigureJob
 
 
 def title(name: str) -> str:
@@ -16,13 +16,15 @@ def title(name: str) -> str:
     return name.replace("-", " ").title().replace("Sine Trend", "Sine-trend")
 
 
-def read_shown(job: FigureJob, paths: Sequence[Path]) -> Iterator[tuple[str, dict[str, Played], dict[str, Played]]]:
+def read_shown(
+    job: FigureJob, paths: Sequence[Path]
+) -> Iterator[tuple[str, dict[str, PlayerResults], dict[str, PlayerResults]]]:
     """Yield each evaluation with the players to draw, and with everyone who played."""
     for evaluation, everyone in read_variants(job.figure.sources, paths).items():
         yield evaluation, {name: everyone[name] for name in job.figure.players}, everyone
 
 
-def draw_regret(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Played], *, band: bool) -> None:
+def draw_regret(drawing: Drawing, ax: Axes, panel: str, players: dict[str, PlayerResults], *, band: bool) -> None:
     """Draw mean Regret(t), a thin line for each training seed and, as a band, one standard deviation over instances."""
     for name, played in players.items() if band else ():
         spread = played.regret.std(axis=1).mean(axis=0)  # within a training seed
@@ -34,7 +36,7 @@ def draw_regret(drawing: Drawing, ax: Axes, panel: str, players: dict[str, Playe
 
 
 def draw_distribution(
-    drawing: Drawing, ax: Axes, panel: str, shown: dict[str, Played], everyone: dict[str, Played]
+    drawing: Drawing, ax: Axes, panel: str, shown: dict[str, PlayerResults], everyone: dict[str, PlayerResults]
 ) -> None:
     """Draw the distribution of final regrets, and above it the KS test of every trained model against its base."""
     for name, played in shown.items():
@@ -44,7 +46,7 @@ def draw_distribution(
     ax.set_title("\n".join(tests), fontsize="x-small")
 
 
-def _ks_text(drawing: Drawing, name: str, everyone: dict[str, Played]) -> str:
+def _ks_text(drawing: Drawing, name: str, everyone: dict[str, PlayerResults]) -> str:
     p = np.median(ks_by_seed(everyone[name], everyone[name.replace("trained", "base", 1)]))
     return f"{drawing.label(name)}: " + ("no KS test, instances are alike" if np.isnan(p) else f"KS $p$ = {p:.2g}")
 

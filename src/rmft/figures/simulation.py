@@ -4,12 +4,12 @@ import numpy as np
 
 from rmft.figures.style import Drawing
 from rmft.params.outputs import Style
-from rmft.simulate import Game, Summary
+from rmft.tools.simulate import SimulatedGame, Summary
 
 STYLE = Style(width_inches=6.5, font_points=8, dpi=150, colours={}, labels={})
 
 
-def draw_summary(game: Game, summary: Summary) -> Drawing:
+def draw_summary(game: SimulatedGame, summary: Summary) -> Drawing:
     """Draw the mean regret with one standard deviation shaded, and the exploration metrics beside it."""
     explores = summary.min_frac is not None
     name, rounds = game.algorithm.algorithm, np.arange(1, game.horizon + 1)

@@ -51,7 +51,7 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class Reply:
+class Decision:
     """A valid decision: an action (0-based) or a policy (d,) that sums to 1; the other is None.
 
     span: the characters of the reply where the action's number or name stands, or the policy's list.
@@ -62,7 +62,7 @@ class Reply:
     span: tuple[int, int]
 
 
-def parse(text: str, protocol: Protocol, tolerance: float) -> Reply | None:
+def parse(text: str, protocol: Protocol, tolerance: float) -> Decision | None:
     """Return what a reply decides, or None where that is not clear.
 
     tolerance: how far from 1 the sum of a policy may be, which is then divided by it; below 1.
@@ -148,18 +148,18 @@ def _names(protocol: Protocol) -> _Names:
     return _Names(re.compile(name, re.IGNORECASE), actions | {signs[word]: actions[word] for word in signs}, signs)
 
 
-def _read_action(text: str, start: int, grammar: _Grammar, names: _Names, *, alone: bool) -> Reply | None:
+def _read_action(text: str, start: int, grammar: _Grammar, names: _Names, *, alone: bool) -> Decision | None:
     """Return the action that stands at start, where no other follows."""
     first = grammar.mention.match(text, start)
     action = names.action(grammar.mention.findall(text[start:]))
     if first is None or action is None or (alone and re.search(LETTER, grammar.mention.sub("", text[start:]))):
         return None
-    return Reply(action, None, first.span())
+    return Decision(action, None, first.span())
 
 
 def _read_policy(
     text: str, start: int, grammar: _Grammar, names: _Names, *, alone: bool, tolerance: float
-) -> Reply | None:
+) -> Decision | None:
     """Return the policy that stands at start, where no other follows."""
     found = grammar.shares.match(text, start)
     if found is None:
@@ -180,4 +180,4 @@ def _read_policy(
         return None
     policy = np.empty(grammar.d)
     policy[order] = shares / total
-    return Reply(None, policy, found.span())
+    return Decision(None, policy, found.span())

@@ -14,7 +14,7 @@ from rmft.artifacts import read_json, sha256, write_json
 from rmft.errors import InputError
 from rmft.lineage.receipts import read_receipt
 from rmft.lineage.records import ARTIFACTS, Record, is_artifact, mark_unfinished, read_record, unfinished
-from rmft.running import run_tool
+from rmft.workflow.runs import run_tool
 
 KNOWN_HASHES = Path(".snakemake/hashes.json")
 KINDS = ("missing", "altered", "unrecorded", "stale", "orphan")

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmft.errors import InputError
-from rmft.lineage.syntax import Reader, Syntax, short_hash
+from rmft.lineage.syntax import SourceReader, Syntax, short_hash
 
 SOURCE = Path(__file__).parents[2]  # the folder that holds the package
-READER = Reader()
-NO_PART = {"lineage", "running"}  # modules of ours: what tells and guards how artifacts are made, and makes none
+READER = SourceReader()
+NO_PART = ("rmft.lineage", "rmft.workflow.runs")  # they record and guard how artifacts are made, and make none
 
 
 @dataclass(frozen=True)
-class Code:
+class SourceCode:
     """A piece of code: hash of its syntax, our modules and other people's libraries that it imports."""
 
     digest: str
@@ -43,7 +43,7 @@ def fingerprint(command: str, source: Path = SOURCE, extensions: tuple[str, ...]
     return digest, libraries
 
 
-def code_of(command: str, source: Path = SOURCE, extensions: Sequence[str] = ()) -> dict[str, Code]:
+def code_of(command: str, source: Path = SOURCE, extensions: Sequence[str] = ()) -> dict[str, SourceCode]:
     """Return what a sub-command runs: its own text under "cli", and every module of ours that it imports by name.
 
     source: the folder that holds the package, here or in another checkout. extensions: a user's own files, by path.
@@ -59,9 +59,9 @@ def code_of(command: str, source: Path = SOURCE, extensions: Sequence[str] = ())
     return dict(sorted(codes.items()))
 
 
-def _code(syntax: Syntax, source: Path) -> Code:
+def _code(syntax: Syntax, source: Path) -> SourceCode:
     names = tuple(syntax.names)
-    return Code(syntax.digest, _modules(names, source), _libraries(names))
+    return SourceCode(syntax.digest, _modules(names, source), _libraries(names))
 
 
 @functools.cache  # most modules are part of most sub-commands
@@ -79,7 +79,7 @@ def _modules(names: tuple[str, ...], source: Path) -> frozenset[str]:
 def _with_packages(names: Iterable[str], source: Path) -> Iterator[str]:
     for name in names:
         parts = name.split(".")
-        if parts[0] == "rmft" and NO_PART.isdisjoint(parts[1:2]):
+        if parts[0] == "rmft" and not f"{name}.".startswith(tuple(f"{module}." for module in NO_PART)):
             packages = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
             yield from (package for package in packages if _is_there(package, source))
 

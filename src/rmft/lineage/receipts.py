@@ -50,7 +50,7 @@ def job_id(settings: str) -> str:
 
 
 @dataclass
-class Work:
+class JobContext:
     """What this process is at: the settings that it was given, and what it has read by now."""
 
     settings: str = ""
@@ -58,13 +58,15 @@ class Work:
     hub: dict[str, str] = field(default_factory=dict)
 
 
-WORK = Work()
+JOB_CONTEXT = JobContext()
 
 
 def receipt(sha256: str) -> Receipt:
     """Return the receipt of what this process has just written."""
     made_on = platform.python_version(), _machine()
-    return Receipt(sha256, job_id(WORK.settings), dict(WORK.read), _commit(), *made_on, dict(WORK.hub))
+    return Receipt(
+        sha256, job_id(JOB_CONTEXT.settings), dict(JOB_CONTEXT.read), _commit(), *made_on, dict(JOB_CONTEXT.hub)
+    )
 
 
 def read_receipt(artifact: Path) -> Receipt | None:

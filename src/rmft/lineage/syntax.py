@@ -26,7 +26,7 @@ class Syntax:
     names: list[str]
 
 
-class Reader:
+class SourceReader:
     """Reads source files, each text once for all processes that work in a folder."""
 
     def __init__(self, kept: Path = KEPT) -> None:

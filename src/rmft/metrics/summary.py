@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from rmft.jobs import MetricsJob
 from rmft.metrics.comparison import paired_difference, paired_p
 from rmft.metrics.growth import exponent_error, growth, resampled_growth
 from rmft.metrics.power import ALPHA, POWER, instances_needed
-from rmft.results import Played, ks_by_seed, pairs_of_seeds, read_players
+from rmft.results import PlayerResults, ks_by_seed, pairs_of_seeds, read_players
 from rmft.streams import stream
+from rmft.workflow.records import MetricsJob
 
 RESAMPLES = 200  # of the exponent's standard error
 Metrics = dict[str, dict[str, dict[str, Any]]]  # by experiment, by evaluation
@@ -90,7 +90,7 @@ def _power(fall: np.ndarray) -> dict[str, float | int | None]:
     return {"difference_sd": sd, "instances_needed": needed, "alpha": ALPHA, "power": POWER}
 
 
-def _summary(played: Played, floor: float | None) -> dict[str, float]:
+def _summary(played: PlayerResults, floor: float | None) -> dict[str, float]:
     final, fit = played.final, growth(played.curve, floor)
     mean, largest = float(final.mean()), float(final.max())
     return {

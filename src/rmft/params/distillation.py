@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from rmft.params.language import LanguageRMFT, LanguageSFT, TaughtBudget, WordsExperiment
+from rmft.params.language import DistillationBudget, LanguageRMFT, LanguageSFT, WordsExperiment
 from rmft.params.section import Count, Name, Section
 
 
@@ -17,7 +17,7 @@ class Distillation(Section):
     """
 
     teacher: Name
-    budget: TaughtBudget
+    budget: DistillationBudget
     most: Count | None = None
     rationale: str | None
 

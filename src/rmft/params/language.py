@@ -12,7 +12,7 @@ from rmft.params.rmft import RMFT
 from rmft.params.section import Actions, Betas, Count, Name, NotNegative, Positive, Section, Several, prefixed
 
 VARIANTS = ("language", "grpo", "distillation")  # kinds of experiments that may be variants of another
-TaughtBudget = Literal["IMk", "IML", "2IML"]  # how many games of a teacher, in I, M, L and k of RMFT
+DistillationBudget = Literal["IMk", "IML", "2IML"]  # how many games of a teacher, in I, M, L and k of RMFT
 WHOLE = "model.safetensors"  # what fine-tuning in full writes
 LEAST_LINES = 10  # in a fine-tuning job, by the protocol
 
@@ -78,7 +78,7 @@ class Pretraining(Section):
     gate_games: Count
 
 
-class Telling(Section):
+class ProtocolSettings(Section):
     """How games are told and answered: App. `prompt-open-weight`.
 
     prompts: the folder of templates. scenarios: the set of texts that say what actions stand for; none: they are mere
@@ -162,7 +162,7 @@ class LanguageProblem(Section):
     environment: Literal["fol", "mab", "ns-mab", "cb"]
     d: Actions
     features: Count | None = None
-    protocol: Telling
+    protocol: ProtocolSettings
 
     @property
     def feedback(self) -> Literal["full", "bandit"]:
@@ -310,7 +310,7 @@ class LanguageScale(PlayedScale):
     scenarios: Count | None = None
     trajectories: Count | None = None
     training_seeds: Count | None = None
-    taught: dict[TaughtBudget, Count] = {}
+    taught: dict[DistillationBudget, Count] = {}
     sft: dict[str, str | int | float | bool] = {}
     experiments: dict[Name, SomeScale] = {}
 

@@ -20,9 +20,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rmft.language.parsing import LABELS, PLAIN, Reply
+from rmft.embedded_model.tally import CHOICE, NOTE, SCORE, SCORES, agrees, best_of, grade, is_good, moved
+from rmft.language.parsing import LABELS, PLAIN, Decision
 from rmft.language.protocol import Protocol
-from rmft.models.tally import CHOICE, NOTE, SCORE, SCORES, agrees, best_of, grade, is_good, moved
 from rmft.reasoning.history import History
 from rmft.reasoning.prose import Claim, in_prose
 
@@ -33,7 +33,7 @@ REASON = re.compile(
 )
 
 
-def claims_of(text: str, protocol: Protocol, history: History, read: Reply | None, tolerance: float) -> list[Claim]:
+def claims_of(text: str, protocol: Protocol, history: History, read: Decision | None, tolerance: float) -> list[Claim]:
     """Return the claims of a reply, in the order of the text. history: before it. read: what it decides.
 
     tolerance: as in `parsing.parse`.
@@ -54,7 +54,7 @@ def _before_decision(text: str, protocol: Protocol) -> str:
     return text[: end + (text[end : end + 1] in tuple(".!?;"))].rstrip()
 
 
-def _chosen(read: Reply | None) -> frozenset[int]:
+def _chosen(read: Decision | None) -> frozenset[int]:
     """Return the actions that a decision prefers: the one that is taken, or those of highest probability."""
     if read is None:
         return frozenset()
@@ -64,7 +64,7 @@ def _chosen(read: Reply | None) -> frozenset[int]:
 
 
 def _in_tally(
-    words: str, text: str, protocol: Protocol, history: History, read: Reply | None, tolerance: float
+    words: str, text: str, protocol: Protocol, history: History, read: Decision | None, tolerance: float
 ) -> Iterator[Claim]:
     """Yield the claims of a reply that are written as the embedded model does."""
     for note in NOTE.finditer(words):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Self
 
+from rmft.embedded_model.tally import START, updated
 from rmft.language.protocol import Round
-from rmft.models.tally import START, updated
 
 SHOWN_DECIMALS = 2
 ROUNDING = 1e-9

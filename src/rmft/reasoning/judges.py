@@ -19,7 +19,7 @@ from rmft.language.scenarios import read_text
 from rmft.reasoning.prose import NEAR, SENTENCE, UNDRESSED, mentions
 
 if TYPE_CHECKING:
-    from rmft.agents.calls import Connection
+    from rmft.endpoint.connection import Connection
 
 DENIED = re.compile(r"(?:\b(?:not|no|low|lower|lowest|less|least|little|without|reduced?|minimal)|n't) +(?:\w+ +)?\Z")
 OF_THE_LAST = re.compile(r"\b(?:last|latest|previous|most recent|recent)\b", re.IGNORECASE)
@@ -98,7 +98,7 @@ def zero_shot(connection: "Connection", template: Template, max_tokens: int, see
 
     template: may use `reply`, `d`, `names`, `best` and `last` (from 1; last: 0 for none).
     """
-    from rmft.agents.calls import Call
+    from rmft.endpoint.connection import Call
 
     always = {"temperature": 0.0, "max_completion_tokens": max_tokens}
     always |= {"seed": seed} if connection.endpoint.settings.seeded else {}

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from rmft.jobs import ReasoningJob
 from rmft.language.parsing import parse
 from rmft.language.protocol import Protocol, Round, Scenario
 from rmft.reasoning.claims import claims_of
 from rmft.reasoning.history import History
 from rmft.reasoning.judges import Case, Judge
+from rmft.workflow.records import ReasoningJob
 
 Columns = dict[str, list[Any]]
 TIED = 1e-9
 
 
 @dataclass(frozen=True)
-class Game:
+class ExaminedGame:
     """A game that was told in words. replies: (T,). rewards, means, policies: (T, d). actions, valid: (T,)."""
 
     player: str
@@ -41,7 +41,7 @@ def games_of(
     job: ReasoningJob,
     played: Sequence[tuple[str, int, Mapping[str, Sequence[Any]]]],
     scenarios: Sequence[Scenario] | None,
-) -> Iterator[Game]:
+) -> Iterator[ExaminedGame]:
     """Yield the games of players (name, training seed, trajectories), told in scenarios (n,) or in none."""
     telling, problem = job.games.problem.protocol, job.games.problem
     means = "clipped_means" if job.mean == "clipped" else "means"
@@ -52,10 +52,10 @@ def games_of(
             tables = (np.reshape(columns[name][row], (-1, problem.d)) for name in ("rewards", means, "policy"))
             told = (np.array(columns[name][row]) for name in ("action", "fallback"))
             actions, fallback = told
-            yield Game(player, seed, instance, protocol, columns["reply"][row], *tables, actions, ~fallback)
+            yield ExaminedGame(player, seed, instance, protocol, columns["reply"][row], *tables, actions, ~fallback)
 
 
-def examine(job: ReasoningJob, games: Sequence[Game], judges: Mapping[str, Judge]) -> tuple[Columns, Columns]:
+def examine(job: ReasoningJob, games: Sequence[ExaminedGame], judges: Mapping[str, Judge]) -> tuple[Columns, Columns]:
     """Return the columns of all replies, and those of all claims in them. judges: by column of the replies."""
     replies, claims, cases = defaultdict(list), defaultdict(list), []
     for game in games:
@@ -72,7 +72,7 @@ def examine(job: ReasoningJob, games: Sequence[Game], judges: Mapping[str, Judge
     return dict(replies), dict(claims)
 
 
-def _histories(game: Game) -> Iterator[History]:
+def _histories(game: ExaminedGame) -> Iterator[History]:
     """Yield what the player has been shown before each of its replies."""
     history, full = History.begin(game.protocol.d), game.protocol.feedback == "full"
     stated = game.protocol.output == "distribution"
@@ -83,7 +83,9 @@ def _histories(game: Game) -> Iterator[History]:
         history = history.after(Round(t + 1, action, policy, tuple(shown.tolist())))
 
 
-def _examine_one(job: ReasoningJob, game: Game, t: int, history: History, replies: Columns, claims: Columns) -> None:
+def _examine_one(
+    job: ReasoningJob, game: ExaminedGame, t: int, history: History, replies: Columns, claims: Columns
+) -> None:
     """Add the row of one reply and those of its claims."""
     text, tolerance = game.replies[t], job.games.problem.protocol.tolerance
     where = {"player": game.player, "training_seed": game.training_seed, "instance": game.instance, "t": t + 1}
@@ -112,7 +114,7 @@ def _examine_one(job: ReasoningJob, game: Game, t: int, history: History, replie
             claims[name].append(value)
 
 
-def _case(game: Game, t: int) -> Case | None:
+def _case(game: ExaminedGame, t: int) -> Case | None:
     """Return what there is to judge of a reply: None where it prefers the best action, or says nothing valid.
 
     The best action has the highest mean in the round. A stated policy prefers what it gives the highest probability.

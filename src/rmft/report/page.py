@@ -11,9 +11,7 @@ from typing import Any
 import pandas as pd
 
 from rmft.artifacts import read_bytes, read_csv, read_json, read_text
-from rmft.jobs import ReportJob
 from rmft.params.outputs import Figure
-from rmft.paths import FIGURE_ENDINGS, METRICS, REPORT_TEXTS, TABLE_ENDINGS
 from rmft.report.ancestry import ancestry
 from rmft.report.story import read_story
 from rmft.report.templates import rendered
@@ -35,6 +33,8 @@ from rmft.report.verdicts import (
     table_verdict,
 )
 from rmft.tables.layout import CONFIDENT, VALUES
+from rmft.workflow.paths import FIGURE_ENDINGS, METRICS, REPORT_TEXTS, TABLE_ENDINGS
+from rmft.workflow.records import ReportJob
 
 SINGULAR = {"figures": "figure", "tables": "table"}
 

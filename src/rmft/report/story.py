@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from rmft.artifacts import read_selection, read_trajectories
-from rmft.jobs import ReportJob
-from rmft.paths import evaluation_of, iteration_of
 from rmft.results import read_players
+from rmft.workflow.paths import evaluation_of, iteration_of
+from rmft.workflow.records import ReportJob
 
 WIDTH, HEIGHT = 260.0, 120.0  # of what is drawn in a picture, in its own units
 LETTERS = 150  # of a message that a picture quotes

@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import DictLoader, Environment, StrictUndefined
 
 from rmft.artifacts import finite, read_text
-from rmft.paths import REPORT_TEMPLATES
+from rmft.workflow.paths import REPORT_TEMPLATES
 
 
 def rendered(files: dict[str, Path], name: str, **values: Any) -> str:  # noqa: ANN401 (what templates show)

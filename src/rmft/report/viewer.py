@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from rmft.artifacts import read_selection, read_trajectories
-from rmft.jobs import ReportJob, Told
-from rmft.paths import iteration_of
 from rmft.report.templates import rendered
-from rmft.selection import Trajectories
-from rmft.show import Scoring, regret_curves
+from rmft.selection import TrajectoryColumns
+from rmft.tools.show import Scoring, regret_curves
+from rmft.workflow.paths import iteration_of
+from rmft.workflow.records import ReportedExperiment, ReportJob
 
 INDEX = ("trajectory", "regret", "rerolled", "rank", "duplicate", "selected", "invalid")
 
@@ -65,7 +65,7 @@ def _scenarios(
     ]
 
 
-def games_of(played: Trajectories, told: Told) -> list[dict[str, Any]]:
+def games_of(played: TrajectoryColumns, told: ReportedExperiment) -> list[dict[str, Any]]:
     """Return all that the viewer shows of games: texts, actions, rewards (T, d), policies (T, d), Regret(t)."""
     curves = regret_curves(played, Scoring(told.environment, told.regret, told.mean))[told.regret]
     return [

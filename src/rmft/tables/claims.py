@@ -1,4 +1,4 @@
-"""Table `claim-accuracy` (ours): how many claims of replies are right, before and after training."""
+"""RenderedTable `claim-accuracy` (ours): how many claims of replies are right, before and after training."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 
 from rmft.artifacts import read_csv
-from rmft.jobs import TableJob
 from rmft.reasoning import ALL, DIFFERENCE
-from rmft.tables.layout import VALUES, Table, direction_verdict
+from rmft.tables.layout import VALUES, RenderedTable, direction_verdict
+from rmft.workflow.records import TableJob
 
 KEYS = ["experiment", "evaluation", "kind", "player"]
 COLUMNS = ["player", "kind", "claims", "with_claims", "accuracy", "low", "high", "standard_error"]
@@ -24,7 +24,7 @@ NOTES = [
 ]
 
 
-def claims_table(job: TableJob, paths: Sequence[Path]) -> Table:
+def claims_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Set the accuracy of the trained model's claims beside that of the base model's, by kind."""
     found = [
         read_csv(path, COLUMNS).assign(experiment=experiment, evaluation=evaluation)
@@ -34,7 +34,7 @@ def claims_table(job: TableJob, paths: Sequence[Path]) -> Table:
     lines = [line for _, row in everything.iterrows() for line in _tidy(row)]
     notes = [*NOTES, *([job.scale_note] if job.scale_note else [])]
     tidy = pd.DataFrame(lines, columns=[*KEYS, *VALUES])
-    return Table("How many claims of replies are right", tidy, pd.DataFrame(_shaped(everything)), notes)
+    return RenderedTable("How many claims of replies are right", tidy, pd.DataFrame(_shaped(everything)), notes)
 
 
 def _tidy(row: pd.Series) -> Iterator[tuple]:

@@ -1,4 +1,4 @@
-"""Table `prompt-diversity-ablation`: how varied sets of scenarios are."""
+"""RenderedTable `prompt-diversity-ablation`: how varied sets of scenarios are."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 
 from rmft.artifacts import read_csv
-from rmft.jobs import TableJob
 from rmft.language.diversity import SEGMENT, diversity, read_jargon
 from rmft.language.scenarios import read_scenarios
-from rmft.tables.layout import DIRECTION_ONLY, NOT_REPRODUCED, VALUES, Table
+from rmft.tables.layout import DIRECTION_ONLY, NOT_REPRODUCED, VALUES, RenderedTable
+from rmft.workflow.records import TableJob
 
 HEADERS = {
     "vocabulary": "vocabulary (higher: more varied)",
@@ -22,7 +22,7 @@ RICH, SIMPLE = "rich", "simple"  # the paper's prompts, beside the first set and
 KEYS = ["scenarios", "texts"]
 
 
-def diversity_table(job: TableJob, paths: Sequence[Path]) -> Table:
+def diversity_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Measure the first texts of each set, as many as the paper has; the first two stand beside its two prompts."""
     *files, terms, values = paths
     paper = read_csv(values, ["prompt", "texts", "statistic", "value"])
@@ -51,7 +51,7 @@ def diversity_table(job: TableJob, paths: Sequence[Path]) -> Table:
         "wrote both from their prompts."
         + ("" if job.generated else " These sets were written by hand, the second to be plain: no verdict."),
     ]
-    return Table("How varied scenarios are, by prompt", tidy, pd.DataFrame(_shaped(tidy, beside)), notes)
+    return RenderedTable("How varied scenarios are, by prompt", tidy, pd.DataFrame(_shaped(tidy, beside)), notes)
 
 
 def _verdicts(first_two: Sequence[dict[str, float]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Table `entropy` (ours): how undecided policies are, stated in words or held over the tokens of actions.
+"""RenderedTable `entropy` (ours): how undecided policies are, stated in words or held over the tokens of actions.
 
 App. `ssec:distributional-output` of the paper draws the probabilities and gives no numbers.
 """
@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmft.jobs import TableJob
 from rmft.metrics.entropy import relative_entropy
-from rmft.results import Played, read_players
-from rmft.tables.layout import VALUES, Table
+from rmft.results import PlayerResults, read_players
+from rmft.tables.layout import VALUES, RenderedTable
+from rmft.workflow.records import TableJob
 
 DECIDED, EXTREME = 0.9, 0.1  # a probability that decides; one that, by the paper, weak models never state
 KEYS = ["experiment", "evaluation", "player", "instances"]
@@ -25,7 +25,7 @@ HEADERS = {
 }
 
 
-def entropy_table(job: TableJob, paths: Sequence[Path]) -> Table:
+def entropy_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Measure the policies of all players, and by how much training changes their entropy."""
     lines, shown = [], []
     for (experiment, evaluation), path in zip(job.sources, paths, strict=True):
@@ -41,10 +41,12 @@ def entropy_table(job: TableJob, paths: Sequence[Path]) -> Table:
         of_change = {"player": "trained - base", HEADERS["entropy"]: _said(change)}
         shown.append({"experiment": experiment, "evaluation": evaluation, **of_change})
     title = "How undecided policies are, before and after training"
-    return Table(title, pd.DataFrame(lines, columns=[*KEYS, *VALUES]), pd.DataFrame(shown).fillna(""), _notes(job))
+    return RenderedTable(
+        title, pd.DataFrame(lines, columns=[*KEYS, *VALUES]), pd.DataFrame(shown).fillna(""), _notes(job)
+    )
 
 
-def undecided(played: Played) -> dict[str, np.ndarray]:
+def undecided(played: PlayerResults) -> dict[str, np.ndarray]:
     """Return the statistics of each instance's policies (n,), averaged over rounds and training seeds."""
     entropy = relative_entropy(played.policies)
     half = entropy.shape[2] // 2

@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from rmft.artifacts import read_csv
-from rmft.jobs import TableJob
 from rmft.metrics.growth import Growth, exponent_error, growth, resampled_growth
-from rmft.results import Played, read_variants
+from rmft.results import PlayerResults, read_variants
 from rmft.streams import stream
 from rmft.tables.layout import (
     AGREEMENT,
@@ -24,10 +23,11 @@ from rmft.tables.layout import (
     REPRODUCED,
     TOLERANCE,
     VALUES,
-    Table,
+    RenderedTable,
     errors_apart,
     value_verdict,
 )
+from rmft.workflow.records import TableJob
 
 TITLES = {
     "simplex-table": "Growth of regret on the simplex, trained on T = 25, played to T = 100",
@@ -97,7 +97,7 @@ class Row:
         return REPRODUCED if (self.fit.slope_p < SIGNIFICANT) == (paper < SIGNIFICANT) else NOT_REPRODUCED
 
 
-def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
+def growth_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Fit every player's regret curve and set it beside the paper's."""
     *evaluations, paper = paths
     rows = list(_rows(job, evaluations, paper))
@@ -115,7 +115,9 @@ def growth_table(job: TableJob, paths: Sequence[Path]) -> Table:
         *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in job.table.beside.items()),
         *([job.scale_note] if job.scale_note else []),
     ]
-    return Table(TITLES.get(job.label, job.label), pd.concat(map(_tidy, rows), ignore_index=True), _shaped(rows), notes)
+    return RenderedTable(
+        TITLES.get(job.label, job.label), pd.concat(map(_tidy, rows), ignore_index=True), _shaped(rows), notes
+    )
 
 
 def _rows(job: TableJob, paths: Sequence[Path], paper: Path) -> Iterator[Row]:
@@ -140,7 +142,7 @@ def _printed(
     return float(slope.value), p.value, float(other.value) if other else None
 
 
-def _errors(job: TableJob, played: Played, *names: str) -> tuple[float, float, float]:
+def _errors(job: TableJob, played: PlayerResults, *names: str) -> tuple[float, float, float]:
     """Return standard errors of slope and exponent, and that of the slope of a single training run.
 
     A trained model with a single seed has no error that could be known: NaN.

@@ -23,7 +23,7 @@ TOLERANCE = 0.5  # share of the paper's value within which a difference must sur
 
 
 @dataclass(frozen=True)
-class Table:
+class RenderedTable:
     """tidy: one value a line, key columns and then VALUES. shaped: the paper's shape. notes: lines below it."""
 
     title: str

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmft.jobs import TableJob
 from rmft.metrics.exploration import suffix_failure
 from rmft.metrics.extremes import expected_largest
 from rmft.metrics.growth import growth
-from rmft.results import Played
+from rmft.results import PlayerResults
 from rmft.streams import stream
+from rmft.workflow.records import TableJob
 
 Statistics = dict[str, float]
 Resampled = dict[str, np.ndarray]
@@ -48,7 +48,7 @@ class Measured:
         return self.values[statistic] - other.values[statistic], float(np.nanstd(resampled, ddof=1))
 
 
-def measure(job: TableJob, reward: str, player: str, played: Played, m: int) -> list[Measured]:
+def measure(job: TableJob, reward: str, player: str, played: PlayerResults, m: int) -> list[Measured]:
     """Measure a player's games on the first m instances and, if there are more, on all of them.
 
     All players' instances are resampled alike, so that players stay paired. Of S seeds S - 1 are drawn, which makes
@@ -79,7 +79,7 @@ def measure(job: TableJob, reward: str, player: str, played: Played, m: int) -> 
     ]
 
 
-def late_failures(played: Played) -> np.ndarray:
+def late_failures(played: PlayerResults) -> np.ndarray:
     """Return (S, n): whether, from round ⌊0.98 T⌋ on, nobody plays what is best in its round."""
     round_of = math.floor(LATE * played.regret.shape[2]) - 1
     games = zip(played.actions, played.best_actions, strict=True)

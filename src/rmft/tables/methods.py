@@ -1,4 +1,4 @@
-"""Table `qwen-ad-grpo-comparison`, and ours of its form: what other ways of teaching the same model come to.
+"""RenderedTable `qwen-ad-grpo-comparison`, and ours of its form: what other ways of teaching the same model come to.
 
 The first experiment is the one that the others are compared with. All play the same instances with the same random
 numbers, so that they are compared game by game.
@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 
 from rmft.artifacts import read_csv
-from rmft.jobs import TableJob
 from rmft.metrics.comparison import paired_difference
-from rmft.results import Played, read_players
+from rmft.results import PlayerResults, read_players
 from rmft.streams import stream
-from rmft.tables.layout import DIRECTION_ONLY, INCONCLUSIVE, NOT_REPRODUCED, VALUES, Table, value_verdict
+from rmft.tables.layout import DIRECTION_ONLY, INCONCLUSIVE, NOT_REPRODUCED, VALUES, RenderedTable, value_verdict
+from rmft.workflow.records import TableJob
 
 TITLES = {
     "qwen-ad-grpo-comparison": "Iterative RMFT beside algorithm distillation and GRPO in bandits",
@@ -79,12 +79,12 @@ class Row:
         return DIRECTION_ONLY if (self.difference > 0) == (self.paper_difference > 0) else NOT_REPRODUCED
 
 
-def methods_table(job: TableJob, paths: Sequence[Path]) -> Table:
+def methods_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Set the mean final regret of each method beside the paper's, with the difference to the first experiment."""
     evaluations, paper = (paths[:-1], paths[-1]) if job.table.beside else (paths, None)
     rows = list(_rows(job, evaluations, _printed(paper) if paper else {}))
     tidy = pd.concat(map(_tidy, rows), ignore_index=True)
-    return Table(TITLES.get(job.label, job.label), tidy, _shaped(rows), _notes(job, rows))
+    return RenderedTable(TITLES.get(job.label, job.label), tidy, _shaped(rows), _notes(job, rows))
 
 
 def _printed(path: Path) -> dict[str, tuple[str, int, float]]:
@@ -123,7 +123,7 @@ def _rows(job: TableJob, paths: Sequence[Path], printed: dict[str, tuple[str, in
 
 
 def _difference(
-    job: TableJob, reward: str, name: str, played: Played, first: Played
+    job: TableJob, reward: str, name: str, played: PlayerResults, first: PlayerResults
 ) -> tuple[float, float, float, float]:
     """Return the mean difference on common instances, its 95% interval, and its standard error."""
     pair = played.by_instance[:, -1], first.by_instance[:, -1]

@@ -7,19 +7,19 @@ from pathlib import Path
 import pandas as pd
 
 from rmft.artifacts import read_csv
-from rmft.jobs import TableJob
-from rmft.results import Played, read_variants
+from rmft.results import PlayerResults, read_variants
 from rmft.tables.layout import (
     AGREEMENT,
     CONFIDENT,
     NOT_REPRODUCED,
     TOLERANCE,
     VALUES,
-    Table,
+    RenderedTable,
     direction_verdict,
     value_verdict,
 )
 from rmft.tables.measured import Measured, measure
+from rmft.workflow.records import TableJob
 
 TITLES = {
     "open-FOL-indist": "Regret in full-information online learning with d = 3, trained on T = 25, played to T = 50",
@@ -68,7 +68,7 @@ class Row:
     verdicts: dict[str, str]
 
 
-def regret_table(job: TableJob, paths: Sequence[Path]) -> Table:
+def regret_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Set largest and mean regret and its growth beside the paper's: on as many instances, and on all there are."""
     *evaluations, paper = paths
     printed = _printed(paper)
@@ -79,7 +79,7 @@ def regret_table(job: TableJob, paths: Sequence[Path]) -> Table:
     ]
     tidy = pd.concat(map(_tidy, rows), ignore_index=True)
     columns = _columns(printed.values())
-    return Table(TITLES.get(job.label, job.label), tidy, _shaped(job, rows, columns), _notes(job, rows))
+    return RenderedTable(TITLES.get(job.label, job.label), tidy, _shaped(job, rows, columns), _notes(job, rows))
 
 
 def _printed(path: Path) -> dict[tuple[str, str], Printed]:
@@ -95,7 +95,7 @@ def _printed(path: Path) -> dict[tuple[str, str], Printed]:
 
 
 def _rows(
-    job: TableJob, printed: dict[tuple[str, str], Printed], reward: str, players: dict[str, Played]
+    job: TableJob, printed: dict[tuple[str, str], Printed], reward: str, players: dict[str, PlayerResults]
 ) -> Iterator[Row]:
     """Yield the players: those of the paper in its order, then the others."""
     beside = {job.table.beside.get(name, name): name for name in players}

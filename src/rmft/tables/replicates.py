@@ -1,4 +1,4 @@
-"""Table `replicate-robustness`: how far replicates of a game are apart, beside how far tasks are; and what that needs.
+"""RenderedTable `replicate-robustness`: how far replicates of a game are apart, beside how far tasks are; and what that needs.
 
 Symbols: R replicates, n instances. A replicate of the base model samples by other random numbers, one of the trained
 model was also trained by others.
@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 
 from rmft.artifacts import read_csv
-from rmft.jobs import TableJob
 from rmft.metrics.comparison import sd_of_numbers
 from rmft.metrics.power import instances_needed, paired_sd, replicates_needed, spread
 from rmft.results import read_players
 from rmft.streams import stream
-from rmft.tables.layout import CONFIDENT, VALUES, Table, direction_verdict
+from rmft.tables.layout import CONFIDENT, VALUES, RenderedTable, direction_verdict
+from rmft.workflow.records import TableJob
 
 ALPHA, POWER = 0.05, 0.8
 KEYS = ["player", "replicates", "instances"]
@@ -39,7 +39,7 @@ PAPER_INSTANCES = 50  # ASSUME: as in its other tables
 Statistics = dict[tuple[str, str], float | None]  # by player and statistic
 
 
-def replicates_table(job: TableJob, paths: Sequence[Path]) -> Table:
+def replicates_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Set the spread over replicates and tasks beside the paper's, and how many games would show the difference."""
     evaluation, values = paths
     players = read_players(evaluation)
@@ -55,7 +55,7 @@ def replicates_table(job: TableJob, paths: Sequence[Path]) -> Table:
     tidy = pd.DataFrame(rows, columns=[*KEYS, *VALUES])
     title = "Final regret over replicates and over tasks, and how many games show the difference"
     shaped = pd.DataFrame([_shaped(job, *row) for row in rows])
-    return Table(title, tidy, shaped, _notes(job, len(trained)))
+    return RenderedTable(title, tidy, shaped, _notes(job, len(trained)))
 
 
 def _measured(base: np.ndarray, trained: np.ndarray) -> Statistics:

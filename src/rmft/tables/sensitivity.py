@@ -1,4 +1,4 @@
-"""Table `param-sensitivity-qwen`: final regret by L, k, number of iterations and temperature."""
+"""RenderedTable `param-sensitivity-qwen`: final regret by L, k, number of iterations and temperature."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from rmft.artifacts import read_csv
-from rmft.jobs import TableJob
 from rmft.params.language import LanguageRMFT
-from rmft.results import Played, read_players
-from rmft.tables.layout import CONFIDENT, VALUES, Table, direction_verdict
+from rmft.results import PlayerResults, read_players
+from rmft.tables.layout import CONFIDENT, VALUES, RenderedTable, direction_verdict
+from rmft.workflow.records import TableJob
 
 VARIED = ["trajectories", "selected", "iterations", "temperature"]
 SYMBOLS = dict(zip(VARIED, ("L", "k", "iterations", "temperature"), strict=True))
@@ -46,7 +46,7 @@ class Change:
     verdict: str
 
 
-def sensitivity_table(job: TableJob, paths: Sequence[Path]) -> Table:
+def sensitivity_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Set final regrets of every setting beside the paper's; the first experiment's is what the paper calls default."""
     *evaluations, paper = paths
     everyone = [read_players(path) for path in evaluations]
@@ -72,10 +72,10 @@ def sensitivity_table(job: TableJob, paths: Sequence[Path]) -> Table:
     title = "Final regret at T = 100 by L, k, number of iterations and temperature, trained on T = 25"
     shaped = pd.DataFrame(shown, columns=[*SYMBOLS.values(), "paper", _ours(job, n), "change", "verdict"]).fillna("")
     runs = min(setting.runs for setting in settings)
-    return Table(title, pd.DataFrame(lines, columns=[*KEYS, *VALUES]), shaped, _notes(job, runs))
+    return RenderedTable(title, pd.DataFrame(lines, columns=[*KEYS, *VALUES]), shaped, _notes(job, runs))
 
 
-def _trained(players: dict[str, Played], loop: LanguageRMFT) -> Iterator[tuple[Values, Played]]:
+def _trained(players: dict[str, PlayerResults], loop: LanguageRMFT) -> Iterator[tuple[Values, PlayerResults]]:
     """Yield the trained models of an experiment, by iterations, with how they were trained."""
     for name, played in players.items():
         if name == "trained" or name.startswith("iteration-"):

@@ -1,4 +1,4 @@
-"""Table `theorem-1`: the minimiser found by training beside the closed form of App. `appendix:thm1pf`."""
+"""RenderedTable `theorem-1`: the minimiser found by training beside the closed form of App. `appendix:thm1pf`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 import pandas as pd
 
 from rmft.artifacts import read_csv
-from rmft.jobs import TableJob
-from rmft.tables.layout import NOT_REPRODUCED, REPRODUCED, VALUES, Table
+from rmft.tables.layout import NOT_REPRODUCED, REPRODUCED, VALUES, RenderedTable
+from rmft.workflow.records import TableJob
 
 C_TOLERANCE = 0.01  # of c
 REST_TOLERANCE = 0.05  # of ‖c I‖: what N sequences leave of C beside it
 KEYS = ["d", "T", "radius"]
 
 
-def theorem_table(job: TableJob, paths: Sequence[Path]) -> Table:
+def theorem_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Set the fitted c, what is off the diagonal, and ‖A‖‖b‖ beside c I, 0 and 0."""
     (path,) = paths
     fits = read_csv(path, [*KEYS, "c", "c_closed_form", "C_minus_cI", "excess_loss", "certified"], job.theory_rows)
@@ -44,7 +44,7 @@ def theorem_table(job: TableJob, paths: Sequence[Path]) -> Table:
         *([job.scale_note] if job.scale_note else []),
     ]
     title = "Theorem 1: linear attention trained on the best policy in hindsight"
-    return Table(title, pd.DataFrame(tidy, columns=[*KEYS, *VALUES]), shaped, notes)
+    return RenderedTable(title, pd.DataFrame(tidy, columns=[*KEYS, *VALUES]), shaped, notes)
 
 
 def _verdict(fit: pd.Series) -> str:

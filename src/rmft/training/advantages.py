@@ -1,6 +1,6 @@
 """What GRPO credits each round of a trajectory with, relative to the other trajectories of its scenario.
 
-Trajectories of a scenario meet the same rewards, so they are a group: what one of them earned beyond the others is
+TrajectoryColumns of a scenario meet the same rewards, so they are a group: what one of them earned beyond the others is
 owed to what it did.
 
 Symbols: M scenarios, G trajectories each (a group), n = M · G in all, T rounds, d actions.

@@ -34,9 +34,9 @@ def _in_blocks(
         return sdpa_attention_forward(module, query, key, value, attention_mask, **rest)
     parts = []
     for start in range(0, query.shape[2], BLOCK):
-        asking = slice(start, start + BLOCK)
+        answering = slice(start, start + BLOCK)
         seen = slice(max(0, start + 1 - sliding_window), start + BLOCK)
-        shown = (query[:, :, asking], key[:, :, seen], value[:, :, seen], attention_mask[:, :, asking, seen])
+        shown = (query[:, :, answering], key[:, :, seen], value[:, :, seen], attention_mask[:, :, answering, seen])
         parts.append(sdpa_attention_forward(module, *shown, **rest)[0])
     return torch.cat(parts, dim=1), None
 

@@ -33,12 +33,12 @@ from trl import GRPOConfig, GRPOTrainer
 from rmft.agents.context import context_limit
 from rmft.agents.local import load_pretrained
 from rmft.errors import InputError
-from rmft.jobs import GRPOJob
-from rmft.selection import Trajectories, earnings, final_regrets, table_of
+from rmft.selection import TrajectoryColumns, earnings, final_regrets, table_of
 from rmft.streams import stream
 from rmft.training.advantages import advantages, rounds_of
 from rmft.training.attention import within_window
 from rmft.training.sft import FineTuned, arguments, on_one_gpu, quiet, same_every_time, to_write, trainable, unrounded
+from rmft.workflow.records import GRPOJob
 
 LOGGED = {  # columns of the log by what TRL calls them
     "loss": "loss",
@@ -52,7 +52,7 @@ LOGGED = {  # columns of the log by what TRL calls them
 
 def reinforce(
     job: GRPOJob,
-    played: Trajectories,
+    played: TrajectoryColumns,
     start: Path | None,
     on_step: Callable[[int, int, float], object] = lambda *_: None,
 ) -> FineTuned:
@@ -102,7 +102,7 @@ class Credited:
     earned: list[float]
 
     @classmethod
-    def of(cls, played: Trajectories, credited: np.ndarray, earned: np.ndarray) -> Self:
+    def of(cls, played: TrajectoryColumns, credited: np.ndarray, earned: np.ndarray) -> Self:
         """Return the conversations of games with advantages (n, T) and rewards (n, T)."""
         keys = [
             (played["scenario"][game], part, played["trajectory"][game], game)

@@ -1,0 +1,249 @@
+"""What the embedded model is taught: scripted players that answer the prompts of `language`.
+
+Every reply that reasons carries a tally in its own text: each action has a score in 0..9, starting at 5, up one on a
+good reward (5 or more) and down one on a poor one. What a player does with the tally is its style. One style plays the
+highest score and is about as good as the greedy algorithm; the others waste it, and are steady enough in their regret
+that the best of several games is rarely one of theirs by luck alone. The base model is a mixture of styles, so that
+iterative RMFT has something to find. This mixture is our design, not a property of language models.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmft.embedded_model.tally import HIGHEST, LOWEST, START, best_of, grade, is_good, moved
+from rmft.environments import draw_rewards
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import Protocol, Round, Scenario
+
+LONGEST = 100  # rounds
+STRONG = {2: 0.90, 3: 0.90, 4: 0.91, 5: 0.92}  # the weight on the preferred action; the others share the rest evenly
+MILD = {2: 0.70, 3: 0.60, 4: 0.55, 5: 0.52}
+Shares = dict[tuple[str, str], dict[str, float]]
+STYLES: Shares = {  # by interaction and output: the share of each style among the base model's games
+    ("dialogue", "action"): {"random": 0.47, "turn": 0.28, "recent": 0.12, "tally": 0.13},
+    ("dialogue", "distribution"): {"even": 0.50, "mild": 0.25, "recent": 0.12, "tally": 0.13},
+    ("summary", "action"): {"random": 0.50, "turn": 0.30, "recent": 0.20},
+    ("summary", "distribution"): {"even": 0.80, "recent": 0.20},
+}
+ADAPTS = 0.2  # share of rounds in which a player without reasoning answers the last reward
+PROCESSES = ("uniform", "gaussian", "bernoulli", "sine-trend", "alternating", "noisy-alternating", "gamma")
+
+
+@dataclass(frozen=True)
+class CorpusCompletion:
+    """A message, the reply to it, and whether the reply follows from what the model has seen."""
+
+    message: str
+    reply: str
+    learnt: bool
+
+
+class CorpusPlayer:
+    """A scripted player in the middle of one game."""
+
+    def __init__(self, protocol: Protocol, style: str, scores: np.ndarray, rng: np.random.Generator) -> None:
+        self.protocol = protocol
+        self.style = style
+        self.scores = scores
+        self.rng = rng
+
+    def reply(self, last: Round | None) -> tuple[str, int, tuple[float, ...] | None]:
+        """Return the reply after the last round, the action played and the policy stated."""
+        d, reasons = self.protocol.d, self.protocol.format == "with-reasoning"
+        sees = self._notes(last) if reasons else ""
+        style = self.style if reasons else self._unreasoned_style()
+        if self.protocol.output == "action":
+            words, action = self._choice(style, last)
+            decision, policy = f"Action: {action + 1}", None
+        else:
+            words, policy = self._leaning(style, last)
+            decision = f"Policy: [{', '.join(f'{p:.2f}' for p in policy)}]"
+            action = int(self.rng.choice(d, p=np.asarray(policy) / sum(policy)))
+        return (f"{sees}{words}\n{decision}" if reasons else decision), action, policy
+
+    def _unreasoned_style(self) -> str:
+        if self.rng.random() < ADAPTS:
+            return "recent"
+        return "random" if self.protocol.output == "action" else "even"
+
+    def _notes(self, last: Round | None) -> str:
+        """Return what the reply says of the last round, and update the tally; a summary's reader keeps no tally."""
+        tallies = self.protocol.interaction == "dialogue"
+        if last is None:
+            return f"Scores:{self._scores()}. " if tallies else ""
+        full = self.protocol.feedback == "full"
+        notes = []
+        for action in range(self.protocol.d) if full else [last.action]:
+            reward, old = last.rewards[action], self.scores[action]
+            note = f"{action + 1} paid {reward:.2f}, {grade(reward)}"
+            if tallies:
+                self.scores[action] = new = moved(old, reward)
+                note += f": {action + 1} goes from {old} to {action + 1}={new}"
+            notes.append(f"{note}. ")
+        return "".join(notes) + (f"Scores:{self._scores()}. " if tallies and not full else "")
+
+    def _scores(self) -> str:
+        return "".join(f" {action + 1}={score}" for action, score in enumerate(self.scores))
+
+    def _highest(self) -> int:
+        return self._among(np.flatnonzero(self.scores == self.scores.max()))
+
+    def _among(self, actions: Sequence[int]) -> int:
+        return int(actions[int(self.rng.random() * len(actions))])
+
+    def _other_than(self, action: int) -> int:
+        return self._among([other for other in range(self.protocol.d) if other != action])
+
+    def _choice(self, style: str, last: Round | None) -> tuple[str, int]:
+        """Return the words that lead to an action, and the action."""
+        anything = self._among(range(self.protocol.d))
+        if style == "tally":
+            highest = self._highest()
+            return f"Highest score: {highest + 1}.", highest
+        if style == "turn":
+            following = (last.action + 1) % self.protocol.d if last else anything
+            return f"In turn: {following + 1}.", following
+        if style == "random":
+            return f"At random: {anything + 1}.", anything
+        if last is None:
+            return f"By the last reward: {anything + 1}.", anything
+        if self.protocol.feedback == "full":
+            best = best_of(last.rewards)
+            return f"By the last reward: {best + 1}.", best
+        if is_good(last.rewards[last.action]):
+            return f"Stable by the last reward: {last.action + 1}.", last.action
+        other = self._other_than(last.action)
+        return f"Unstable by the last reward: {other + 1}.", other
+
+    def _leaning(self, style: str, last: Round | None) -> tuple[str, tuple[float, ...]]:
+        """Return the words that lead to a policy, and the policy."""
+        d = self.protocol.d
+        if style == "tally":
+            highest = self._highest()
+            return f"Mostly the highest score: {highest + 1}.", leaning(d, highest, STRONG[d])
+        if style == "mild":
+            highest = self._highest()
+            return f"A little more of the highest score: {highest + 1}.", leaning(d, highest, MILD[d])
+        if style == "even":
+            return "All alike.", even(d)
+        if last is None:
+            return "By the last reward: all alike.", even(d)
+        if self.protocol.feedback == "full":
+            best = best_of(last.rewards)
+            return f"By the last reward: {best + 1}.", leaning(d, best, STRONG[d])
+        if is_good(last.rewards[last.action]):
+            return f"Stable by the last reward: {last.action + 1}.", leaning(d, last.action, STRONG[d])
+        other = self._other_than(last.action)
+        return f"Unstable by the last reward: {other + 1}.", leaning(d, other, MILD[d])
+
+
+def even(d: int) -> tuple[float, ...]:
+    """Return the uniform policy as it is written, with two decimals."""
+    return (round(1 / d, 2),) * d
+
+
+def leaning(d: int, preferred: int, weight: float) -> tuple[float, ...]:
+    """Return the policy with `weight` on the preferred action and the rest spread evenly, as it is written."""
+    rest = round((1 - weight) / (d - 1), 2)
+    return tuple(weight if action == preferred else rest for action in range(d))
+
+
+def draw_protocol(rng: np.random.Generator, names: "Names") -> Protocol:
+    """Draw a protocol. A summary is a single reply, so that a third of games is far less of what is learnt."""
+    interaction = "summary" if rng.random() < 0.33 else "dialogue"
+    written = "policy-only" if rng.random() < (0.3 if interaction == "summary" else 0.1) else "with-reasoning"
+    d = int(rng.choice([2, 3, 4, 5], p=[0.2, 0.5, 0.15, 0.15]))
+    output = "action" if rng.random() < 0.5 else "distribution"
+    feedback = "bandit" if rng.random() < 0.6 else "full"
+    scenario = names.scenario(d) if rng.random() < 0.3 else None
+    return Protocol(interaction, output, feedback, written, d, scenario)
+
+
+class Games:
+    """An endless supply of games for the corpus."""
+
+    def __init__(self, seed: int, rng: np.random.Generator, prompts: Prompts, names: "Names") -> None:
+        self.rng = rng
+        self.prompts = prompts
+        self.names = names
+        self.rewards = {
+            d: draw_rewards(seed, f"corpus-{d}", PROCESSES, (140, LONGEST, d)).rewards for d in (2, 3, 4, 5)
+        }
+
+    def game(self, rounds: int, shares: Shares) -> list[CorpusCompletion]:
+        """Return `rounds` turns of one game: its beginning, or, half of the time, a part from the middle.
+
+        A summary stands alone, so it is one turn.
+        """
+        protocol = draw_protocol(self.rng, self.names)
+        styles = shares[protocol.interaction, protocol.output]
+        style = str(self.rng.choice(list(styles), p=list(styles.values())))
+        if protocol.interaction == "summary":
+            return [self._summary(protocol, style)]
+        first = 0 if self.rng.random() < 0.5 else int(self.rng.integers(1, LONGEST - 1))
+        return list(self._dialogue(protocol, style, first, min(first + rounds, LONGEST)))
+
+    def _dialogue(self, protocol: Protocol, style: str, first: int, end: int) -> Iterator[CorpusCompletion]:
+        """Yield turns first+1..end; what comes before `first` is made up."""
+        d, table = protocol.d, self._table(protocol.d)
+        low, high = (START, START) if first == 0 else (LOWEST, HIGHEST)
+        player = CorpusPlayer(protocol, style, self.rng.integers(low, high + 1, size=d), self.rng)
+        past = [self._made_up(t + 1, table[t]) for t in range(first)][-1:] * first
+        for t in range(first, end):
+            message = self.prompts.message(protocol, past)
+            reply, action, policy = player.reply(past[-1] if past else None)
+            yield CorpusCompletion(message, reply, learnt=t > first or first == 0 or protocol.format == "policy-only")
+            past.append(Round(t + 1, action, policy, tuple(table[t])))
+
+    def _summary(self, protocol: Protocol, style: str) -> CorpusCompletion:
+        shown = min(int(self.rng.geometric(0.15)) - 1, LONGEST - 1)  # short ones most, since they cost less
+        table = self._table(protocol.d)
+        past = [self._made_up(t + 1, table[t]) for t in range(shown)]
+        player = CorpusPlayer(protocol, style, np.full(protocol.d, START), self.rng)
+        reply, _, _ = player.reply(past[-1] if past else None)
+        return CorpusCompletion(self.prompts.message(protocol, past), reply, learnt=True)
+
+    def _made_up(self, t: int, rewards: np.ndarray) -> Round:
+        d = len(rewards)
+        weight = self.rng.choice([STRONG[d], MILD[d]])
+        policy = even(d) if self.rng.random() < 0.5 else leaning(d, int(self.rng.integers(d)), weight)
+        return Round(t, int(self.rng.integers(d)), policy, tuple(rewards))
+
+    def _table(self, d: int) -> np.ndarray:
+        return self.rewards[d][self.rng.integers(len(self.rewards[d]))]
+
+
+SUBJECTS = (
+    "bakery bridge canal clinic coach coffee farm ferry garden harbour hotel kitchen library market museum orchard "
+    "printer quarry radio school shop studio theatre train vineyard workshop"
+)
+KINDS = (
+    "early late north south east west small large cheap costly quick slow red blue green plain spiced new old open "
+    "closed weekly daily shared private local remote"
+)
+DEEDS = (
+    "advertise buy call deliver extend fix hire invest lend move order paint plant post print rent repair sell send "
+    "serve ship stock teach test train visit"
+)
+
+
+class Names:
+    """Made-up scenarios, so that the model learns to look past what actions are called."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+
+    def scenario(self, d: int) -> Scenario:
+        """Return a scenario with d differently named actions."""
+        place, names = self._one(SUBJECTS), set[str]()
+        while len(names) < d:
+            name = f"{self._one(DEEDS)} {self._one(KINDS)} {self._one(SUBJECTS)}"
+            names.add(name if self.rng.random() < 0.5 else name.title())
+        text = f"You run a {self._one(KINDS)} {place} and {self._one(DEEDS)} for a {self._one(KINDS)} town."
+        return Scenario(text, tuple(sorted(names)))
+
+    def _one(self, words: str) -> str:
+        among = words.split()
+        return among[int(self.rng.random() * len(among))]

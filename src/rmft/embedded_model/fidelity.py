@@ -1,0 +1,189 @@
+"""The gate of the embedded model: what it says, sampled at temperature 1, must be true and must agree with itself.
+
+A reply is checked against the message that it answers and against the model's own previous reply, so that every round
+counts, and against the tally that the whole history would give, which shows how errors accumulate.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from rmft.algorithms import AlgorithmSettings, start_on
+from rmft.embedded_model.tally import NOTE, SCORE, START, agrees, grade, updated
+from rmft.embedded_model.tokenizer import all_protocols
+from rmft.environments import ENVIRONMENTS, RewardTable, draw_rewards
+from rmft.environments.regret import regret
+from rmft.language.parsing import parse
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import Protocol, Scenario
+from rmft.play import play
+from rmft.rollouts import ChatModel, GameSettings, RandomNumbers, Transcript, play_in_words
+
+TOLERANCE = 0.02
+CONTEXT, MAX_TOKENS = 16384, 128  # of a conversation, more than any here; of a reply
+SPANS = {"1-25": (1, 25), "26-50": (26, 50), "51-100": (51, 100)}
+LEAST = {"valid": 0.99, "agrees": 0.99, "quotes": 0.98, "carries": 0.98}
+# What is good has at most so much of the base model's regret: half, and what chance does to few games.
+ROOM = 0.6
+ROOM_IN = ("regret of base", "dialogue", "with-reasoning", "1-25")
+SCENARIO = Scenario(
+    "You run a small bakery for a quiet town.", ("bake early", "Call Old Coach", "plant", "sell online", "rest")
+)
+REFERENCES = {"full": "ftl", "bandit": "greedy"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """What is right in reply t = 1..T, by name of the check: each reward that it quotes, each score that it carries."""
+
+    t: int
+    right: dict[str, list[bool]]
+
+
+def checks(
+    protocol: Protocol, replies: list[str], valid: list[bool], rewards: np.ndarray, actions: np.ndarray
+) -> Iterator[Check]:
+    """Yield the check of every reply of one game. rewards: (T, d). actions: (T,), 0-based."""
+    state, truth = [START] * protocol.d, [START] * protocol.d
+    for t, text in enumerate(replies):
+        right = {"valid": [valid[t]]}
+        if protocol.format == "with-reasoning" and valid[t]:
+            shown = _shown(protocol, rewards, actions, t)
+            right["agrees"] = [agrees(text, parse(text, protocol, TOLERANCE), TOLERANCE)]
+            right["quotes"] = _quotes(text, shown)
+            if protocol.interaction == "dialogue":
+                told, expected = _scores(text, state), updated(state, shown)
+                truth = updated(truth, shown)
+                old = _olds(text)
+                right["carries"] = [
+                    told[a] == expected[a] and old.get(a, state[a]) == state[a] for a in range(protocol.d)
+                ]
+                right["accumulates"] = [told == truth]
+                state = told
+        yield Check(t + 1, right)
+
+
+def _shown(protocol: Protocol, rewards: np.ndarray, actions: np.ndarray, t: int) -> dict[int, float]:
+    """Return the rewards by action that the message before the reply t = 0..T-1 shows."""
+    if t == 0:
+        return {}
+    return {a: rewards[t - 1, a] for a in (range(protocol.d) if protocol.feedback == "full" else [actions[t - 1]])}
+
+
+def _quotes(text: str, shown: dict[int, float]) -> list[bool]:
+    quoted = {int(note[1]) - 1: (note[2], note[3]) for note in NOTE.finditer(text)}
+    return [quoted.get(a) == (f"{reward:.2f}", grade(reward)) for a, reward in shown.items()]
+
+
+def _olds(text: str) -> dict[int, int]:
+    return {int(note[1]) - 1: int(note[5]) for note in NOTE.finditer(text) if note[5]}
+
+
+def _scores(text: str, before: list[int]) -> list[int]:
+    """Return the tally that a reply states; what it does not state is as before."""
+    scores = list(before)
+    for action, score in SCORE.findall(text):
+        if 0 < int(action) <= len(scores):
+            scores[int(action) - 1] = int(score)
+    return scores
+
+
+def examine(
+    open_chat_model: Callable[[int], ChatModel],
+    prompts: Prompts,
+    seed: int,
+    games: int,
+    horizon: int,
+    d: int,
+    *,
+    named: bool,
+) -> Iterator[dict[str, object]]:
+    """Yield rows of the gate for every protocol: the share of replies that are right, by check and span of rounds.
+
+    Then the model's regret at the horizon of training beside those of greedy (FTL where all rewards are seen) and of
+    uniform play.
+    """
+    scenario = Scenario(SCENARIO.text, SCENARIO.names[:d]) if named else None
+    for protocol in all_protocols(d, scenario):
+        carries = protocol.interaction == "dialogue" and protocol.format == "with-reasoning"
+        rounds = horizon if carries else min(horizon, 8)  # where nothing is carried, rounds are alike
+        table = draw_rewards(seed, "fidelity", ["gaussian"], (games, rounds, d))
+        rules = GameSettings(prompts, protocol, temperature=1.0, retries=0, tolerance=TOLERANCE)
+        ids = np.stack([np.arange(games), np.zeros(games, dtype=int)], axis=1)
+        told = play_in_words(open_chat_model(games), table.rewards, rules, RandomNumbers(seed, "fidelity", ids))
+        about = {
+            "interaction": protocol.interaction,
+            "output": protocol.output,
+            "feedback": protocol.feedback,
+            "format": protocol.format,
+            "d": d,
+            "named": named,
+        }
+        for (span, check), share in _shares(protocol, told, table).items():
+            yield {**about, "rounds": span, "statistic": check, "value": share}
+        for player, value in _regrets(protocol, told, table, min(rounds, 25), seed).items():
+            yield {**about, "rounds": f"1-{min(rounds, 25)}", "statistic": f"regret of {player}", "value": value}
+
+
+def examine_all(
+    open_chat_model: Callable[[int], ChatModel], prompts: Prompts, seed: int, games: int
+) -> Iterator[dict[str, object]]:
+    """Yield the rows of `examine` for two to five actions, numbered and named; with three actions to round 100."""
+    for d, named, horizon in ((3, False, 100), (2, False, 15), (4, True, 15), (5, False, 15), (3, True, 15)):
+        yield from examine(open_chat_model, prompts, seed, games, horizon, d, named=named)
+
+
+def _shares(protocol: Protocol, told: Transcript, table: RewardTable) -> dict[tuple[str, str], float]:
+    found: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    for game, rewards in enumerate(table.rewards):
+        replies = [replies[game] for replies in told.replies]
+        for check in checks(protocol, replies, list(~told.fallback[:, game]), rewards, told.actions[:, game]):
+            span = next(name for name, (first, last) in SPANS.items() if first <= check.t <= last)
+            for name, right in check.right.items():
+                found[span, name] += right
+    return {key: float(np.mean(values)) for key, values in found.items() if values}
+
+
+def _regrets(protocol: Protocol, told: Transcript, table: RewardTable, horizon: int, seed: int) -> dict[str, float]:
+    environment = "fol" if protocol.feedback == "full" else "mab"
+    played = table.head(len(table.rewards), horizon)
+    comparator = ENVIRONMENTS[environment].comparator
+
+    def final(policies: np.ndarray, actions: np.ndarray) -> float:
+        return float(regret("expected", comparator, played, policies, actions)[:, -1].mean())
+
+    found = {"base": final(told.policies[:horizon].transpose(1, 0, 2), told.actions[:horizon].T)}
+    for name in (REFERENCES[protocol.feedback], "uniform"):
+        player = start_on(seed, "fidelity", AlgorithmSettings(name), played, None)
+        games = play(
+            player,
+            played,
+            full_feedback=protocol.feedback == "full",
+            uniforms=lambda _: np.full(len(played.rewards), 0.5),
+        )
+        found[name] = final(games.policies, games.actions)
+    return found
+
+
+def failures(rows: list[dict[str, object]]) -> list[str]:
+    """Return, in words, what keeps the model from passing."""
+    wrong = [
+        f"{row['statistic']} {row['value']:.4f} < {LEAST[row['statistic']]} in {_about(row)}"
+        for row in rows
+        if row["statistic"] in LEAST and row["value"] < LEAST[row["statistic"]]
+    ]
+    regrets = {(_about(row), row["statistic"]): row["value"] for row in rows}
+    for row in rows:
+        if (row["statistic"], row["interaction"], row["format"], row["rounds"]) == ROOM_IN:
+            about, base = _about(row), row["value"]
+            good, uniform = (regrets[about, f"regret of {name}"] for name in (REFERENCES[row["feedback"]], "uniform"))
+            if good > ROOM * base or base >= uniform:
+                wrong.append(f"regret {base:.2f}, where {good:.2f} is good, leaves no room to fall in {about}")
+    return wrong
+
+
+def _about(row: dict[str, object]) -> str:
+    keys = ("interaction", "output", "feedback", "format", "d", "named", "rounds")
+    return " ".join(str(row[key]) for key in keys)

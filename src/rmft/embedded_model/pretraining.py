@@ -1,0 +1,119 @@
+"""Pre-training of the embedded model on its corpus, on a CPU in minutes.
+
+Symbols: B rows a step, N tokens a row.
+"""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from transformers import Qwen3ForCausalLM
+
+from rmft.embedded_model.corpus import STYLES, Games, Names, Shares
+from rmft.embedded_model.tokenizer import ASSISTANT, END, USER, architecture
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import NOT_LEARNT
+from rmft.params.language import Pretraining
+from rmft.streams import stream
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+SKILLED: Shares = {  # the mix to begin with: what is hard to learn is seen most
+    ("dialogue", "action"): {"random": 0.10, "turn": 0.10, "recent": 0.15, "tally": 0.65},
+    ("dialogue", "distribution"): {"even": 0.10, "mild": 0.20, "recent": 0.15, "tally": 0.55},
+    ("summary", "action"): STYLES["summary", "action"],
+    ("summary", "distribution"): STYLES["summary", "distribution"],
+}
+
+
+def learning_rate(settings: Pretraining, step: int) -> float:
+    """Return the rate of a step: a linear rise, then a cosine down to a hundredth."""
+    if step < settings.warmup_steps:
+        return settings.learning_rate * (step + 1) / settings.warmup_steps
+    done = (step - settings.warmup_steps) / (settings.steps - settings.warmup_steps)
+    return settings.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
+
+
+class Rows:
+    """Rows of the corpus: whole games one after the other, with labels on replies."""
+
+    def __init__(self, tokenizer: "PreTrainedTokenizerFast", games: Games, length: int) -> None:
+        self.tokenizer = tokenizer
+        self.games = games
+        self.length = length
+        self.left: tuple[list[int], list[int]] | None = None
+
+    def batch(self, rows: int, shares: Shares) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return ids and labels (rows, N); each game is put where it first fits, until one fits nowhere."""
+        ids, labels = [[] for _ in range(rows)], [[] for _ in range(rows)]
+        game = self.left or self._game(shares)
+        while (row := next((r for r in range(rows) if len(ids[r]) + len(game[0]) <= self.length), None)) is not None:
+            ids[row] += game[0]
+            labels[row] += game[1]
+            game = self._game(shares)
+        self.left = game
+        padding = self.tokenizer.pad_token_id
+        return self._padded(ids, padding), self._padded(labels, NOT_LEARNT)
+
+    def _padded(self, rows: list[list[int]], padding: int) -> torch.Tensor:
+        return torch.tensor([row + [padding] * (self.length - len(row)) for row in rows])
+
+    def _game(self, shares: Shares) -> tuple[list[int], list[int]]:
+        """Return tokens and labels of a game, at most a row of them."""
+        turns = self.games.game(int(self.games.rng.integers(2, 9)), shares)
+        texts = [text for turn in turns for text in (USER + turn.message + ASSISTANT, turn.reply + END)]
+        pieces = [piece.ids for piece in self.tokenizer.backend_tokenizer.encode_batch_fast(texts)]
+        ids, labels = [], []
+        for turn, asked, said in zip(turns, pieces[::2], pieces[1::2], strict=True):
+            asked = asked[-(self.length - len(said)) :]  # of a long summary, what the model's windows hold
+            if len(ids) + len(asked) + len(said) > self.length:
+                break
+            ids += asked + said
+            labels += [NOT_LEARNT] * len(asked) + (said if turn.learnt else [NOT_LEARNT] * len(said))
+        return ids, labels
+
+
+def pretrain(
+    seed: int,
+    settings: Pretraining,
+    prompts: Prompts,
+    tokenizer: "PreTrainedTokenizerFast",
+    on_step: Callable[[int, int, float], object] = lambda *_: None,
+) -> Qwen3ForCausalLM:
+    """Return the trained model. on_step: called with the step, of how many, and its loss."""
+    torch.set_num_threads(settings.threads)
+    rng = stream(seed, "environment", "corpus")
+    rows = Rows(tokenizer, Games(seed, rng, prompts, Names(rng)), settings.tokens)
+    torch.manual_seed(int(stream(seed, "initialisation", "embedded").integers(2**31)))
+    end, pad = (tokenizer.convert_tokens_to_ids(token) for token in (END, tokenizer.pad_token))
+    model = Qwen3ForCausalLM(architecture(len(tokenizer), end, pad))
+    optimizers = _optimizers(model)
+    for step in range(settings.steps):
+        shares = STYLES if step >= (1 - settings.settle) * settings.steps else SKILLED
+        ids, labels = rows.batch(settings.rows, shares)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(settings, step)
+            optimizer.step()
+            optimizer.zero_grad()
+        on_step(step + 1, settings.steps, loss.item())
+    # What so small a model leaves to tokens that make no sense is a little of everything. Steeper logits take it away,
+    # and leave choices between equals as they are.
+    model.model.norm.weight.data *= settings.sharpen
+    return model
+
+
+def _optimizers(model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
+    """Return Muon for the layers' matrices, which halves the steps that learning takes, and AdamW for the rest."""
+    matrices = [weights for name, weights in model.named_parameters() if weights.ndim == 2 and "layers" in name]
+    others = [weights for name, weights in model.named_parameters() if weights.ndim != 2 or "layers" not in name]
+    return [
+        torch.optim.Muon(matrices, lr=0.0, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01, fused=True),
+    ]

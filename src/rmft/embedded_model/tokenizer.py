@@ -1,0 +1,112 @@
+"""The embedded model's tokenizer and architecture: Qwen3's, tiny, with memory that is flat in the number of rounds."""
+
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+from rmft.embedded_model.corpus import STYLES, Games, Names
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import Protocol, Scenario
+from rmft.streams import stream
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3Config
+
+USER, ASSISTANT, END, PAD = "<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"
+TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{%- if message.role == 'user' -%}" + USER + "{{ message.content }}"
+    "{%- else -%}" + ASSISTANT + "{{ message.content }}" + END + "{%- endif -%}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}" + ASSISTANT + "{%- endif -%}"
+)
+# What varies in a game is cut into tokens that carry one meaning each: a score with its action, a number's whole part,
+# its decimals. With them a reply is made of local steps that a tiny model learns.
+VARIABLES = [
+    *(f" {action}={score}" for action in range(1, 6) for score in range(10)),
+    *(f"{action} paid " for action in range(1, 6)),
+    *(f" {action} goes from " for action in range(1, 6)),
+    *(f" {action}: **" for action in range(1, 6)),
+    *(str(number) for number in range(101)),
+    *(f".{number:02d}" for number in range(100)),
+]
+VARIABLE = re.compile("|".join(re.escape(text) for text in sorted(VARIABLES, key=len, reverse=True)))
+NAME = "\x00"  # stands for words that no list can hold
+
+
+class Nameless(Names):
+    """Scenarios without a word of their own, so that what is left is what all games have in common."""
+
+    def scenario(self, d: int) -> Scenario:
+        """Return a scenario of d actions that are called alike."""
+        return Scenario(NAME, (NAME,) * d)
+
+
+def fixed_spans(seed: int, prompts: Prompts, games: int = 6000) -> list[str]:
+    """Return the pieces of text that all games of the corpus have in common, each of them one token."""
+    rng = stream(seed, "environment", "spans")
+    endless = Games(seed, rng, prompts, Nameless(rng))
+    texts = (text for _ in range(games) for turn in endless.game(3, STYLES) for text in (turn.message, turn.reply))
+    spans: dict[str, int] = {}
+    for text in texts:
+        for piece in re.split(NAME, text):
+            for span in VARIABLE.split(piece):
+                spans[span] = spans.get(span, 0) + 1
+    return sorted(span for span, seen in spans.items() if len(span) > 1 and seen >= 5)
+
+
+def build_tokenizer(seed: int, prompts: Prompts, merges: int = 250) -> "PreTrainedTokenizerFast":
+    """Return the tokenizer: fixed spans and variables as single tokens, byte-level BPE for names and other text."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    names = Names(stream(seed, "environment", "names"))
+    scenarios = [names.scenario(4) for _ in range(2000)]
+    words = (text for scenario in scenarios for text in (scenario.text, *scenario.names))
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    trainer = trainers.BpeTrainer(vocab_size=256 + merges, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(words, trainer)
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in (PAD, USER, ASSISTANT, END)])
+    known = set(tokenizer.get_vocab())
+    added = [text for text in dict.fromkeys([*VARIABLES, *fixed_spans(seed, prompts)]) if text not in known]
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in added])
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD)
+    fast.chat_template = TEMPLATE
+    return fast
+
+
+def architecture(vocabulary: int, end: int, pad: int) -> "Qwen3Config":
+    """Return the configuration: every layer sees a window of tokens that holds the last rounds."""
+    from transformers import Qwen3Config
+
+    layers = 4
+    return Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=160,
+        intermediate_size=448,
+        num_hidden_layers=layers,
+        num_attention_heads=5,
+        num_key_value_heads=5,
+        head_dim=32,
+        max_position_embeddings=65536,
+        use_sliding_window=True,
+        sliding_window=192,
+        layer_types=["sliding_attention"] * layers,
+        tie_word_embeddings=True,
+        initializer_range=0.03,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        eos_token_id=end,
+        pad_token_id=pad,
+        bos_token_id=None,
+    )
+
+
+def all_protocols(d: int, scenario: Scenario | None = None) -> list[Protocol]:
+    """Return every protocol for d actions."""
+    options = itertools.product(
+        ("dialogue", "summary"), ("action", "distribution"), ("full", "bandit"), ("policy-only", "with-reasoning")
+    )
+    return [Protocol(*option, d, scenario) for option in options]

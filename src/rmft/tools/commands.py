@@ -1,0 +1,380 @@
+"""Tools to look at what the workflow makes, to ask what made it, and to play: the other half of the command line."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Argument, Option
+
+from rmft.errors import InputError
+
+if TYPE_CHECKING:
+    from rmft.lineage.trace import Trace
+
+TOOLS = "Tools"
+DEFAULT_FEATURES = 3
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=TOOLS)
+def params(
+    path: Annotated[Path, Argument(help="The file to check.")] = Path("params.yaml"),
+) -> None:
+    """Check params.yaml and print it as it stands at its scale."""
+    import yaml
+
+    from rmft.language.scenarios import check_tables
+    from rmft.params import load
+
+    found = load(path).at_scale()
+    check_tables(found)
+    print(yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False), end="")
+
+
+@app.command(rich_help_panel=TOOLS)
+def serve(
+    port: Annotated[int, Option(help="0 for any that is free.")] = 8000,
+    host: Annotated[str, Option(help="Where to listen; whoever has the key can then ask.")] = "127.0.0.1",
+    plays: Annotated[str, Option(help="A language model of params.yaml.")] = "embedded",
+    model: Annotated[str | None, Option(help="Its name at the endpoint. Default: the same.")] = None,
+    state: Annotated[Path, Option(help="The folder of files, jobs and models.")] = Path(".rmft/serve"),
+    settings: Annotated[str | None, Option(help="What is played, as JSON, in place of params.yaml.")] = None,
+    announce: Annotated[
+        Path | None, Option(help="A file that says, once it answers, the process and the port.")
+    ] = None,
+) -> None:
+    """Serve a local model by the OpenAI protocol: chats, files, batches, and fine-tuning jobs that really train.
+
+    Example: `RMFT_API_KEY=secret rmft serve --port 8000`, then any client with base_url http://127.0.0.1:8000/v1
+    """
+    from rmft.endpoint_server import ServerSettings
+    from rmft.endpoint_server import serve as start
+    from rmft.params import load
+    from rmft.workflow.plan import served_as
+    from rmft.workflow.records import Served
+
+    key = os.environ.get("RMFT_API_KEY", "")
+    if not key:
+        raise InputError("serve: needs a key that clients must show: export RMFT_API_KEY=…")
+    served = Served.parse(settings) if settings else served_as(load(), plays)
+    start(
+        ServerSettings(
+            model=served.model,
+            name=model or plays,
+            token=key,
+            state=state,
+            sft=served.sft,
+            seed=served.seed,
+            host=host,
+            port=port,
+            announce=announce,
+        )
+    )
+
+
+@app.command(rich_help_panel=TOOLS)
+def estimate(
+    experiments: Annotated[
+        list[str] | None, Argument(help="Those that play or are judged at an endpoint. Default: all of them.")
+    ] = None,
+    scale: Annotated[str | None, Option(help="A scale of params.yaml. Default: the one that is set there.")] = None,
+) -> None:
+    """Say what experiments will ask of an endpoint: calls, tokens, dollars, hours; and what is in their journals."""
+    from rich.console import Console
+
+    from rmft.params import load
+    from rmft.tools.estimate import answering, as_table
+    from rmft.tools.estimate import estimate as reckon
+
+    params = load(scale=scale)
+    Console(highlight=False).print(as_table(reckon(params.at_scale(), experiments or answering(params)), params))
+
+
+@app.command(rich_help_panel=TOOLS)
+def prune(
+    folder: Annotated[Path, Argument(help="A folder below results or data/rewards.")] = Path("results"),
+) -> None:
+    """Delete artifacts that params.yaml has no place for any more; files that no job wrote are left alone."""
+    from rmft.artifacts import delete
+    from rmft.lineage.audit import retired
+    from rmft.params import load
+    from rmft.workflow.paths import EMBEDDED, everything
+    from rmft.workflow.runs import hold_folder
+
+    hold_folder()
+    for path in retired(folder, [*everything(load().at_scale()), *EMBEDDED]):
+        delete(path)
+        print(f"deleted {path}, which is no part of the workflow any more")
+
+
+@app.command(rich_help_panel=TOOLS)
+def lineage(
+    path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
+    everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
+    as_format: Annotated[str, Option("--format", help="text, json, mermaid or rocrate.")] = "text",
+    output: Annotated[
+        Path | None, Option(help="With --format rocrate: a new folder for the crate with all files in it.")
+    ] = None,
+) -> None:
+    """Print what made an artifact, back to the root seed, and verify every hash on the way.
+
+    With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
+    """
+    from rmft.lineage.audit import ask_snakemake, audit
+    from rmft.lineage.trace import as_text, trace
+
+    _one_of("format", as_format, ("text", "json", "mermaid", "rocrate"))
+    if everything == (path is not None):
+        raise InputError("lineage: name one artifact, or say --all")
+    if everything and as_format != "text":
+        raise InputError("--format goes with an artifact, not with --all")
+    if output is not None and as_format != "rocrate":
+        raise InputError("--output belongs to --format rocrate; for others: > FILE")
+    if everything:
+        artifacts = ask_snakemake()
+        problems = audit(artifacts)
+        print(f"{len(artifacts)} artifacts, {len(problems) or 'no'} problems")
+    else:
+        found = trace(path)
+        problems = found.problems
+        if as_format == "text":
+            print("\n".join(as_text(found, shutil.get_terminal_size((120, 24)).columns)))
+        else:
+            _export(found, as_format, output)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _export(found: "Trace", as_format: str, output: Path | None) -> None:
+    """Print a trace for another program, or write it; a crate only of what is as recorded."""
+    from rmft.lineage.export import as_crate, as_json, as_mermaid, write_crate
+
+    if as_format == "json":
+        print(json.dumps(as_json(found), indent=2))
+    elif as_format == "mermaid":
+        print(as_mermaid(found), end="")
+    elif found.problems:
+        print("rmft: no crate of what is not as recorded", file=sys.stderr)
+    elif output is None:
+        print(json.dumps(as_crate(found).metadata.generate(), indent=2))
+    else:
+        write_crate(output, as_crate(found))
+
+
+@app.command(rich_help_panel=TOOLS)
+def show(
+    path: Annotated[Path, Argument(help="Games told in words: of an iteration's rollouts or of an evaluation.")],
+    worst: Annotated[int | None, Option(min=1, help="So many games of highest regret. Default: 1.")] = None,
+    best: Annotated[int | None, Option(min=1, help="So many games of lowest regret.")] = None,
+    scenario: Annotated[int | None, Option(help="Only games of this scenario.")] = None,
+    trajectory: Annotated[int | None, Option(help="Only this trajectory of each scenario.")] = None,
+    rounds: Annotated[
+        str | None, Option(metavar="A-B", help="These rounds, in full. Default: the first and the last ones.")
+    ] = None,
+    environment: Annotated[str | None, Option(help="fol, mab, ns-mab or cb, for a file of no experiment.")] = None,
+    regret: Annotated[
+        str | None,
+        Option(help="realized, expected or pseudo: what ranks. Default: the experiment's own; else realized."),
+    ] = None,
+) -> None:
+    """Print games as they were told and answered, round by round.
+
+    Example: `rmft show results/experiments/open_mab_gemma/seed-0/iteration-0/rollouts.parquet --worst 3`
+    """
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from rmft.artifacts import read_trajectories
+    from rmft.environments import ENVIRONMENTS
+    from rmft.params import load
+    from rmft.tools.show import GameFilter, Scoring, dialogues, rounds_named, scoring_of
+
+    if worst is not None and best is not None:
+        raise InputError("--worst and --best: say one of them")
+    if environment is not None:
+        _one_of("environment", environment, tuple(ENVIRONMENTS))
+    played = read_trajectories(path)
+    scoring = Scoring(environment, "realized") if environment else scoring_of(path, load())
+    if regret is not None:
+        _one_of("regret", regret, ("realized", "expected", "pseudo"))
+        scoring = replace(scoring, notion=regret)
+    if worst is best is scenario is trajectory is None:
+        worst = 1
+    asked = GameFilter(worst, best, scenario, trajectory, rounds_named(rounds) if rounds is not None else None)
+    Console(highlight=False).print(*dialogues(played, scoring, asked))
+
+
+@app.command(rich_help_panel=TOOLS)
+def diff(
+    a: Annotated[
+        str, Argument(metavar="A", help="A commit, a DVC experiment, workspace, or an experiment of params.yaml.")
+    ] = "HEAD",
+    b: Annotated[
+        str, Argument(metavar="B", help="The same; an experiment of params.yaml goes with another one.")
+    ] = "workspace",
+    as_json: Annotated[bool, Option("--json", help="Print JSON, in which nothing is shortened.")] = False,
+) -> None:
+    """Say which parameters, code, inputs and results differ between two commits or experiments.
+
+    Example: `rmft diff numeric_mab numeric_mab_logits_normalised`
+    """
+    from rmft.tools.diff.revisions import compare
+    from rmft.tools.diff.table import as_text
+
+    found = compare(a, b)
+    print(json.dumps(found.as_json()) if as_json else as_text(found))
+
+
+@app.command(rich_help_panel=TOOLS)
+def plots(
+    revisions: Annotated[
+        list[str] | None, Argument(help="Commits or DVC experiments to compare with the workspace or each other.")
+    ] = None,
+    output: Annotated[Path, Option(help="The folder for the page and its images.")] = Path("plots"),
+) -> None:
+    """Draw the training curves and figures that dvc.yaml declares, as a page that needs no network."""
+    from rmft.tools.plots import draw_plots
+
+    print(draw_plots(revisions or [], output))
+
+
+@app.command(rich_help_panel=TOOLS)
+def paper_map(
+    check: Annotated[bool, Option("--check", help="Only say whether docs/paper-map.md is up to date.")] = False,
+    source: Annotated[
+        Path | None, Option(help="The paper's LaTeX source, to make data/paper/labels.csv from it first.")
+    ] = None,
+) -> None:
+    """Say where each labelled part of the paper is in this repository: make docs/paper-map.md."""
+    from rmft.artifacts import write_csv, write_text
+    from rmft.params import load
+    from rmft.tools.paper_map import LABELS, PAGE, Label, labels_in, page
+
+    root = Path()
+    if source is not None:
+        found = labels_in(source.read_text(encoding="utf-8"))
+        write_csv(LABELS, {column: [getattr(label, column) for label in found] for column in Label._fields})
+    text = page(root, load())
+    if not check:
+        write_text(PAGE, text)
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        raise InputError(f"{PAGE}: is not up to date; make it again: rmft paper-map")
+
+
+@app.command(rich_help_panel=TOOLS)
+def simulate(
+    environment: Annotated[str, Option(help="fol, mab, ns-mab or cb (contextual bandits).")],
+    process: Annotated[
+        str,
+        Option(
+            help="Reward process: uniform, gaussian, gamma, bernoulli, sine-trend, alternating, noisy-alternating, "
+            "adaptive, gradual-variation, in cb linear-contextual, or one of your extensions; several with commas "
+            "make an even mixture."
+        ),
+    ],
+    algorithm: Annotated[
+        str,
+        Option(
+            help="In fol: ftl, ftrl, hedge, uniform; else: ucb, exp3, rexp3, greedy, thompson-sampling, uniform; in cb "
+            "also linucb. Or one of your extensions, which params.yaml lists."
+        ),
+    ],
+    actions: Annotated[int, Option(help="d, the number of actions.")] = 3,
+    horizon: Annotated[int, Option(help="T, the number of rounds.")] = 100,
+    replicates: Annotated[int, Option(help="Independent instances to play.")] = 1000,
+    seed: Annotated[int, Option(help="Root of every random stream.")] = 0,
+    policy_space: Annotated[str, Option(help="simplex, or for fol also ball.")] = "simplex",
+    radius: Annotated[float | None, Option(help="Of the ball. Default: 1.")] = None,
+    eta: Annotated[
+        str | None, Option(help="Step size: a number, T=ROUNDS it is tuned to, or anytime. Default: T is the horizon.")
+    ] = None,
+    gamma: Annotated[float | None, Option(help="Exploration of exp3. Default: min(1, eta d / 2).")] = None,
+    variation: Annotated[float | None, Option(help="V_T for rexp3. Default: each instance's own.")] = None,
+    features: Annotated[int | None, Option(help="Of the context shown before each round, in cb. Default: 3.")] = None,
+    alpha: Annotated[float | None, Option(help="Width of linucb's confidence bound. Default: 1.")] = None,
+    options: Annotated[
+        list[str] | None,
+        Option("--option", metavar="NAME=VALUE", help="Of an algorithm of your extensions; repeatable."),
+    ] = None,
+    regret: Annotated[
+        str | None,
+        Option(
+            help="expected, pseudo, realized or dynamic. Default: expected in fol, pseudo in mab and cb, dynamic in "
+            "ns-mab."
+        ),
+    ] = None,
+    mean: Annotated[str, Option(help="Means of clipped processes: nominal (the paper's) or clipped.")] = "nominal",
+    as_json: Annotated[bool, Option("--json", help="Print JSON; min_frac in it is d · MinFrac(t).")] = False,
+    plot: Annotated[Path | None, Option(help="Also draw: this path's pdf, png and csv.")] = None,
+) -> None:
+    """Play a reference algorithm on freshly drawn instances.
+
+    Example: `rmft simulate --environment mab --process gaussian --algorithm ucb --plot ucb`
+    """
+    from rmft.algorithms import AlgorithmSettings
+    from rmft.environments import ENVIRONMENTS
+    from rmft.params import load_extensions
+    from rmft.progress import bar
+    from rmft.tools.simulate import SimulatedGame, simulate
+
+    load_extensions()
+    _one_of("environment", environment, tuple(ENVIRONMENTS))
+    _one_of("policy-space", policy_space, ("simplex", "ball"))
+    _one_of("mean", mean, ("nominal", "clipped"))
+    if regret is not None:
+        _one_of("regret", regret, ("expected", "pseudo", "realized", "dynamic"))
+    if plot is not None and not plot.name:
+        raise InputError("--plot needs a file name")
+    if radius is not None and policy_space == "simplex":
+        raise InputError("--radius belongs to --policy-space ball")
+    game = SimulatedGame(
+        environment,
+        [name.strip() for name in process.split(",")],
+        actions,
+        horizon,
+        AlgorithmSettings(
+            algorithm,
+            _number_or_text(eta),
+            gamma,
+            variation,
+            alpha=alpha,
+            options=dict(map(_named, options or [])),
+        ),
+        (1.0 if radius is None else radius) if policy_space == "ball" else None,
+        regret,
+        mean,
+        DEFAULT_FEATURES if features is None and ENVIRONMENTS[environment].contextual else features,
+    )
+    with bar("rounds", replicates * horizon) as advance:
+        summary = simulate(seed, game, replicates, advance)
+    if plot:
+        from rmft.figures.simulation import draw_summary
+
+        draw_summary(game, summary).save(plot.with_suffix("") if plot.suffix in (".pdf", ".png", ".csv") else plot)
+    print(json.dumps(summary.as_json()) if as_json else summary.as_text(), end="\n")
+
+
+def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"--{option}: unknown {value!r}; one of {', '.join(allowed)}")
+
+
+def _named(option: str) -> tuple[str, float | str]:
+    name, equals, value = option.partition("=")
+    if not equals:
+        raise InputError(f"--option: {option!r} is no NAME=VALUE")
+    return name, _number_or_text(value)
+
+
+def _number_or_text(text: str | None) -> float | str | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text

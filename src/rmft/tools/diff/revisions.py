@@ -1,0 +1,299 @@
+"""Two commits or experiments, compared: parameters, code, inputs, results.
+
+DVC says what parameters, artifacts and metrics were at a revision, git what the code was.
+"""
+
+import ast
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import packages_distributions
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dvc.exceptions import DvcException, NotDvcRepoError
+from dvc.repo import Repo
+from dvc.repo.brancher import switch
+from dvc.scm import RevError, SCMError, resolve_rev
+from scmrepo.exceptions import SCMError as GitError
+
+from rmft.artifacts import sha256
+from rmft.errors import InputError
+from rmft.lineage.code import SourceCode, code_of, locked
+from rmft.params import load
+from rmft.tools.diff.difference import (
+    ADDED,
+    CHANGED,
+    DELETED,
+    CodeChange,
+    Difference,
+    LibraryChange,
+    Pair,
+    differing,
+    statuses,
+    tree_difference,
+)
+
+WORKSPACE = "workspace"
+MEASURES = ("regret", "exponent", "ks_p", "paired_p")  # of the trained model, as in results/summary.json
+NO_METRICS = "no readable results/summary.json, in DVC's cache neither"
+Codes = Mapping[str, Mapping[str, SourceCode]]  # by sub-command, by module
+
+
+def compare(a: str = "HEAD", b: str = WORKSPACE) -> Difference:
+    """Return what differs between two revisions, or between two experiments of the workspace's params.yaml.
+
+    A revision is a commit, a DVC experiment or `workspace`. Raise InputError where a name is none of these, outside
+    of a repository of git and DVC, and where DVC or Python cannot read what is there.
+    """
+    for library in ("dvc", "dvc_data", "dvc_objects"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)  # its progress bars go by this as well
+    try:
+        with Repo() as repo:
+            return (_of_experiments if _are_experiments(repo, {a, b}) else _of_revisions)(repo, a, b)
+    except NotDvcRepoError:
+        raise InputError("diff: no DVC repository here; run inside a clone of rmft") from None
+    except (SCMError, GitError) as error:
+        raise InputError(f"diff: no git repository here ({_one_line(error)})") from None
+    except (DvcException, OSError) as error:
+        raise InputError(f"diff: DVC cannot compare {a} with {b}: {_one_line(error)}") from None
+
+
+# Two experiments of the workspace
+
+
+def _are_experiments(repo: Repo, names: set[str]) -> bool:
+    return WORKSPACE not in names and names <= _map(_map(_parameters(repo)).get("experiments")).keys()
+
+
+def _of_experiments(repo: Repo, a: str, b: str) -> Difference:
+    root = Path(repo.root_dir)
+    experiments = load(root / "params.yaml").at_scale().experiments
+    parameters = dict(tree_difference(*(experiments[name].model_dump(mode="json") for name in (a, b))))
+    folders = [root / "results/experiments" / name for name in (a, b)]
+    unknown = [f"results of {folder.name} are unknown: not built" for folder in folders if not folder.exists()]
+    if unknown:
+        return Difference(a, b, parameters, unknown=unknown)
+    metrics = _metrics(repo)
+    return Difference(
+        a,
+        b,
+        parameters,
+        results=statuses(*(_hashes(folder, folder) for folder in folders)),
+        metrics=_metric_pairs(*(_map(_map(metrics).get(name)) for name in (a, b))),
+        unknown=[] if metrics is not None else [f"metrics are unknown: {NO_METRICS}"],
+    )
+
+
+# Two revisions
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One of two revisions.
+
+    parameters, metrics: None where they cannot be read. workflow, inputs: hashes of files that are no artifacts.
+    libraries: locked versions.
+    """
+
+    name: str
+    commit: str
+    parameters: Mapping[str, Any] | None
+    codes: Codes
+    workflow: dict[str, str]
+    libraries: dict[str, str]
+    inputs: dict[str, str]
+    has_results: bool
+    metrics: Mapping[str, Any] | None
+
+    @property
+    def unknown(self) -> Iterator[str]:
+        """Yield what cannot be said of it, in lines."""
+        if self.parameters is None:
+            yield f"parameters of {self.name} are unknown: no readable params.yaml"
+        if not self.has_results:
+            why = "nothing is built here" if self.commit == WORKSPACE else "no dvc.lock is committed there"
+            yield f"results and reward sets of {self.name} are unknown: {why}"
+        elif self.metrics is None:
+            yield f"metrics of {self.name} are unknown: {NO_METRICS}"
+
+
+def _of_revisions(repo: Repo, a: str, b: str) -> Difference:
+    commits = {name: _commit(repo, name) for name in (a, b)}
+    if commits[a] == commits[b]:
+        return Difference(a, b)
+    old, new = (_side(repo, name, commit) for name, commit in commits.items())
+    comparable = old.has_results and new.has_results
+    artifacts = _artifacts(repo, old.commit, new.commit) if comparable else {}
+    folders = [path for path in artifacts if path.endswith("/")]
+    unlisted = [f"files of {path} are unknown: their list is not in DVC's cache; see dvc fetch" for path in folders]
+    reward_sets, results = (_below(folder, artifacts) for folder in ("data/", "results/"))
+    return Difference(
+        old.name,
+        new.name,
+        parameters=dict(tree_difference(*_if_known(old.parameters, new.parameters))),
+        code=_code_changes(old, new),
+        libraries=_library_changes(old, new),
+        inputs=statuses(old.inputs, new.inputs) | reward_sets,
+        results=results,
+        metrics=_metric_pairs(*map(_by_evaluation, _if_known(old.metrics, new.metrics))) if comparable else {},
+        unknown=[*old.unknown, *new.unknown, *unlisted],
+    )
+
+
+def _commit(repo: Repo, name: str) -> str:
+    if name == WORKSPACE:
+        return name
+    try:
+        return repo.scm.resolve_rev(resolve_rev(repo.scm, name) + "^{commit}")
+    except (RevError, GitError):
+        right = "a commit, a DVC experiment, workspace, or two experiments of params.yaml"
+        raise InputError(f"diff: unknown {name!r}; give {right}") from None
+
+
+def _side(repo: Repo, name: str, commit: str) -> _Side:
+    """Read all of a revision but its artifacts. Raise InputError where its code is not Python."""
+    with TemporaryDirectory() as temporary, switch(repo, commit):
+        in_workspace = commit == WORKSPACE
+        folder = Path(repo.root_dir) if in_workspace else Path(temporary) / "tree"
+        if not in_workspace:
+            repo.fs.get(repo.root_dir, str(folder))
+        ignored = repo.scm.is_ignored if in_workspace else lambda _: False
+        return _Side(
+            name if commit.startswith(name) else f"{name} ({commit[:7]})",
+            commit,
+            _parameters(repo),
+            _codes(folder, name),
+            _hashes(folder, folder / "workflow", ignored),
+            locked(folder / "requirements.lock"),
+            _hashes(folder, folder / "data", ignored),
+            (folder / ("results" if in_workspace else "dvc.lock")).exists(),
+            _metrics(repo),
+        )
+
+
+def _codes(folder: Path, name: str) -> Codes:
+    """Return the code of every stage in a folder's cli.py."""
+    source = folder / "src"
+    cli = source / "rmft" / "cli.py"
+    if not cli.exists():
+        return {}
+    try:
+        functions = (node for node in ast.parse(cli.read_bytes()).body if isinstance(node, ast.FunctionDef))
+        stages = [node.name for node in functions if any("STAGES" in ast.unparse(by) for by in node.decorator_list)]
+        return {stage: code_of(stage, source) for stage in stages}
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"diff: code of {name} is not Python: {_one_line(error)}") from None
+
+
+def _code_changes(old: _Side, new: _Side) -> list[CodeChange]:
+    """Return sub-commands that one side has not, and of the others the modules that differ; files of the workflow."""
+    alone = statuses(*(dict.fromkeys(side.codes, True) for side in (old, new)))
+    return [
+        *(CodeChange(f"rmft {command}", status) for command, status in alone.items()),
+        *_module_changes(old.codes, new.codes),
+        *(CodeChange(path, status) for path, status in statuses(old.workflow, new.workflow).items()),
+    ]
+
+
+def _module_changes(old: Codes, new: Codes) -> Iterator[CodeChange]:
+    shared = sorted(old.keys() & new.keys())
+    for module in sorted({module for codes in (old, new) for command in shared for module in codes[command]}):
+        before, after = (
+            {command: codes[command][module].digest for command in shared if module in codes[command]}
+            for codes in (old, new)
+        )
+        if set(before.values()) != set(after.values()):  # else it is only run by other sub-commands than before
+            status = CHANGED if before and after else ADDED if after else DELETED
+            commands = list(statuses(before, after))
+            yield CodeChange("rmft.cli" if module == "cli" else module, status, commands)
+
+
+def _library_changes(old: _Side, new: _Side) -> list[LibraryChange]:
+    changed = dict(differing(old.libraries, new.libraries))
+    if not changed:
+        return []
+    distributions, importing = packages_distributions(), defaultdict(set)
+    for command, codes in (*old.codes.items(), *new.codes.items()):
+        for library in {library for code in codes.values() for library in code.libraries}:
+            for name in distributions.get(library, [library]):
+                importing[_normal(name)].add(command)
+    return [LibraryChange(name, versions, sorted(importing[_normal(name)])) for name, versions in changed.items()]
+
+
+def _normal(library: str) -> str:
+    return re.sub(r"[-_.]+", "-", library).lower()
+
+
+def _artifacts(repo: Repo, a: str, b: str) -> dict[str, str]:
+    """Return the status of every artifact that differs, and of folders (ending in /) whose files DVC does not know."""
+    if a == WORKSPACE:  # which DVC takes only as the second
+        other_way = {ADDED: DELETED, DELETED: ADDED, CHANGED: CHANGED}
+        return {path: other_way[status] for path, status in _artifacts(repo, b, a).items()}
+    found = defaultdict(list, repo.diff(a, b))
+    moved = [entry["path"] for entry in found["renamed"]]
+    status_of = {
+        **{entry["path"]: CHANGED for entry in found["modified"]},
+        **dict.fromkeys([*(entry["path"] for entry in found["deleted"]), *(path["old"] for path in moved)], DELETED),
+        **dict.fromkeys([*(entry["path"] for entry in found["added"]), *(path["new"] for path in moved)], ADDED),
+    }
+    parents = {f"{parent}/" for path in status_of if not path.endswith("/") for parent in PurePosixPath(path).parents}
+    return {path: status_of[path] for path in sorted(status_of) if path not in parents}
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+# What DVC reads where it stands; what is no map is None
+
+
+def _parameters(repo: Repo) -> Mapping[str, Any] | None:
+    return _content(repo.params.show(["params.yaml"]), "params.yaml")
+
+
+def _metrics(repo: Repo) -> Mapping[str, Any] | None:
+    return _content(repo.metrics.show(), "results/summary.json")
+
+
+def _content(shown: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
+    content = shown[""].get("data", {}).get(path, {}).get("data")
+    return content if isinstance(content, Mapping) else None
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _if_known(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tuple[Mapping, Mapping]:
+    return ({}, {}) if old is None or new is None else (old, new)
+
+
+def _below(folder: str, status_of: Mapping[str, str]) -> dict[str, str]:
+    return {path: status for path, status in status_of.items() if path.startswith(folder)}
+
+
+def _hashes(root: Path, folder: Path, ignored: Callable[[Path], bool] = lambda _: False) -> dict[str, str]:
+    """Return the hash of every file below a folder, READMEs aside, by its path from root."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.stem != "README")
+    return {path.relative_to(root).as_posix(): sha256(path) for path in paths if not ignored(path)}
+
+
+def _by_evaluation(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"{name}/{evaluation}": of for name, part in metrics.items() for evaluation, of in _map(part).items()}
+
+
+def _metric_pairs(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, dict[str, Pair]]:
+    """Return, by evaluation, the measures that differ."""
+    pairs = {
+        name: dict(differing(_measures(_map(before)), _measures(_map(after))))
+        for name, (before, after) in differing(old, new)
+    }
+    return {name: found for name, found in pairs.items() if found}
+
+
+def _measures(evaluation: Mapping[str, Any]) -> dict[str, float]:
+    return {name: evaluation[name] for name in MEASURES if isinstance(evaluation.get(name), int | float)}

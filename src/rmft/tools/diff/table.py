@@ -1,0 +1,89 @@
+"""What differs, as a short table for a terminal."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import PurePosixPath
+
+from rmft.tools.diff.difference import CHANGED, CodeChange, Difference, LibraryChange, Pair
+from rmft.tools.diff.revisions import MEASURES
+
+ROWS = 20  # at most in a part of the table
+CHARACTERS = 44  # at most in a parameter's value
+Row = Sequence[str]
+
+
+def as_text(found: Difference) -> str:
+    """Return a short table in parts, or a line that nothing differs."""
+    parts: dict[Row, Sequence[Row]] = {
+        ("parameters", "A", "B"): [(key, *map(_value, pair)) for key, pair in found.parameters.items()],
+        ("code",): _code_rows(found.code) + _library_rows(found.libraries),
+        ("inputs",): list(found.inputs.items()),
+        ("results",): _result_rows(found.results),
+        ("metrics", *MEASURES): [
+            (name, *(_step(measure, pairs.get(measure)) for measure in MEASURES))
+            for name, pairs in found.metrics.items()
+        ],
+    }
+    lines = [line for head, rows in parts.items() if rows for line in _part(head, rows)]
+    if not lines and not found.unknown:
+        lines = ["no difference"]
+    return "\n".join([f"A: {found.a}   B: {found.b}", *lines, *found.unknown])
+
+
+def _part(head: Row, rows: Sequence[Row]) -> Iterator[str]:
+    table = [head, *((f"  {name}", *cells) for name, *cells in rows[:ROWS])]
+    widths = [max(map(len, column)) for column in zip_longest(*table, fillvalue="")]
+    for row in table:
+        yield "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
+    if len(rows) > ROWS:
+        yield f"  … and {len(rows) - ROWS} more; --json lists all"
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "–"
+    text = value if isinstance(value, str) else json.dumps(value, default=str).replace('"', "")
+    if len(text) <= CHARACTERS:
+        return text
+    return f"({_leaves(value)} values)" if isinstance(value, Mapping) else f"{text[: CHARACTERS - 1]}…"
+
+
+def _leaves(value: object) -> int:
+    return sum(map(_leaves, value.values())) if isinstance(value, Mapping) else 1
+
+
+def _step(measure: str, pair: Pair | None) -> str:
+    if pair is None:
+        return ""
+    before, after = pair
+    digits = ".2g" if measure.endswith("_p") else ".4g"
+    shift = "" if measure.endswith("_p") or None in pair else f" ({after - before:+.3g})"
+    return " → ".join("–" if value is None else format(value, digits) for value in pair) + shift
+
+
+def _code_rows(changes: Iterable[CodeChange]) -> list[Row]:
+    return [(change.name, change.status, ", ".join(change.commands)) for change in changes]
+
+
+def _library_rows(changes: Sequence[LibraryChange]) -> list[Row]:
+    imported = [change for change in changes if change.commands]
+    others = len(changes) - len(imported)
+    rows = [(of.name, " → ".join(map(_value, of.versions)), ", ".join(of.commands)) for of in imported]
+    return rows + [("other libraries", f"{others} {CHANGED}")] * bool(others)
+
+
+def _result_rows(results: Mapping[str, str]) -> list[Row]:
+    """Return figures and tables by name with the endings that differ, and the number of other files by folder."""
+    groups = defaultdict(lambda: defaultdict(list))
+    for path, status in results.items():
+        name = PurePosixPath(path.removeprefix("results/").removeprefix("experiments/"))
+        named = name.parts[0] in ("figures", "tables") or len(name.parts) == 1
+        group, ending = (str(name.with_suffix("")), name.suffix[1:]) if named else (name.parts[0], "")
+        groups[group][status].append("which files is unknown" if path.endswith("/") else ending)
+    return [(group, ", ".join(_count(*of) for of in statuses.items())) for group, statuses in groups.items()]
+
+
+def _count(status: str, endings: Sequence[str]) -> str:
+    return f"{status} ({', '.join(endings)})" if any(endings) else f"{len(endings)} {status}"

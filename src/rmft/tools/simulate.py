@@ -1,0 +1,165 @@
+"""`rmft simulate`: any reference algorithm on any environment, over as many replicates as wanted.
+
+Replicates are played a block at a time, so memory does not grow with their number.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rmft.algorithms import AlgorithmSettings, check_algorithm, start_on
+from rmft.artifacts import finite
+from rmft.environments import (
+    ENVIRONMENTS,
+    block_of_rewards,
+    check_features,
+    check_policy_space,
+    check_processes,
+)
+from rmft.environments.regret import Mean, Notion, best_actions, regret
+from rmft.errors import InputError
+from rmft.metrics.exploration import scaled_min_frac, suffix_failure
+from rmft.metrics.growth import Growth, growth
+from rmft.play import action_uniforms, play
+from rmft.streams import blocks
+
+OnRound = Callable[[int], object]
+DEFAULT_NOTION: dict[str, Notion] = {"fol": "expected", "mab": "pseudo", "ns-mab": "dynamic", "cb": "pseudo"}
+
+
+@dataclass(frozen=True)
+class SimulatedGame:
+    """What is simulated. radius: of the ball, None for the simplex. features: of contexts, None where are none."""
+
+    environment: str
+    processes: Sequence[str]
+    d: int
+    horizon: int
+    algorithm: AlgorithmSettings
+    radius: float | None = None
+    notion: Notion | None = None
+    mean: Mean = "nominal"
+    features: int | None = None
+
+    def check(self) -> None:
+        """Raise InputError where this cannot be played."""
+        if self.d < 2:
+            raise InputError(f"actions must be 2 or more, not {self.d}")
+        if self.horizon < 1:
+            raise InputError(f"horizon must be 1 or more, not {self.horizon}")
+        if self.radius is not None and not 0 < self.radius < float("inf"):
+            raise InputError(f"radius must be a positive number, not {self.radius:g}")
+        check_policy_space(self.environment, on_ball=self.radius is not None)
+        if self.features is not None and self.features < 1:
+            raise InputError(f"features must be 1 or more, not {self.features}")
+        check_processes(self.environment, self.processes)
+        check_features(self.processes, self.features)
+        check_algorithm(self.algorithm, self.environment, "simplex" if self.radius is None else "ball")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What came out, over n replicates of T rounds.
+
+    final: (n,). curve, spread: (T,), mean and standard deviation of Regret(t). suff_fail_freq: (T,), and min_frac:
+    (T,), d · MinFrac(t); None on the ball, which has no actions.
+    """
+
+    final: np.ndarray
+    curve: np.ndarray
+    spread: np.ndarray
+    suff_fail_freq: np.ndarray | None
+    min_frac: np.ndarray | None
+
+    @property
+    def growth(self) -> Growth:
+        """Return the fits to the mean regret curve."""
+        return growth(self.curve)
+
+    @property
+    def standard_error(self) -> float:
+        """Return that of the mean final regret; NaN for one replicate."""
+        n = len(self.final)
+        return float(self.final.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `rmft simulate --json` prints; what is not finite becomes None."""
+        fit, se = self.growth, self.standard_error
+        return finite(
+            {
+                "final_regret": {"mean": self.final.mean(), "se": se, "max": self.final.max()},
+                "growth": {"exponent": fit.exponent, "p": fit.exponent_p, "dropped": fit.dropped, "slope": fit.slope},
+                "suff_fail_freq": self.suff_fail_freq,
+                "min_frac": self.min_frac,
+            }
+        )
+
+    def as_text(self) -> str:
+        """Return the main figures in a few lines."""
+        fit, se = self.growth, self.standard_error
+        lines = [
+            f"final regret   {self.final.mean():.2f} ± {se:.2f} (largest {self.final.max():.2f})",
+            f"growth         exponent {fit.exponent:.3f} (p = {fit.exponent_p:.2g}, {fit.dropped} rounds dropped), "
+            f"slope {fit.slope:.3f}",
+        ]
+        if self.min_frac is not None:
+            lines.append(
+                f"exploration    d·MinFrac(T) {self.min_frac[-1]:.3f}, SuffFailFreq(T) {self.suff_fail_freq[-1]:.3f}"
+            )
+        return "\n".join(lines)
+
+
+def simulate(root: int, game: SimulatedGame, replicates: int, on_round: OnRound = lambda _: None) -> Summary:
+    """Play `replicates` independent instances. Raise InputError where the game cannot be played.
+
+    on_round: called with the number of replicates that have just played one more round.
+    """
+    game.check()
+    if root < 0:
+        raise InputError(f"seed must be 0 or more, not {root}")
+    if replicates < 1:
+        raise InputError(f"replicates must be 1 or more, not {replicates}")
+    regrets, failures, fractions = [], [], []
+    total, square = np.zeros(game.horizon), np.zeros(game.horizon)
+    for block, n in blocks(replicates):
+        curves, failed, fraction = _play_block(root, game, block, n, on_round)
+        regrets.append(curves[:, -1])
+        total += curves.sum(axis=0)
+        square += (curves**2).sum(axis=0)
+        failures.append(failed)
+        fractions.append(fraction)
+    mean = total / replicates
+    if not np.isfinite(mean).all():
+        raise InputError("regret is no finite number: eta or radius is too large")
+    return Summary(
+        final=np.concatenate(regrets),
+        curve=mean,
+        spread=np.sqrt(np.maximum(square / replicates - mean**2, 0)),
+        suff_fail_freq=None if game.radius is not None else sum(failures) / replicates,
+        min_frac=None if game.radius is not None else sum(fractions) / replicates,
+    )
+
+
+def _play_block(
+    root: int, game: SimulatedGame, block: int, n: int, on_round: OnRound
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return Regret(t) (n, T), and sums over replicates (T,) of suffix failure and scaled MinFrac."""
+    environment, name = ENVIRONMENTS[game.environment], "simulate"
+    shape = (n, game.horizon, game.d)
+    rewards = block_of_rewards(root, name, game.processes, shape, block, features=game.features)
+    player = start_on(root, f"{name}-{block}", game.algorithm, rewards, game.radius)
+    on_ball = game.radius is not None
+    uniforms = None if on_ball else action_uniforms(root, n, name, block)
+    played = play(
+        player, rewards, full_feedback=environment.full_feedback, uniforms=uniforms, on_round=partial(on_round, n)
+    )
+    notion = game.notion or DEFAULT_NOTION[game.environment]
+    policies, actions = played.policies, played.actions
+    curves = regret(notion, environment.comparator, played.table, policies, actions, mean=game.mean, radius=game.radius)
+    if on_ball:
+        return curves, np.zeros(game.horizon), np.zeros(game.horizon)
+    best = best_actions(environment.comparator, played.table, game.mean)
+    return curves, suffix_failure(actions, best).sum(axis=0), scaled_min_frac(actions, game.d).sum(axis=0)

@@ -1,0 +1,285 @@
+"""Where every artifact of the workflow is, from the parameters alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rmft.params import Params
+from rmft.params.language import VARIANTS
+from rmft.params.outputs import OF_REPLIES, Figure, Table
+from rmft.params.reasoning import LEXICAL
+
+THEORY = "results/theory/minimisers.csv"
+JARGON = "data/scenarios/jargon.txt"
+METRICS = ("results/metrics.json", "results/summary.json")
+REPORT = ("results/report.html", "results/trajectories.html")
+REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
+REPORT_TEMPLATES = "data/report/templates"
+EMBEDDED = [  # what `snakemake models` makes; no part of everything else, which starts from data/models/embedded
+    f"results/models/embedded/{name}"
+    for name in (
+        "model.safetensors",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        "fidelity.csv",
+    )
+]
+REASONING = ("replies.parquet", "claims.parquet", "accuracy.csv")
+# What an iteration leaves, besides shards and what it ends in: of GRPO, of algorithm distillation, of RMFT.
+GAMES, TAUGHT = ("rollouts.parquet",), ("rollouts.parquet", "demonstrations.jsonl")
+SELECTED = ("rollouts.parquet", "selection.parquet", "demonstrations.jsonl")
+MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
+FIGURE_ENDINGS = ("pdf", "png", "csv")
+TABLE_ENDINGS = ("csv", "md", "tex")
+
+
+def reward_sets(params: Params) -> list[str]:
+    """Return all reward sets."""
+    return [f"data/rewards/{name}.npz" for name in params.rewards]
+
+
+def scenarios(params: Params) -> list[str]:
+    """Return the sets of scenarios that a model writes."""
+    return [of.path(name) for name, of in params.scenarios.items() if of.source == "generated"]
+
+
+def models_of(params: Params, experiment: str) -> list[str]:
+    """Return the kept models of a numeric experiment, the base model first, the trained one last."""
+    iterations = params.experiments[experiment].saved_iterations
+    return [f"results/experiments/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
+
+
+def training_log_of(experiment: str) -> str:
+    """Return the training log of a numeric experiment."""
+    return f"results/experiments/{experiment}/training-log.csv"
+
+
+def model_files(weights: str) -> list[str]:
+    """Return the files of a language model that is in a folder; one of the hub is named by its revision instead."""
+    return sorted(file.as_posix() for file in Path(weights).glob("*") if file.suffix in MODEL_FILES)
+
+
+def base_model_of(params: Params, model: str) -> list[str]:
+    """Return the files of a language model, or of what our own server plays; none where the model is elsewhere."""
+    settings = params.models[model]
+    if settings.kind == "endpoint":
+        return base_model_of(params, settings.serves) if settings.serves else []
+    return model_files(settings.weights)
+
+
+def prompt_files(folder: str) -> list[str]:
+    """Return the templates in a folder."""
+    return sorted(file.as_posix() for file in Path(folder).glob("*.j2"))
+
+
+def iteration_of(experiment: str, training_seed: int, iteration: int) -> str:
+    """Return the folder of one iteration of a language experiment: its model, its rollouts, what they select."""
+    return f"results/experiments/{experiment}/seed-{training_seed}/iteration-{iteration}"
+
+
+def weights_of(params: Params, experiment: str, training_seed: int, iteration: int) -> list[str]:
+    """Return the file with model(iteration) of a language experiment: none for the base model."""
+    folder, name = iteration_of(experiment, training_seed, iteration), params.experiments[experiment].weights
+    return [f"{folder}/{name}"] if iteration else []
+
+
+def language_training_of(params: Params, experiment: str) -> list[str]:
+    """Return everything that the iterations of a language experiment write."""
+    chosen, found = params.experiments[experiment], []
+    loop, written = chosen.loop, {"grpo": GAMES, "distillation": TAUGHT}.get(chosen.kind, SELECTED)
+    for seed in range(loop.training_seeds):
+        for i in range(loop.iterations):
+            folder = iteration_of(experiment, seed, i)
+            found += shards_of(params, experiment, seed, i) if chosen.kind != "distillation" else []
+            found += [f"{folder}/{name}" for name in written]
+            found += weights_of(params, experiment, seed, i + 1)
+            found.append(f"{iteration_of(experiment, seed, i + 1)}/training-log.csv")
+    return found
+
+
+def shards_of(params: Params, experiment: str, training_seed: int, iteration: int) -> list[str]:
+    """Return the shards of an iteration's rollouts, named as Snakemake's scattergather does."""
+    folder, shards = iteration_of(experiment, training_seed, iteration), params.shards(experiment)
+    return [f"{folder}/shards/{shard}-of-{shards}.parquet" for shard in range(1, shards + 1)]
+
+
+def training_logs_of(params: Params, experiment: str) -> list[str]:
+    """Return the logs of all fine-tuning of a language experiment: by training seed, then iteration from 1."""
+    return _of_iterations(params, experiment, 1, "training-log.csv")
+
+
+def selections_of(params: Params, experiment: str) -> list[str]:
+    """Return all selections of a language experiment: by training seed, then iteration from 0."""
+    return _of_iterations(params, experiment, 0, "selection.parquet")
+
+
+def _of_iterations(params: Params, experiment: str, first: int, name: str) -> list[str]:
+    loop = params.experiments[experiment].loop
+    iterations = range(first, first + loop.iterations)
+    return [f"{iteration_of(experiment, s, i)}/{name}" for s in range(loop.training_seeds) for i in iterations]
+
+
+def examined_of(params: Params, experiment: str, evaluation: str) -> list[str]:
+    """Return the games whose replies are examined: the base model's once, then the trained model's of each seed."""
+    chosen = params.experiments[experiment]
+    players = chosen.evaluations[evaluation].players(chosen.loop.training_seeds)
+    games = zip(players, held_out_of(params, experiment, evaluation), strict=True)
+    return [path for (name, seed), path in games if (name, seed) == ("base", 0) or name == "trained"]
+
+
+def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
+    """Return the games of the models that play in an evaluation, in their order.
+
+    Those of a variant's base model are those of what it is a variant of.
+    """
+    chosen = params.experiments[experiment]
+    original = (chosen.varies if chosen.kind in VARIANTS else None) or experiment
+    found = []
+    for name, seed in chosen.evaluations[evaluation].players(chosen.loop.training_seeds):
+        folder = original if (name, seed) == ("base", 0) else experiment
+        player = "base" if (name, seed) == ("base", 0) else f"{name}-{seed}"
+        found.append(f"results/experiments/{folder}/evaluation/{evaluation}/{player}.parquet")
+    return found
+
+
+def evaluations_of(params: Params, experiment: str) -> list[str]:
+    """Return all evaluations of an experiment."""
+    return [evaluation_of(experiment, name) for name in params.experiments[experiment].evaluations]
+
+
+def evaluation_of(experiment: str, evaluation: str) -> str:
+    """Return one evaluation of an experiment."""
+    return f"results/experiments/{experiment}/evaluation/{evaluation}.parquet"
+
+
+def training_of(params: Params, experiment: str) -> list[str]:
+    """Return everything that an experiment's training writes."""
+    if params.experiments[experiment].kind == "numeric":
+        return [*models_of(params, experiment), training_log_of(experiment)]
+    return language_training_of(params, experiment)
+
+
+def reasoning_of(experiment: str, evaluation: str) -> list[str]:
+    """Return what is found in the replies of an evaluation: all replies, their claims, how many of these are right."""
+    return [f"results/experiments/{experiment}/reasoning/{evaluation}/{name}" for name in REASONING]
+
+
+def inputs_of_reasoning(params: Params, experiment: str, evaluation: str) -> list[str]:
+    """Return what replies are examined with: words, and where they are used, scenarios and the question to a model."""
+    chosen, asked = params.experiments[experiment], params.reasoning
+    scenarios_for = chosen.evaluations[evaluation].scenarios or chosen.protocol.scenarios
+    scenario_files = [params.scenarios[scenarios_for].path(scenarios_for)] if scenarios_for else []
+    model = [] if asked.judge == LEXICAL else [asked.prompt, *base_model_of(params, asked.judge)]
+    return [asked.words, *scenario_files, *model]
+
+
+def artifacts_of(params: Params, experiment: str) -> list[str]:
+    """Return everything that an experiment's training and evaluations write."""
+    chosen, played = params.experiments[experiment], []
+    if chosen.kind != "numeric":
+        played = [path for name in chosen.evaluations for path in held_out_of(params, experiment, name)]
+    own = [path for path in played if path.startswith(f"results/experiments/{experiment}/")]
+    examined = [path for name in params.reasoning.of.get(experiment, []) for path in reasoning_of(experiment, name)]
+    return [*training_of(params, experiment), *own, *evaluations_of(params, experiment), *examined]
+
+
+def quick(params: Params) -> list[str]:
+    """Return what shows each section at work: of some experiments all training, with one evaluation."""
+    chosen = params.quick.items()
+    return [path for name, asked in chosen for path in (*training_of(params, name), evaluation_of(name, asked))]
+
+
+def figures(params: Params) -> list[str]:
+    """Return all files of all figures."""
+    return [f"results/figures/{label}.{ending}" for label in params.figures.drawn for ending in FIGURE_ENDINGS]
+
+
+def tables(params: Params) -> list[str]:
+    """Return all files of all tables."""
+    return [f"results/tables/{label}.{ending}" for label in params.tables for ending in TABLE_ENDINGS]
+
+
+def weights_of_player(params: Params, experiment: str, player: str) -> list[str]:
+    """Return the file with the weights of `base[-<replicate>]` (none), `(iteration-<i>|trained)-<training seed>`."""
+    if player.startswith("base"):
+        return []
+    name, _, seed = player.rpartition("-")
+    last = params.experiments[experiment].loop.iterations
+    return weights_of(params, experiment, int(seed), last if name == "trained" else int(name.rpartition("-")[2]))
+
+
+def replicate_of(params: Params, experiment: str, evaluation: str, player: str) -> int:
+    """Return which replicate a player plays: where there are several, each training seed's models play another one."""
+    _, _, number = player.rpartition("-")
+    several = params.experiments[experiment].evaluations[evaluation].replicates > 1
+    return int(number) if several and number.isdecimal() else 0
+
+
+def inputs_of_figure(params: Params, label: str) -> list[str]:
+    """Return what a figure is drawn from: evaluations, or what the training of its experiments has left."""
+    figure = params.figures.drawn[label]
+    if figure.form in OF_REPLIES:
+        read = len(REASONING) if figure.form == "claims" else 1  # of avoidance the replies alone
+        return [path for source in figure.sources for path in reasoning_of(*source)[:read]]
+    if figure.evaluations:
+        return [evaluation_of(*source) for source in figure.sources]
+    if figure.form == "parameters":
+        return [training_log_of(name) for name in figure.experiments]
+    if figure.form == "dialogue":
+        first = [iteration_of(name, 0, 0) for name in figure.experiments]
+        return [f"{folder}/{name}.parquet" for folder in first for name in ("rollouts", "selection")]
+    left = training_logs_of if figure.form == "losses" else selections_of
+    return [path for name in figure.experiments for path in left(params, name)]
+
+
+def inputs_of_table(params: Params, label: str, sources: list[tuple[str, str]]) -> list[str]:
+    """Return what a table is made from, the paper's values last. sources: experiment and evaluation of each."""
+    table = params.tables[label]
+    if table.form == "theorem":
+        return [THEORY]
+    if table.form == "claims":
+        return [reasoning_of(*source)[-1] for source in sources]
+    ours = table.form == "entropy" or (table.form == "methods" and not table.beside)
+    paper = [] if ours else [f"data/paper/{label}.csv"]
+    sets = [params.scenarios[name].path(name) for name in table.scenarios]
+    of_experiments = [evaluation_of(*source) for source in sources]
+    return [*sets, *([JARGON] if sets else []), *of_experiments, *paper]
+
+
+def inputs_of_report(params: Params) -> list[str]:
+    """Return what the report's pages are made from: its texts and templates, results, and the games to look at."""
+    templates = sorted(file.as_posix() for file in Path(REPORT_TEMPLATES).iterdir() if file.is_file())
+    drawn = [f"results/figures/{label}.{ending}" for label in params.figures.drawn for ending in ("png", "csv")]
+    tabulated = [f"results/tables/{label}.{ending}" for label in params.tables for ending in ("csv", "md")]
+    story = params.report.story
+    shown = [evaluation_of(story, params.first_evaluation(story))] if story else []
+    games = [
+        f"{iteration_of(name, 0, i)}/{kind}.parquet"
+        for name, of in params.selecting.items()
+        for i in range(of.rmft.iterations)
+        for kind in ("rollouts", "selection")
+    ]
+    return [*REPORT_TEXTS, *templates, *drawn, *tabulated, METRICS[0], *shown, *games]
+
+
+def section(params: Params, experiments: list[str]) -> list[str]:
+    """Return everything that some experiments make, with the figures and tables of them alone, and their rewards."""
+
+    def drawn(kind: Mapping[str, Figure | Table], endings: tuple[str, ...], folder: str) -> list[str]:
+        labels = [label for label, of in kind.items() if of.experiments and set(of.experiments) <= set(experiments)]
+        return [f"results/{folder}/{label}.{ending}" for label in labels for ending in endings]
+
+    made = [path for name in experiments for path in artifacts_of(params, name)]
+    figures_and_tables = drawn(params.figures.drawn, FIGURE_ENDINGS, "figures") + drawn(
+        params.tables, TABLE_ENDINGS, "tables"
+    )
+    return [*reward_sets(params), *made, *figures_and_tables]
+
+
+def everything(params: Params) -> list[str]:
+    """Return every artifact that the workflow makes."""
+    experiments = [path for name in params.experiments for path in artifacts_of(params, name)]
+    outputs = [*figures(params), *tables(params), *METRICS, *REPORT]
+    return [*reward_sets(params), *scenarios(params), *experiments, THEORY, *outputs]

@@ -1,0 +1,368 @@
+"""The record of each job, made from params.yaml: all that Snakemake compares, and all that the job is given."""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from rmft import extensions
+from rmft.errors import InputError
+from rmft.lineage.code import fingerprint
+from rmft.params import Params
+from rmft.params.endpoint import EndpointModel
+from rmft.params.grpo import Objective
+from rmft.params.language import VARIANTS, LanguageProblem
+from rmft.params.numeric import NumericProblem, Training
+from rmft.params.outputs import OF_TRAINING
+from rmft.params.reasoning import LEXICAL
+from rmft.params.section import Section
+from rmft.workflow.records import (
+    Code,
+    DistillationJob,
+    EvaluationJob,
+    FigureJob,
+    GatherJob,
+    GRPOJob,
+    Judging,
+    Method,
+    MetricsJob,
+    ModelsJob,
+    ReasoningJob,
+    ReportedExperiment,
+    ReportJob,
+    RewardsJob,
+    RolloutsJob,
+    ScenariosJob,
+    SelectionJob,
+    Served,
+    SFTJob,
+    Speaking,
+    TableJob,
+    TheoryJob,
+    TrainingJob,
+)
+
+Kind = TypeVar("Kind", bound=Section)
+
+
+def _part(kind: type[Kind], whole: Section) -> Kind:
+    """Return the fields that `kind` has of a record that extends it."""
+    return kind.model_validate({name: getattr(whole, name) for name in kind.model_fields})
+
+
+def _code(command: str, processes: Iterable[str] = (), algorithms: Iterable[str] = ()) -> Code:
+    """Return what a job runs. processes, algorithms: those that it draws and plays, of extensions or not."""
+    files = extensions.files_of(processes, algorithms)
+    digest, libraries = fingerprint(command, extensions=tuple(files))
+    return Code(digest=digest, libraries=libraries, extensions=files)
+
+
+def scenarios_job(params: Params, name: str) -> ScenariosJob:
+    """Return what the job that has scenarios written depends on."""
+    asked = params.scenarios[name]
+    return ScenariosJob(
+        code=_code("scenarios"),
+        seed=params.seed,
+        name=name,
+        scenarios=asked,
+        **_speaker(params, asked.model),
+    )
+
+
+def rewards_job(params: Params, name: str) -> RewardsJob:
+    """Return what the job that draws a reward set depends on."""
+    asked = params.rewards[name]
+    return RewardsJob(code=_code("rewards", asked.process), seed=params.seed, name=name, rewards=asked)
+
+
+def models_job(params: Params) -> ModelsJob:
+    """Return what making the embedded model depends on."""
+    return ModelsJob(code=_code("models"), seed=params.seed, pretraining=params.pretraining)
+
+
+def training_job(params: Params, experiment: str) -> TrainingJob:
+    """Return what an experiment's training depends on."""
+    chosen = params.experiments[experiment]
+    return TrainingJob(
+        code=_code("training", chosen.process),
+        seed=params.seed,
+        training=_part(Training, chosen),
+        model=params.models[chosen.model],
+        mean=params.evaluation.mean,
+    )
+
+
+def rollouts_job(params: Params, experiment: str, training_seed: int, iteration: int, shard: int) -> RolloutsJob:
+    """Return what a shard (from 1) of an iteration's rollouts depends on, besides the fine-tuned weights."""
+    chosen = params.experiments[experiment]
+    return RolloutsJob(
+        code=_code("rollouts", chosen.process),
+        seed=params.seed,
+        stream=_stream(params, experiment, training_seed, iteration),
+        problem=_part(LanguageProblem, chosen),
+        **_speaker(params, chosen.model),
+        scenario_set=scenario_set(params, chosen.protocol.scenarios),
+        process=chosen.process,
+        T=chosen.T,
+        scenarios=chosen.loop.scenarios,
+        trajectories=chosen.loop.trajectories,
+        temperature=chosen.loop.temperature,
+        shard=(shard, params.shards(experiment)),
+    )
+
+
+def distillation_job(params: Params, experiment: str, training_seed: int) -> DistillationJob:
+    """Return what the games of an experiment's teacher depend on: each has rewards of its own."""
+    chosen = params.experiments[experiment]
+    asked = chosen.distillation
+    teacher = params.evaluation.algorithms[asked.teacher]
+    games = rollouts_job(params, experiment, training_seed, 0, 1)
+    return DistillationJob(
+        code=_code("distillation", chosen.process, [teacher.algorithm]),
+        games=games.model_copy(update={"code": None, "shard": (1, 1)}),
+        teacher_name=asked.teacher,
+        teacher=teacher,
+        rationale=asked.rationale,
+    )
+
+
+def held_out_job(params: Params, experiment: str, evaluation: str, replicate: int = 0) -> RolloutsJob:
+    """Return what the games of a model in an evaluation depend on, besides its weights and the reward set.
+
+    All models play with the same random numbers, in each replicate.
+    """
+    chosen = params.experiments[experiment]
+    asked = chosen.evaluations[evaluation]
+    words = [stream_name(params, experiment), "evaluation", evaluation]
+    return RolloutsJob(
+        code=_code("rollouts"),
+        seed=params.seed,
+        stream="/".join([*words, *([f"replicate-{replicate}"] if replicate else [])]),
+        problem=problem_in(params, experiment, evaluation),
+        **_speaker(params, chosen.model),
+        scenario_set=scenario_set(params, asked.scenarios or chosen.protocol.scenarios),
+        process=None,
+        T=asked.T,
+        scenarios=asked.instances,
+        trajectories=1,
+        temperature=asked.temperature or chosen.loop.temperature,
+        shard=(1, 1),
+    )
+
+
+def gather_job(params: Params, experiment: str) -> GatherJob:
+    """Return what joining the shards of an iteration depends on."""
+    loop = params.experiments[experiment].loop
+    return GatherJob(code=_code("gather"), games=loop.scenarios * loop.trajectories)
+
+
+def selection_job(params: Params, experiment: str, training_seed: int, iteration: int) -> SelectionJob:
+    """Return what the selection of an iteration depends on, besides its rollouts."""
+    chosen = params.experiments[experiment]
+    return SelectionJob(
+        code=_code("selection", chosen.process),
+        seed=params.seed,
+        stream=_stream(params, experiment, training_seed, iteration),
+        problem=_part(LanguageProblem, chosen),
+        process=chosen.process,
+        selected=chosen.rmft.selected,
+        score=chosen.rmft.score,
+        pool=chosen.rmft.pool,
+        mean=params.evaluation.mean,
+        rerolls=params.selection.rerolls,
+    )
+
+
+def sft_job(params: Params, experiment: str, training_seed: int, iteration: int) -> SFTJob:
+    """Return what the fine-tuning that ends in model(iteration) depends on, besides demonstrations and weights."""
+    chosen = params.experiments[experiment]
+    return SFTJob(
+        code=_code("sft"),
+        seed=params.seed,
+        stream=_stream(params, experiment, training_seed, iteration),
+        **_speaker(params, chosen.model),
+        sft=chosen.sft,
+    )
+
+
+def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int) -> GRPOJob:
+    """Return what the GRPO that ends in model(iteration + 1) depends on, besides rollouts and weights."""
+    chosen = params.experiments[experiment]
+    return GRPOJob(
+        code=_code("grpo"),
+        seed=params.seed,
+        stream=_stream(params, experiment, training_seed, iteration),
+        problem=_part(LanguageProblem, chosen),
+        model=params.models[chosen.model],
+        grpo=_part(Objective, chosen.grpo),
+        temperature=chosen.grpo.temperature,
+        mean=params.evaluation.mean,
+    )
+
+
+def _speaker(params: Params, model: str) -> dict[str, object]:
+    """Return the fields of a record that say who speaks: what makes answers what they are, its name, who serves it."""
+    settings = params.models[model]
+    speaking: Speaking = _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
+    return {"model": speaking, "model_name": model, "served": served(params, model)}
+
+
+def served(params: Params, model: str) -> Served | None:
+    """Return what our own server plays as a model of params.yaml; None where the model is elsewhere."""
+    settings = params.models[model]
+    if settings.kind != "endpoint" or settings.serves is None:
+        return None
+    return served_as(params, settings.serves)
+
+
+def served_as(params: Params, model: str) -> Served:
+    """Return what our own server plays as a language model of params.yaml. Raise InputError where that is none."""
+    at_hand = [name for name, of in params.models.items() if of.kind == "language"]
+    if model not in at_hand:
+        raise InputError(f"models.{model}: is no language model of params.yaml; those are {', '.join(at_hand)}")
+    return Served(seed=params.seed, model=params.models[model], sft=params.server.sft)
+
+
+def scenario_set(params: Params, name: str | None) -> str | None:
+    """Return the file of a set of scenarios."""
+    return None if name is None else params.scenarios[name].path(name)
+
+
+def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProblem | LanguageProblem:
+    """Return what is played in an evaluation.
+
+    A language model may meet another number of actions, or of features, than in training.
+    """
+    chosen = params.experiments[experiment]
+    if chosen.kind == "numeric":
+        return _part(NumericProblem, chosen)
+    held_out = params.rewards[chosen.evaluations[evaluation].rewards]
+    return _part(LanguageProblem, chosen).model_copy(update={"d": held_out.d, "features": held_out.features})
+
+
+def stream_name(params: Params, experiment: str) -> str:
+    """Return the experiment that names the random streams of an experiment: itself, or what it is a variant of."""
+    chosen = params.experiments[experiment]
+    return (chosen.varies if chosen.kind in VARIANTS else None) or experiment
+
+
+def _stream(params: Params, experiment: str, training_seed: int, iteration: int) -> str:
+    return f"{stream_name(params, experiment)}/seed-{training_seed}/iteration-{iteration}"
+
+
+def evaluation_job(params: Params, experiment: str, evaluation: str) -> EvaluationJob:
+    """Return what one evaluation of an experiment depends on, besides models or rollouts, and rewards."""
+    chosen = params.experiments[experiment]
+    asked = chosen.evaluations[evaluation]
+    algorithms = {name: params.evaluation.algorithms[name] for name in asked.algorithms}
+    return EvaluationJob(
+        code=_code("evaluation", algorithms=[of.algorithm for of in algorithms.values()]),
+        seed=params.seed,
+        players=[] if chosen.kind == "numeric" else asked.players(chosen.loop.training_seeds),
+        problem=problem_in(params, experiment, evaluation),
+        evaluation=asked,
+        mean=params.evaluation.mean,
+        algorithms=algorithms,
+    )
+
+
+def reasoning_job(params: Params, experiment: str, evaluation: str) -> ReasoningJob:
+    """Return what examining the replies of an evaluation depends on, besides its games."""
+    asked, judge = params.reasoning, None
+    if asked.judge != LEXICAL:
+        judge = Judging(**_speaker(params, asked.judge), prompt=asked.prompt, max_tokens=asked.max_tokens)
+    return ReasoningJob(
+        code=_code("reasoning"),
+        seed=params.seed,
+        experiment=experiment,
+        evaluation=evaluation,
+        games=held_out_job(params, experiment, evaluation).model_copy(update={"code": None}),
+        mean=params.evaluation.mean,
+        resamples=params.evaluation.resamples,
+        words=asked.words,
+        judge=judge,
+    )
+
+
+def theory_job(params: Params) -> TheoryJob:
+    """Return what the check of Theorem 1 depends on."""
+    return TheoryJob(code=_code("theory"), seed=params.seed, theory=params.theory)
+
+
+def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
+    """Return what a figure depends on, besides its evaluations or training logs."""
+    figure, style = params.figures.drawn[label], params.figures.style
+    drawn = [params.experiments[name].rmft for name in figure.experiments] if figure.form in OF_TRAINING else []
+    loops = [(loop.training_seeds, loop.iterations) for loop in drawn]
+    return FigureJob(code=_code("figures"), label=label, figure=figure, style=style, loops=loops, scale_note=scale_note)
+
+
+def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
+    """Return what a table depends on, besides its evaluations and the paper's values."""
+    grid = params.theory
+    table, measures = params.tables[label], params.evaluation
+    sources = _evaluations_of(params, table.experiments, table.evaluations)
+    return TableJob(
+        code=_code("tables"),
+        seed=params.seed,
+        label=label,
+        table=table,
+        models=[params.experiments[name].model for name in table.experiments],
+        loops=[params.experiments[name].rmft for name in table.experiments if table.form == "sensitivity"],
+        methods=_methods(params, table.experiments) if table.form == "methods" else (),
+        generated=all(params.scenarios[name].source == "generated" for name in table.scenarios[:2]),
+        sources=sources,
+        floor=measures.floor,
+        resamples=measures.resamples,
+        theory_rows=0 if table.form != "theorem" else len(grid.d) * len(grid.T) * len(grid.radius),
+        scale_note=scale_note,
+    )
+
+
+def _methods(params: Params, experiments: list[str]) -> tuple[Method, ...]:
+    found = []
+    for name in experiments:
+        of = params.experiments[name]
+        played = of.loop.iterations * of.loop.scenarios * of.loop.trajectories
+        cut = of.kind == "distillation" and of.learnt < of.budget
+        found.append(Method(experiment=name, name=of.method, played=played, learnt=of.learnt, cut=cut))
+    return tuple(found)
+
+
+def metrics_job(params: Params) -> MetricsJob:
+    """Return what metrics.json depends on, besides all evaluations."""
+    sources = _evaluations_of(params, list(params.experiments))
+    return MetricsJob(code=_code("metrics"), seed=params.seed, floor=params.evaluation.floor, sources=sources)
+
+
+def report_job(params: Params, full_size: Params) -> ReportJob:
+    """Return what the report depends on. full_size: the parameters before their scale, which say what is smaller."""
+    story = params.report.story
+    told = {
+        name: ReportedExperiment(
+            model=of.model,
+            environment=of.environment,
+            T=of.T,
+            iterations=of.rmft.iterations,
+            selected=of.rmft.selected,
+            regret=of.training_regret,
+            mean=params.evaluation.mean,
+        )
+        for name, of in params.selecting.items()
+    }
+    return ReportJob(
+        code=_code("report"),
+        scale=params.scale,
+        figures=params.figures.drawn,
+        tables=params.tables,
+        figure_notes={label: full_size.scale_note(of.experiments) for label, of in params.figures.drawn.items()},
+        table_notes={label: full_size.scale_note(of.experiments) for label, of in params.tables.items()},
+        models={name: of.model for name, of in params.experiments.items()},
+        players=params.figures.style.labels,
+        story=story and (story, params.first_evaluation(story)),
+        told=told,
+        trajectories=params.report.trajectories,
+    )
+
+
+def _evaluations_of(params: Params, experiments: list[str], shown: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return (experiment, evaluation) of the evaluations that are shown; if none are named, of all."""
+    return [(name, asked) for name in experiments for asked in shown or params.experiments[name].evaluations]
