@@ -15,7 +15,7 @@ from rmft.workflow import plan
 from rmft.artifacts import sha256
 from rmft.cli import or_stop
 from rmft.workflow.records import COMMANDS
-from rmft.language.scenarios import check_tables
+from rmft.params.scenarios import check_spreadsheets
 from rmft.lineage.audit import refuse_altered
 from rmft.lineage.code import not_locked
 from rmft.params import load
@@ -29,7 +29,7 @@ if workflow.is_main_process and not AUDIT:
 FULL_SIZE = or_stop(load)
 
 PARAMS = FULL_SIZE.at_scale()
-or_stop(check_tables, PARAMS)
+or_stop(check_spreadsheets, PARAMS.scenarios.values())
 EXPERIMENTS = PARAMS.experiments
 NUMERIC = [name for name, experiment in EXPERIMENTS.items() if experiment.kind == "numeric"]
 LANGUAGE = [name for name, experiment in EXPERIMENTS.items() if experiment.kind in ("language", "distillation")]

@@ -11,18 +11,16 @@ import pandas as pd
 import pytest
 from helpers import HEAR_CTRL_C
 
-from rmft.agents.numeric import SYMBOLS, LinearAttention
+from rmft.agents.numeric import SYMBOLS, LinearAttention, read_model, write_model
 from rmft.artifacts import (
     atomic,
     read_csv,
     read_evaluation,
     read_jsonl,
-    read_model,
     read_rewards,
     write_evaluation,
     write_json,
     write_jsonl,
-    write_model,
     write_rewards,
 )
 from rmft.environments import AdaptiveRewards, draw_rewards

@@ -13,8 +13,8 @@ from test_endpoint import connected
 from upstream import Upstream
 
 from rmft.artifacts import read_claims, read_replies, write_csv, write_trajectories
-from rmft.language.generation import load_template
 from rmft.language.parsing import parse
+from rmft.language.prompts import read_template
 from rmft.language.protocol import Protocol, Round, Scenario
 from rmft.metrics.agreement import agreement
 from rmft.params import load
@@ -383,7 +383,7 @@ def test_a_model_is_asked_each_question_once_and_its_answers_are_replayed(tmp_pa
 
     first = case("Its rewards zigzag.", 2, 1, 2)
     cases = [first, case("It pays little.", 2, 1, 2), case(first.reply, 3, 1, 2), case("so what", 2, 1), first]
-    template = load_template(ROOT / "data/prompts/judge/instability.j2")
+    template = read_template(ROOT / "data/prompts/judge/instability.j2")
     with Upstream(say) as upstream:
         for _ in range(2):
             with connected(tmp_path / "journal", upstream.url) as connection:

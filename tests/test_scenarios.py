@@ -19,11 +19,11 @@ from rmft.language.generation import (
     PATIENCE,
     TITLES,
     generate,
-    load_template,
     near_duplicates,
     read_answer,
 )
 from rmft.language.parsing import parse
+from rmft.language.prompts import read_template
 from rmft.language.protocol import Protocol, Scenario
 from rmft.language.scenarios import DOMAINS, check, for_actions, read_records, read_scenarios, scenario_of
 
@@ -32,8 +32,8 @@ SETS = {
     name: read_records(DATA / "scenarios" / f"{name}.jsonl") for name in ("plain-voice", "vivid-voice", "simple-prompt")
 }
 TOLD = SETS["plain-voice"] + SETS["vivid-voice"]
-RICH = load_template(DATA / "prompts" / "scenarios" / "rich.j2")
-SIMPLE = load_template(DATA / "prompts" / "scenarios" / "simple.j2")
+RICH = read_template(DATA / "prompts" / "scenarios" / "rich.j2")
+SIMPLE = read_template(DATA / "prompts" / "scenarios" / "simple.j2")
 every_set = pytest.mark.parametrize("records", SETS.values(), ids=SETS)
 TEXT = "A ferry office must choose a pier for each crossing, and the wind at every one of them is hard to foretell."
 
@@ -344,7 +344,7 @@ def test_a_prompt_that_cannot_be_told_is_refused_by_its_name(tmp_path, text):
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=re.escape(str(path))) as refused:
-        generate(Author([]), load_template(path), 1, 3, 0)
+        generate(Author([]), read_template(path), 1, 3, 0)
     assert "\n" not in str(refused.value)
 
 

@@ -21,7 +21,6 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.environments import AdaptiveRewards, ContextualTable, Rewards, RewardTable
 from rmft.errors import InputError
 from rmft.lineage.receipts import JOB_CONTEXT, receipt, receipt_path
@@ -214,22 +213,22 @@ def read_rewards(path: Path) -> Rewards:
         return kind(*(np.ascontiguousarray(file[name].transpose(1, 2, 0)).transpose(2, 0, 1) for name in names))
 
 
-def write_model(path: Path, model: LinearAttention) -> None:
-    """Write a numeric model, its training seeds along the first axis."""
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write named arrays, such as the parameters of a numeric model, as a safetensors file."""
     from safetensors.numpy import save
 
     with artifact(path) as temporary:
-        temporary.write_bytes(save({symbol: getattr(model, symbol) for symbol in SYMBOLS}))
+        temporary.write_bytes(save(dict(arrays)))
 
 
-def read_model(path: Path) -> LinearAttention:
-    """Read a numeric model."""
+def read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Read the named arrays of a safetensors file. Raise InputError where one is missing."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     with _readable(path, SafetensorError):
-        tensors = load_file(path)
-        return LinearAttention(**{symbol: tensors[symbol] for symbol in SYMBOLS})
+        arrays = load_file(path)
+        return {name: arrays[name] for name in names}
 
 
 def write_evaluation(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -369,6 +368,12 @@ def note_reading(paths: Iterable[Path]) -> None:
     for path in paths:
         with _readable(path):
             pass
+
+
+def noted(path: Path) -> Path:
+    """Return a path after noting, for the receipts of a job, that other code reads this file."""
+    note_reading([path])
+    return path
 
 
 def note_hub(name: str, files: Iterable[Path]) -> None:

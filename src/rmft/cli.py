@@ -41,14 +41,15 @@ Inputs = Annotated[list[Path], Argument(help="Files to read, in the order of the
 @app.command(rich_help_panel=STAGES)
 def scenarios(settings: Settings, output: Output) -> None:
     """Have a model behind an endpoint write scenarios (jsonl)."""
-    from rmft.artifacts import write_jsonl
+    from rmft.artifacts import noted, write_jsonl
     from rmft.endpoint.access import answering, connection_to, journal_of
-    from rmft.language.generation import generate, load_template
+    from rmft.language.generation import generate
+    from rmft.language.prompts import read_template
     from rmft.progress import now_and_then
     from rmft.workflow.records import ScenariosJob
 
     job, found, say = ScenariosJob.parse(settings), [], now_and_then()
-    asked, template = job.scenarios, load_template(Path(job.scenarios.prompt))
+    asked, template = job.scenarios, read_template(noted(Path(job.scenarios.prompt)))
     total = asked.count * len(asked.d)
     with connection_to(job.model_name, job.served, job.model.model, journal_of(output)) as connection:
         ask = answering(connection, job.name, asked.temperature, asked.max_tokens)
@@ -120,7 +121,8 @@ def training(
     folder: Annotated[Path, Option(help="Where iteration-<i>/model.safetensors and training-log.csv go.")],
 ) -> None:
     """Train the numeric agent by iterative RMFT; keep base, checkpoints, last model and the training log."""
-    from rmft.artifacts import write_csv, write_model
+    from rmft.agents.numeric import write_model
+    from rmft.artifacts import write_csv
     from rmft.progress import progress
     from rmft.training.numeric import one_thread, rmft
     from rmft.workflow.records import TrainingJob
@@ -149,7 +151,7 @@ def rollouts(
 ) -> None:
     """Let a language model play a shard of games that it is told of in words (parquet)."""
     from rmft.agents.chat_models import open_chat_models
-    from rmft.artifacts import note_reading, read_rewards, write_trajectories
+    from rmft.artifacts import note_reading, noted, read_rewards, write_trajectories
     from rmft.language.prompts import Prompts
     from rmft.language.scenarios import read_scenarios
     from rmft.progress import speed
@@ -160,7 +162,7 @@ def rollouts(
     job = RolloutsJob.parse(settings)
     note_reading(map(Path, prompt_files(job.problem.protocol.prompts)))
     prompts = Prompts.load(Path(job.problem.protocol.prompts))
-    scenarios = scenarios_for(job, read_scenarios(Path(job.scenario_set))) if job.scenario_set else None
+    scenarios = scenarios_for(job, read_scenarios(noted(Path(job.scenario_set)))) if job.scenario_set else None
     held_out = read_rewards(rewards) if rewards else None
     with (
         open_chat_models(job, prompts, scenarios, weights, output) as speakers,
@@ -181,7 +183,7 @@ def distillation(
     """Let a reference algorithm play, and tell its games in words for a model to learn (parquet, jsonl)."""
     from rmft.agents.chat_template import ChatTemplate
     from rmft.agents.pretrained import load_tokenizer, note_model
-    from rmft.artifacts import note_reading, write_jsonl, write_trajectories
+    from rmft.artifacts import note_reading, noted, write_jsonl, write_trajectories
     from rmft.language.prompts import Prompts
     from rmft.language.scenarios import read_scenarios
     from rmft.progress import speed
@@ -196,7 +198,7 @@ def distillation(
     templates = [*prompt_files(telling.prompts), *([job.rationale] if job.rationale else [])]
     note_model(asked.model, weights=False)
     note_reading(map(Path, templates))
-    scenarios = scenarios_for(asked, read_scenarios(Path(asked.scenario_set))) if asked.scenario_set else None
+    scenarios = scenarios_for(asked, read_scenarios(noted(Path(asked.scenario_set)))) if asked.scenario_set else None
     turns = ChatTemplate.probe(load_tokenizer(asked.model))
     with speed(f"distillation {output}", asked.games * asked.T) as advance:
         games = distil(job, turns, Prompts.load(Path(telling.prompts)), scenarios, advance)
@@ -328,7 +330,8 @@ def evaluation(
     output: Output,
 ) -> None:
     """Compare base model, trained model and reference algorithms on common instances (parquet)."""
-    from rmft.artifacts import read_model, read_rewards, read_trajectories, write_evaluation
+    from rmft.agents.numeric import read_model
+    from rmft.artifacts import read_rewards, read_trajectories, write_evaluation
     from rmft.evaluation import evaluate, evaluate_in_words
     from rmft.workflow.records import EvaluationJob
 
@@ -352,9 +355,9 @@ def reasoning(
     """Hold what replies say against what happened, and judge why they pass over the best action."""
     from contextlib import ExitStack
 
-    from rmft.artifacts import read_trajectories, write_claims, write_csv, write_replies
+    from rmft.artifacts import noted, read_trajectories, write_claims, write_csv, write_replies
     from rmft.endpoint.access import connection_to, journal_of
-    from rmft.language.generation import load_template
+    from rmft.language.prompts import read_template
     from rmft.language.scenarios import read_scenarios
     from rmft.reasoning.accuracy import accuracies
     from rmft.reasoning.judges import lexical, read_words, zero_shot
@@ -363,13 +366,17 @@ def reasoning(
     from rmft.workflow.records import ReasoningJob
 
     job = ReasoningJob.parse(settings)
-    about = scenarios_for(job.games, read_scenarios(Path(job.games.scenario_set))) if job.games.scenario_set else None
+    about = (
+        scenarios_for(job.games, read_scenarios(noted(Path(job.games.scenario_set))))
+        if job.games.scenario_set
+        else None
+    )
     played = [("base", 0, read_trajectories(base))]
     played += [("trained", seed, read_trajectories(path)) for seed, path in enumerate(trained)]
-    judges, model = {"unstable": lexical(read_words(Path(job.words)))}, job.judge
+    judges, model = {"unstable": lexical(read_words(noted(Path(job.words))))}, job.judge
     with ExitStack() as stack:
         if model is not None:
-            journal, template = journal_of(folder / "replies.parquet"), load_template(Path(model.prompt))
+            journal, template = journal_of(folder / "replies.parquet"), read_template(noted(Path(model.prompt)))
             way = stack.enter_context(connection_to(model.model_name, model.served, model.model.model, journal))
             judges["unstable_judged"] = zero_shot(way, template, model.max_tokens, job.seed)
         replies, claims = examine(job, list(games_of(job, played, about)), judges)

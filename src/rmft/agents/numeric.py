@@ -6,12 +6,14 @@ term for each round, so an agent carries the running sum and a trajectory costs 
 The formulas are written once for numpy arrays (to play, without importing torch) and torch tensors (to train).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from rmft.algorithms.players import project_onto_ball, softmax
+from rmft.artifacts import read_arrays, write_arrays
 from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.tables import zeros
 
@@ -60,7 +62,17 @@ class LinearAttention:
         return LinearAttention(*(getattr(self, name)[training_seed] for name in SYMBOLS))
 
 
-SYMBOLS = tuple(LinearAttention.__dataclass_fields__)
+SYMBOLS = tuple(field.name for field in fields(LinearAttention))
+
+
+def write_model(path: Path, model: LinearAttention) -> None:
+    """Write a numeric model whose parameters are numpy arrays, training seeds along the first axis."""
+    write_arrays(path, vars(model))
+
+
+def read_model(path: Path) -> LinearAttention:
+    """Read a numeric model. Raise InputError where the file is missing or damaged."""
+    return LinearAttention(**read_arrays(path, SYMBOLS))
 
 
 class NumericAgent:

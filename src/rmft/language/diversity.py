@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from rmft.errors import InputError
-from rmft.language.scenarios import read_text
+from rmft.language.scenarios import read_user_text
 
 # ASSUME: a word is a run of letters, with apostrophes within, in lower case; hyphens part words, and numbers are none.
 WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
@@ -63,7 +63,7 @@ def jargon_terms(texts: Sequence[str], jargon: Collection[str]) -> set[str]:
 def read_jargon(path: Path) -> dict[str, str]:
     """Read a list of terms, a line a domain (`domain: term, term`; `#` begins a comment): terms with their domain."""
     found: dict[str, str] = {}
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_user_text(path).splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
             continue
         domain, colon, terms = line.partition(":")

@@ -7,14 +7,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
 from jinja2 import Template
 
-from rmft.artifacts import note_reading
 from rmft.errors import InputError
 from rmft.language.fairness import obviously_better
-from rmft.language.prompts import read_template, rendered
+from rmft.language.prompts import rendered
 from rmft.language.scenarios import DOMAINS, Record, check, scenario_of
 from rmft.streams import stream
 
@@ -26,12 +24,6 @@ TITLES = 30  # at most, that a model is told to avoid
 ASIDE = {"‘": "'", "’": "'", "–": "-", "—": "-", "‑": "-"}  # how models dress what is plain in a name
 NUMBERING = re.compile(r"(?:[0-9]+|[A-Za-z])[.):] +")
 TRAILING_COMMA = re.compile(r",(\s*[}\]])")
-
-
-def load_template(path: Path) -> Template:
-    """Read a prompt's template, which may use `batch`, `d`, `domains` and `avoid` (see `generate`)."""
-    note_reading([path])
-    return read_template(path)
 
 
 def generate(

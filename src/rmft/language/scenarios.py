@@ -12,15 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rmft.artifacts import note_reading
 from rmft.errors import InputError
 from rmft.language.parsing import parse
 from rmft.language.protocol import Protocol, Scenario
-
-if TYPE_CHECKING:
-    from rmft.params import Params
 
 Record = dict[str, Any]
 
@@ -57,13 +53,6 @@ def read_scenarios(path: Path) -> list[Scenario]:
     return list(map(scenario_of, read_records(path)))
 
 
-def check_tables(params: "Params") -> None:
-    """Raise InputError naming file and line where scenarios of a user's own CSV file are not as they must be."""
-    for of in params.scenarios.values():
-        if of.source == "csv":
-            read_records(Path(of.file))
-
-
 def read_records(path: Path) -> list[Record]:
     """Read a file of scenarios with their domains, where a missing one is "other"."""
     records: list[Record] = []
@@ -84,7 +73,7 @@ def read_records(path: Path) -> list[Record]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the lines of a file with their numbers."""
-    yield from enumerate(read_text(path).removesuffix("\n").split("\n"), start=1)
+    yield from enumerate(read_user_text(path).removesuffix("\n").split("\n"), start=1)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, Record]]:
@@ -92,7 +81,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Record]]:
 
     Raise InputError where the file is no table with the columns that there must be.
     """
-    text = read_text(path).removeprefix("\N{BYTE ORDER MARK}")  # which spreadsheet programs write
+    text = read_user_text(path).removeprefix("\N{BYTE ORDER MARK}")  # which spreadsheet programs write
     header = text.partition("\n")[0]
     rows = csv.reader(
         io.StringIO(text, newline=""), strict=True, delimiter=";" if header.count(";") > header.count(",") else ","
@@ -168,9 +157,8 @@ def _check_names(names: list[Any]) -> None:
             raise InputError(f"actions: a reply with {name!r} would not be understood as that action")
 
 
-def read_text(path: Path) -> str:
+def read_user_text(path: Path) -> str:
     """Read a file that a user may have written. Raise InputError where that fails."""
-    note_reading([path])
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:

@@ -1,9 +1,12 @@
 """Scenarios: texts that say what actions stand for, App. `prompt_scene_generation`."""
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from rmft.language.scenarios import read_records
 from rmft.params.section import Actions, Count, Name, NotNegative, Section
 
 
@@ -47,3 +50,10 @@ class Generated(Section):
 
 
 ScenarioSet = Annotated[Bundled | Spreadsheet | Generated, Field(discriminator="source")]
+
+
+def check_spreadsheets(sets: Iterable[ScenarioSet]) -> None:
+    """Raise InputError naming file and line where a user's CSV file holds an invalid scenario."""
+    for scenarios in sets:
+        if isinstance(scenarios, Spreadsheet):
+            read_records(Path(scenarios.file))

@@ -15,7 +15,7 @@ from jinja2 import Template
 from rmft.errors import InputError
 from rmft.language.prompts import rendered
 from rmft.language.protocol import Protocol
-from rmft.language.scenarios import read_text
+from rmft.language.scenarios import read_user_text
 from rmft.reasoning.prose import NEAR, SENTENCE, UNDRESSED, mentions
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ Judge = Callable[[Sequence[Case]], list[bool | None]]
 
 def read_words(path: Path) -> re.Pattern[str]:
     """Read a list of words, one a line (`*`: any ending; `#` begins a comment), as a pattern that finds them."""
-    lines = (line.partition("#")[0].strip() for line in read_text(path).splitlines())
+    lines = (line.partition("#")[0].strip() for line in read_user_text(path).splitlines())
     words = [re.escape(line).replace(r"\*", r"\w*").replace(r"\ ", " +") for line in lines if line]
     if not words:
         raise InputError(f"{path}: names no word")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmft.artifacts import read_csv
+from rmft.artifacts import noted, read_csv
 from rmft.language.diversity import SEGMENT, diversity, read_jargon
 from rmft.language.scenarios import read_scenarios
 from rmft.tables.layout import DIRECTION_ONLY, NOT_REPRODUCED, VALUES, RenderedTable
@@ -26,9 +26,9 @@ def diversity_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
     """Measure the first texts of each set, as many as the paper has; the first two stand beside its two prompts."""
     *files, terms, values = paths
     paper = read_csv(values, ["prompt", "texts", "statistic", "value"])
-    jargon, most = read_jargon(terms), int(paper["texts"].max())
+    jargon, most = read_jargon(noted(terms)), int(paper["texts"].max())
     measured = {
-        name: (texts := [scenario.text for scenario in read_scenarios(file)][:most], diversity(texts, jargon))
+        name: (texts := [scenario.text for scenario in read_scenarios(noted(file))][:most], diversity(texts, jargon))
         for name, file in zip(job.table.scenarios, files, strict=True)
     }
     printed = {

@@ -27,11 +27,11 @@ def params(
     """Check params.yaml and print it as it stands at its scale."""
     import yaml
 
-    from rmft.language.scenarios import check_tables
     from rmft.params import load
+    from rmft.params.scenarios import check_spreadsheets
 
     found = load(path).at_scale()
-    check_tables(found)
+    check_spreadsheets(found.scenarios.values())
     print(yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False), end="")
 
 

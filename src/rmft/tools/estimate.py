@@ -13,8 +13,7 @@ from rmft.endpoint.access import EPOCHS, JOURNALS, TUNED, PriceList
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import SUFFIX, usage_of
 from rmft.errors import InputError
-from rmft.language.generation import load_template
-from rmft.language.prompts import Prompts
+from rmft.language.prompts import Prompts, read_template
 from rmft.language.protocol import Round, Scenario
 from rmft.language.scenarios import read_scenarios
 from rmft.params import Params
@@ -109,7 +108,7 @@ def _judged(params: Params, name: str) -> Iterator[ExpectedWork]:
     for evaluation in asked.of.get(name, []):
         job = held_out_job(params, name, evaluation)
         protocol = game_settings_of(job, Prompts.load(Path(job.problem.protocol.prompts))).about(None)
-        told = question(load_template(Path(asked.prompt)), Case("", protocol, 0, frozenset(), None))
+        told = question(read_template(Path(asked.prompt)), Case("", protocol, 0, frozenset(), None))
         calls = job.games * job.T * len(experiment.evaluations[evaluation].players(experiment.loop.training_seeds))
         prompt = meter.tokens(told) + meter.reply_tokens + MESSAGE_TOKENS
         used = Usage(calls, round(calls * prompt), 0, calls * asked.max_tokens)
