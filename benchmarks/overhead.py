@@ -15,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from rmft.artifacts.job import JOB_OF, this_run
 from rmft.lineage.code import SOURCE
 from rmft.lineage.records import METADATA
 from rmft.workflow import forkserver
-from rmft.workflow.runs import JOB_OF, this_run
 
 REPEATS = 5
 SHARE = 0.15  # of all jobs' time that start-up may take

@@ -78,7 +78,7 @@ def embedded(batch: int) -> "LanguageModelSettings":
 def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3) -> None:
     """Play M · L games of T rounds with d actions."""
     from rmft.agents.chat_models import open_chat_models
-    from rmft.artifacts import write_trajectories
+    from rmft.artifacts.trajectories import write_trajectories
     from rmft.language.prompts import Prompts
     from rmft.rollouts import roll_out
     from rmft.workflow.records import RolloutsJob
@@ -97,7 +97,8 @@ def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3
 
 def select(count: int) -> None:
     """Join shards and select from so many trajectories of 25 rounds, ten of each scenario."""
-    from rmft.artifacts import join_trajectories, trajectory_batches, write_jsonl, write_selection
+    from rmft.artifacts.json_files import write_jsonl
+    from rmft.artifacts.trajectories import join_trajectories, trajectory_batches, write_selection
     from rmft.selection import demonstrations_in
     from rmft.selection import select as selected
     from rmft.workflow.records import SelectionJob
@@ -115,7 +116,7 @@ def select(count: int) -> None:
 
 def write_shards(count: int, rounds: int = 25, d: int = 3, tokens: int = CONVERSATION) -> None:
     """Write games as rollouts do, in shards of a thousand, with rewards and actions of chance and texts of no sense."""
-    from rmft.artifacts import write_trajectories
+    from rmft.artifacts.trajectories import write_trajectories
 
     draw = np.random.default_rng(0)
     Path("shards").mkdir()
@@ -142,7 +143,7 @@ def write_shards(count: int, rounds: int = 25, d: int = 3, tokens: int = CONVERS
 
 def read_demonstrations(lines: int) -> None:
     """Make so many conversations ready to be learnt, as fine-tuning does before its first step."""
-    from rmft.artifacts import read_jsonl
+    from rmft.artifacts.json_files import read_jsonl
     from rmft.training.sft import conversations
 
     data = conversations(read_jsonl(Path("demonstrations.jsonl")), None, Path())
@@ -151,7 +152,7 @@ def read_demonstrations(lines: int) -> None:
 
 def write_demonstrations(lines: int) -> None:
     """Write conversations as selection does."""
-    from rmft.artifacts import write_jsonl
+    from rmft.artifacts.json_files import write_jsonl
 
     draw = np.random.default_rng(0)
     ids = (draw.integers(800, size=CONVERSATION).tolist() for _ in range(lines))

@@ -10,7 +10,7 @@ import pytest
 from helpers import HEAR_CTRL_C
 
 from rmft.agents.numeric import SYMBOLS, LinearAttention, write_model
-from rmft.artifacts import write_rewards
+from rmft.artifacts.rewards import write_rewards
 from rmft.environments import draw_rewards
 from rmft.params import load
 from rmft.workflow.plan import evaluation_job, rewards_job

@@ -13,7 +13,8 @@ from mabwiser.mab import MAB, LearningPolicy
 
 from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.algorithms.contextual import LinUCB
-from rmft.artifacts import join_trajectories, read_rewards, read_trajectories, write_rewards, write_trajectories
+from rmft.artifacts.rewards import read_rewards, write_rewards
+from rmft.artifacts.trajectories import join_trajectories, read_trajectories, write_trajectories
 from rmft.environments import ContextualTable, RewardTable, draw_rewards
 from rmft.environments.processes import linear_contextual
 from rmft.environments.regret import best_actions, regret

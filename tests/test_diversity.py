@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmft.artifacts import read_csv
+from rmft.artifacts.csv_files import read_csv
 from rmft.errors import InputError
 from rmft.language.diversity import diversity, jargon_terms, read_jargon, words
 from rmft.language.scenarios import read_scenarios

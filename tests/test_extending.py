@@ -15,7 +15,9 @@ import yaml
 from hub import Hub
 from trees import ROOT, checkout, commit, done, edit, environment, jobs_in, run, snakemake
 
-from rmft.artifacts import read_rewards, read_trajectories, sha256
+from rmft.artifacts.files import sha256
+from rmft.artifacts.rewards import read_rewards
+from rmft.artifacts.trajectories import read_trajectories
 from rmft.results import read_players
 
 pytestmark = pytest.mark.xdist_group("extending")

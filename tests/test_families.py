@@ -29,7 +29,7 @@ from rmft.agents.chat_models import open_chat_models
 from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.local import load, quantised
 from rmft.agents.pretrained import load_tokenizer
-from rmft.artifacts import read_tensors, write_tensors
+from rmft.artifacts.tensors import read_tensors, write_tensors
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT

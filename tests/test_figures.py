@@ -9,7 +9,10 @@ import pandas as pd
 import pytest
 from matplotlib.patches import StepPatch
 
-from rmft.artifacts import write_claims, write_csv, write_evaluation, write_replies, write_selection, write_trajectories
+from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.evaluations import write_evaluation
+from rmft.artifacts.replies import write_claims, write_replies
+from rmft.artifacts.trajectories import write_selection, write_trajectories
 from rmft.figures import DRAWN, draw
 from rmft.figures.reasoning import error_over_instances
 from rmft.params import Params, load

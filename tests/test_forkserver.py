@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rmft.artifacts import read_rewards
-from rmft.lineage.receipts import read_receipt
+from rmft.artifacts.job import JOB_OF, this_run
+from rmft.artifacts.receipts import read_receipt
+from rmft.artifacts.rewards import read_rewards
 from rmft.workflow import forkserver
-from rmft.workflow.runs import JOB_OF, this_run
 
 REWARDS = {"process": ["gaussian"], "d": 3, "T": 5, "instances": 4}
 LONG = {"seed": 0, "theory": {"d": [2], "T": [*range(10, 1000)], "radius": [1.0], "samples": 2000}}  # for minutes

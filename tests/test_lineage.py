@@ -17,13 +17,13 @@ import yaml
 from rocrate.rocrate import ROCrate
 from trees import USER, digests, done, edit, run, set_value, snakemake, to_do
 
+from rmft.artifacts.job import JOB_OF
+from rmft.artifacts.receipts import Receipt
 from rmft.lineage import code, syntax
 from rmft.lineage.audit import other_weights, retired
-from rmft.lineage.receipts import Receipt
 from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of
 from rmft.params import load
 from rmft.workflow.paths import everything
-from rmft.workflow.runs import JOB_OF
 
 COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")
 
@@ -65,7 +65,7 @@ def fingerprints(tmp_path):
         ),
         ("algorithms/bandits.py", "2 * math.log(self.rounds)", "3 * math.log(self.rounds)", set(COMMANDS)),
         ("simulate.py", "seed must be 0", "the seed must be 0", set()),
-        ("artifacts.py", "    import torch\n    from trans", "    import typing, torch\n    from trans", set()),
+        ("artifacts/tensors.py", "    import torch\n    from trans", "    import typing, torch\n    from trans", set()),
         ("cli.py", '"training_seed": seeds', '"training_seed": [*seeds]', {"training"}),
         ("metrics/growth.py", "def _regress", "# how it is done\n\n\ndef _regress", set()),
         ("metrics/growth.py", "Fit both regressions", "Fit the two regressions", set()),

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from test_endpoint import connected
 from upstream import Upstream
 
-from rmft.artifacts import read_claims, read_replies, write_csv, write_trajectories
+from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.replies import read_claims, read_replies
+from rmft.artifacts.trajectories import write_trajectories
 from rmft.language.parsing import parse
 from rmft.language.prompts import read_template
 from rmft.language.protocol import Protocol, Round, Scenario

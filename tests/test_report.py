@@ -18,7 +18,11 @@ from helpers import games
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from trees import ROOT, snakemake
 
-from rmft.artifacts import write_csv, write_evaluation, write_json, write_selection, write_text, write_trajectories
+from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.evaluations import write_evaluation
+from rmft.artifacts.json_files import write_json
+from rmft.artifacts.text import write_text
+from rmft.artifacts.trajectories import write_selection, write_trajectories
 from rmft.errors import InputError
 from rmft.figures.style import Drawing
 from rmft.metrics.exploration import scaled_min_frac

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers import assert_mean, draw
 
-from rmft.artifacts import join_trajectories, read_trajectories, write_trajectories
+from rmft.artifacts.trajectories import join_trajectories, read_trajectories, write_trajectories
 from rmft.environments import draw_rewards
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError

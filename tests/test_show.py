@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from rmft.artifacts import write_trajectories
+from rmft.artifacts.trajectories import write_trajectories
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.selection import final_regrets, table_of

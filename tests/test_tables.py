@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmft.artifacts import write_evaluation
+from rmft.artifacts.evaluations import write_evaluation
 from rmft.metrics.growth import Growth, growth
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load

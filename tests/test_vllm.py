@@ -19,7 +19,7 @@ from transformers import Qwen3Config
 from rmft.agents.chat_models import open_chat_models
 from rmft.agents.pretrained import load_chat_tokenizer
 from rmft.agents.vllm import Engine, Servers, VLLMChatModel
-from rmft.artifacts import write_tensors
+from rmft.artifacts.tensors import write_tensors
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.params.language import VLLM, LanguageModelSettings, LanguageProblem, ProtocolSettings

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from typer import Argument, Exit, Option
 
+from rmft.artifacts.job import end_with_run
 from rmft.errors import InputError
 from rmft.tools import commands as tools
-from rmft.workflow.runs import INTERRUPTED, end_with_run
+from rmft.workflow.runs import INTERRUPTED
 
 if TYPE_CHECKING:
     from rmft.workflow.records import SFTJob
@@ -41,7 +42,8 @@ Inputs = Annotated[list[Path], Argument(help="Files to read, in the order of the
 @app.command(rich_help_panel=STAGES)
 def scenarios(settings: Settings, output: Output) -> None:
     """Have a model behind an endpoint write scenarios (jsonl)."""
-    from rmft.artifacts import noted, write_jsonl
+    from rmft.artifacts.files import noted
+    from rmft.artifacts.json_files import write_jsonl
     from rmft.endpoint.access import answering, connection_to, journal_of
     from rmft.language.generation import generate
     from rmft.language.prompts import read_template
@@ -66,7 +68,7 @@ def scenarios(settings: Settings, output: Output) -> None:
 @app.command(rich_help_panel=STAGES)
 def rewards(settings: Settings, output: Output) -> None:
     """Draw a reward set: rewards and means of every action, round and instance, and contexts (npz)."""
-    from rmft.artifacts import write_rewards
+    from rmft.artifacts.rewards import write_rewards
     from rmft.environments import draw_rewards
     from rmft.workflow.records import RewardsJob
 
@@ -83,7 +85,9 @@ def models(
 ) -> None:
     """Pre-train the embedded language model, and let it out if what it says is true and agrees with itself."""
     from rmft.agents.local import LanguageModel, LocalChatModel
-    from rmft.artifacts import note_reading, write_csv, write_pretrained
+    from rmft.artifacts.csv_files import write_csv
+    from rmft.artifacts.files import note_reading
+    from rmft.artifacts.tensors import write_pretrained
     from rmft.embedded_model.fidelity import CONTEXT, MAX_TOKENS, examine_all, failures
     from rmft.embedded_model.pretraining import pretrain
     from rmft.embedded_model.tokenizer import build_tokenizer
@@ -122,7 +126,7 @@ def training(
 ) -> None:
     """Train the numeric agent by iterative RMFT; keep base, checkpoints, last model and the training log."""
     from rmft.agents.numeric import write_model
-    from rmft.artifacts import write_csv
+    from rmft.artifacts.csv_files import write_csv
     from rmft.progress import progress
     from rmft.training.numeric import one_thread, rmft
     from rmft.workflow.records import TrainingJob
@@ -151,7 +155,9 @@ def rollouts(
 ) -> None:
     """Let a language model play a shard of games that it is told of in words (parquet)."""
     from rmft.agents.chat_models import open_chat_models
-    from rmft.artifacts import note_reading, noted, read_rewards, write_trajectories
+    from rmft.artifacts.files import note_reading, noted
+    from rmft.artifacts.rewards import read_rewards
+    from rmft.artifacts.trajectories import write_trajectories
     from rmft.language.prompts import Prompts
     from rmft.language.scenarios import read_scenarios
     from rmft.progress import speed
@@ -183,7 +189,9 @@ def distillation(
     """Let a reference algorithm play, and tell its games in words for a model to learn (parquet, jsonl)."""
     from rmft.agents.chat_template import ChatTemplate
     from rmft.agents.pretrained import load_tokenizer, note_model
-    from rmft.artifacts import note_reading, noted, write_jsonl, write_trajectories
+    from rmft.artifacts.files import note_reading, noted
+    from rmft.artifacts.json_files import write_jsonl
+    from rmft.artifacts.trajectories import write_trajectories
     from rmft.language.prompts import Prompts
     from rmft.language.scenarios import read_scenarios
     from rmft.progress import speed
@@ -209,7 +217,7 @@ def distillation(
 @app.command(rich_help_panel=STAGES)
 def gather(settings: Settings, inputs: Inputs, output: Output) -> None:
     """Join the shards of an iteration's rollouts (parquet)."""
-    from rmft.artifacts import join_trajectories
+    from rmft.artifacts.trajectories import join_trajectories
     from rmft.workflow.records import GatherJob
 
     join_trajectories(output, inputs, GatherJob.parse(settings).games)
@@ -223,7 +231,8 @@ def selection(
     demonstrations: Annotated[Path, Option(help="The file for the selected ones as chats with tokens and labels.")],
 ) -> None:
     """Rank trajectories by regret and keep the best of each scenario (parquet, jsonl)."""
-    from rmft.artifacts import trajectory_batches, write_jsonl, write_selection
+    from rmft.artifacts.json_files import write_jsonl
+    from rmft.artifacts.trajectories import trajectory_batches, write_selection
     from rmft.metrics.luck import advantages
     from rmft.selection import demonstrations_in, select
     from rmft.workflow.records import SelectionJob
@@ -247,7 +256,9 @@ def sft(
     weights: Annotated[Path | None, Option(help="Weights or adapter to continue from; none: the base model.")] = None,
 ) -> None:
     """Fine-tune a language model on demonstrations (safetensors, or at an endpoint its model's name: json)."""
-    from rmft.artifacts import read_jsonl, write_csv, write_tensors
+    from rmft.artifacts.csv_files import write_csv
+    from rmft.artifacts.json_files import read_jsonl
+    from rmft.artifacts.tensors import write_tensors
     from rmft.progress import now_and_then
     from rmft.workflow.records import SFTJob
 
@@ -280,7 +291,8 @@ def sft(
 
 
 def _sft_at_endpoint(job: "SFTJob", demonstrations: Path, start: Path | None, output: Path, log: Path) -> None:
-    from rmft.artifacts import read_jsonl, write_csv, write_json
+    from rmft.artifacts.csv_files import write_csv
+    from rmft.artifacts.json_files import read_jsonl, write_json
     from rmft.endpoint.access import fine_tune_at_endpoint
     from rmft.endpoint.fine_tuning import LOG
 
@@ -303,7 +315,9 @@ def grpo(
 ) -> None:
     """Reinforce what paid better than in the other trajectories of its scenario (safetensors)."""
     from rmft.agents.pretrained import note_model
-    from rmft.artifacts import read_trajectories, write_csv, write_tensors
+    from rmft.artifacts.csv_files import write_csv
+    from rmft.artifacts.tensors import write_tensors
+    from rmft.artifacts.trajectories import read_trajectories
     from rmft.progress import now_and_then
     from rmft.training.grpo import reinforce
     from rmft.workflow.records import GRPOJob
@@ -331,7 +345,9 @@ def evaluation(
 ) -> None:
     """Compare base model, trained model and reference algorithms on common instances (parquet)."""
     from rmft.agents.numeric import read_model
-    from rmft.artifacts import read_rewards, read_trajectories, write_evaluation
+    from rmft.artifacts.evaluations import write_evaluation
+    from rmft.artifacts.rewards import read_rewards
+    from rmft.artifacts.trajectories import read_trajectories
     from rmft.evaluation import evaluate, evaluate_in_words
     from rmft.workflow.records import EvaluationJob
 
@@ -355,7 +371,10 @@ def reasoning(
     """Hold what replies say against what happened, and judge why they pass over the best action."""
     from contextlib import ExitStack
 
-    from rmft.artifacts import noted, read_trajectories, write_claims, write_csv, write_replies
+    from rmft.artifacts.csv_files import write_csv
+    from rmft.artifacts.files import noted
+    from rmft.artifacts.replies import write_claims, write_replies
+    from rmft.artifacts.trajectories import read_trajectories
     from rmft.endpoint.access import connection_to, journal_of
     from rmft.language.prompts import read_template
     from rmft.language.scenarios import read_scenarios
@@ -389,7 +408,7 @@ def reasoning(
 @app.command(rich_help_panel=STAGES)
 def theory(settings: Settings, output: Output) -> None:
     """Check Theorem 1: train linear attention without its Operator on the best policy in hindsight (csv)."""
-    from rmft.artifacts import write_csv
+    from rmft.artifacts.csv_files import write_csv
     from rmft.progress import progress
     from rmft.training.numeric import one_thread
     from rmft.training.theory import closed_form, minimise, moments
@@ -444,7 +463,7 @@ def metrics(
     summary: Annotated[Path, Option(help="The file for the few numbers of each evaluation that DVC lists.")],
 ) -> None:
     """Collect final regrets, growth and tests of every evaluation (json), and of the trained model alone."""
-    from rmft.artifacts import write_json
+    from rmft.artifacts.json_files import write_json
     from rmft.metrics.summary import all_metrics, summarised
     from rmft.workflow.records import MetricsJob
 
@@ -461,7 +480,7 @@ def report(
     trajectories: Annotated[Path, Option(help="The file for the trajectory viewer.")],
 ) -> None:
     """Write the report, one page with every figure and table, and the trajectory viewer (html)."""
-    from rmft.artifacts import write_text
+    from rmft.artifacts.text import write_text
     from rmft.report import page, viewer
     from rmft.workflow.records import ReportJob
 

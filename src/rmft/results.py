@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmft.artifacts import read_evaluation
+from rmft.artifacts.evaluations import read_evaluation
 from rmft.metrics.comparison import ks_p
 from rmft.params.outputs import variant_name
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmft.artifacts import read_json
+from rmft.artifacts.json_files import read_json
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Scenario
 from rmft.rollouts import ChatModel, tokens_needed

@@ -25,7 +25,7 @@ from rmft.agents.chat_template import TokenCompletion
 from rmft.agents.context import short_of_two
 from rmft.agents.policies import TOP, Tokens, action_policies, table
 from rmft.agents.pretrained import ChatTokenizer, load_tokenizer, published
-from rmft.artifacts import read_tensors
+from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
 from rmft.params.language import LanguageModelSettings
 from rmft.streams import stream

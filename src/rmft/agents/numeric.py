@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from rmft.algorithms.players import project_onto_ball, softmax
-from rmft.artifacts import read_arrays, write_arrays
+from rmft.artifacts.tensors import read_arrays, write_arrays
 from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.tables import zeros
 

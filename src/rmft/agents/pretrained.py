@@ -11,7 +11,7 @@ import numpy as np
 from rmft.agents.chat_template import ChatTemplate, TokenCompletion
 from rmft.agents.context import context_limit
 from rmft.agents.policies import text_of
-from rmft.artifacts import note_hub, note_reading
+from rmft.artifacts.files import note_hub, note_reading
 from rmft.errors import InputError
 from rmft.params.language import LanguageModelSettings
 from rmft.workflow.paths import MODEL_FILES, model_files

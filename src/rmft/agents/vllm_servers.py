@@ -74,7 +74,7 @@ def _served(settings: LanguageModelSettings, weights: Path | None, folder: Path)
         from safetensors.torch import save_file
 
         from rmft.agents.local import ADAPTER_CONFIG, load_pretrained, with_weights
-        from rmft.artifacts import read_tensors
+        from rmft.artifacts.tensors import read_tensors
 
         tensors, metadata = read_tensors(weights)
         if ADAPTER_CONFIG in metadata:

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmft.artifacts import note_reading, read_json, sha256
+from rmft.artifacts.files import note_reading, sha256
+from rmft.artifacts.json_files import read_json
 from rmft.endpoint.budget import Budget, Usage
 from rmft.endpoint.connection import Call, Connection, Endpoint, behind_proxies
 from rmft.endpoint.failures import required_key

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from rmft.artifacts import atomic
+from rmft.artifacts.files import atomic
 from rmft.endpoint_server.errors import ApiError, invalid, missing
 from rmft.endpoint_server.store import Shelf
 

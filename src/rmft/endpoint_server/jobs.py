@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from rmft.artifacts.job import JOB_OF
 from rmft.endpoint_server.errors import invalid, missing
 from rmft.endpoint_server.files import Files
 from rmft.endpoint_server.messages import Metadata, Part
@@ -24,7 +25,6 @@ from rmft.endpoint_server.settings import ServerSettings
 from rmft.endpoint_server.store import Lines, Shelf, read_json
 from rmft.endpoint_server.worker import Task
 from rmft.params.language import LanguageSFT
-from rmft.workflow.runs import JOB_OF
 
 Json = dict[str, Any]
 ENDED = ("succeeded", "failed", "cancelled")

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rmft.artifacts import atomic
+from rmft.artifacts.files import atomic
+from rmft.artifacts.job import JOB_OF, running, this_run
 from rmft.errors import InputError
 from rmft.workflow.records import Served
-from rmft.workflow.runs import JOB_OF, running, this_run
 
 STATE, RUN = Path(".rmft/server"), Path(".rmft/run")
 KEY = "RMFT_API_KEY"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import uvicorn
 
-from rmft.artifacts import atomic
+from rmft.artifacts.files import atomic
 from rmft.endpoint_server.app import Parts, create
 from rmft.endpoint_server.batches import Batches
 from rmft.endpoint_server.files import Files

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmft.artifacts import atomic
+from rmft.artifacts.files import atomic
 from rmft.errors import InputError
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from rmft.artifacts import atomic, sha256
+from rmft.artifacts.files import atomic, sha256
 from rmft.endpoint_server.models import MODEL, WEIGHTS
 from rmft.endpoint_server.store import write_json
 from rmft.errors import InputError

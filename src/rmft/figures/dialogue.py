@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 
-from rmft.artifacts import read_selection, read_trajectories
+from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.figures.style import Drawing
 from rmft.workflow.records import FigureJob
 

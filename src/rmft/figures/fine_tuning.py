@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from rmft.artifacts import read_csv, read_selection
+from rmft.artifacts.csv_files import read_csv
+from rmft.artifacts.trajectories import read_selection
 from rmft.figures.style import Drawing
 from rmft.metrics.luck import Selection, advantages, around_average, survival
 from rmft.workflow.records import FigureJob

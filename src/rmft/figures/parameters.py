@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmft.artifacts import read_csv
+from rmft.artifacts.csv_files import read_csv
 from rmft.figures.style import Drawing
 from rmft.workflow.records import FigureJob
 

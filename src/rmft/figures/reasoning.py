@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.ticker import PercentFormatter
 
-from rmft.artifacts import read_claims, read_csv, read_replies
+from rmft.artifacts.csv_files import read_csv
+from rmft.artifacts.replies import read_claims, read_replies
 from rmft.figures.style import Drawing
 from rmft.metrics.agreement import agreement
 from rmft.reasoning import ALL, DIFFERENCE, SHARE, SHARE_ERROR

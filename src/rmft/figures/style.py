@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rmft.artifacts import artifact, write_csv
+from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.files import artifact
 from rmft.params.outputs import Style
 
 RATIO = 0.72  # height of a panel over its width

@@ -10,10 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from rmft.artifacts import read_json, sha256, write_json
+from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
+from rmft.artifacts.json_files import read_json, write_json
+from rmft.artifacts.receipts import read_receipt
 from rmft.errors import InputError
-from rmft.lineage.receipts import read_receipt
-from rmft.lineage.records import ARTIFACTS, Record, is_artifact, mark_unfinished, read_record, unfinished
+from rmft.lineage.records import Record, mark_unfinished, read_record, unfinished
 from rmft.workflow.runs import run_tool
 
 KNOWN_HASHES = Path(".snakemake/hashes.json")

@@ -18,7 +18,12 @@ from rmft.lineage.syntax import SourceReader, Syntax, short_hash
 
 SOURCE = Path(__file__).parents[2]  # the folder that holds the package
 READER = SourceReader()
-NO_PART = ("rmft.lineage", "rmft.workflow.runs")  # they record and guard how artifacts are made, and make none
+NO_PART = (  # they record and guard how artifacts are made, and make none
+    "rmft.lineage",
+    "rmft.workflow.runs",
+    "rmft.artifacts.job",
+    "rmft.artifacts.receipts",
+)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from rmft.artifacts.files import is_artifact
 from rmft.errors import InputError
-from rmft.lineage.records import Record, is_artifact
+from rmft.lineage.records import Record
 from rmft.lineage.trace import SHORT, Ancestor, Trace, flat
 
 if TYPE_CHECKING:

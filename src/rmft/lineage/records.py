@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from rmft.artifacts.receipts import Receipt, job_id, read_receipt
 from rmft.errors import InputError
-from rmft.lineage.receipts import Receipt, job_id, read_receipt
 
 METADATA = Path(".snakemake/metadata")
 UNFINISHED = Path(".snakemake/incomplete")
-ARTIFACTS = ("results", "data/rewards")  # every file below these folders is an artifact
 NAME_BYTES = 254  # of the longest file name that Snakemake gives a part of a record's path
 
 
@@ -38,11 +37,6 @@ class Record:
     started: datetime
     wall_seconds: float
     receipt: Receipt
-
-
-def is_artifact(path: str) -> bool:
-    """Return whether a path is one that only jobs write to."""
-    return path.startswith(tuple(f"{folder}/" for folder in ARTIFACTS))
 
 
 def read_record(path: str) -> Record | None:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmft.artifacts import sha256
+from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
 from rmft.errors import InputError
 from rmft.lineage.audit import Finding, changed_inputs, other_weights, spoilt_by
-from rmft.lineage.records import ARTIFACTS, Record, is_artifact, read_record
+from rmft.lineage.records import Record, read_record
 
 SHORT = 12  # digits of a hash that are shown
 

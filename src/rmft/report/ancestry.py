@@ -7,7 +7,8 @@ verifies every hash.
 from collections.abc import Iterable
 from typing import Any
 
-from rmft.lineage.records import is_artifact, read_record
+from rmft.artifacts.files import is_artifact
+from rmft.lineage.records import read_record
 from rmft.lineage.trace import SHORT
 
 

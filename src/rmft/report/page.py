@@ -10,7 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from rmft.artifacts import read_bytes, read_csv, read_json, read_text
+from rmft.artifacts.csv_files import read_csv
+from rmft.artifacts.json_files import read_json
+from rmft.artifacts.text import read_bytes, read_text
 from rmft.params.outputs import Figure
 from rmft.report.ancestry import ancestry
 from rmft.report.story import read_story

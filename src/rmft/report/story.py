@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmft.artifacts import read_selection, read_trajectories
+from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.results import read_players
 from rmft.workflow.paths import evaluation_of, iteration_of
 from rmft.workflow.records import ReportJob

@@ -6,7 +6,8 @@ from typing import Any
 
 from jinja2 import DictLoader, Environment, StrictUndefined
 
-from rmft.artifacts import finite, read_text
+from rmft.artifacts.json_files import finite
+from rmft.artifacts.text import read_text
 from rmft.workflow.paths import REPORT_TEMPLATES
 
 

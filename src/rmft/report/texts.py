@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from rmft.artifacts import read_yaml
+from rmft.artifacts.text import read_yaml
 from rmft.errors import InputError
 from rmft.params.outputs import Label
 from rmft.params.section import Name, Section

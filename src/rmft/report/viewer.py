@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rmft.artifacts import read_selection, read_trajectories
+from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.report.templates import rendered
 from rmft.selection import TrajectoryColumns
 from rmft.tools.show import Scoring, regret_curves

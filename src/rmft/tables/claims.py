@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmft.artifacts import read_csv
+from rmft.artifacts.csv_files import read_csv
 from rmft.reasoning import ALL, DIFFERENCE
 from rmft.tables.layout import VALUES, RenderedTable, direction_verdict
 from rmft.workflow.records import TableJob

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmft.artifacts import noted, read_csv
+from rmft.artifacts.csv_files import read_csv
+from rmft.artifacts.files import noted
 from rmft.language.diversity import SEGMENT, diversity, read_jargon
 from rmft.language.scenarios import read_scenarios
 from rmft.tables.layout import DIRECTION_ONLY, NOT_REPRODUCED, VALUES, RenderedTable

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from rmft.artifacts import read_csv
+from rmft.artifacts.csv_files import read_csv
 from rmft.metrics.growth import Growth, exponent_error, growth, resampled_growth
 from rmft.results import PlayerResults, read_variants
 from rmft.streams import stream

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmft.artifacts import write_csv, write_text
+from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.text import write_text
 
 VALUES = ["statistic", "ours", "standard_error", "paper", "verdict"]
 REPRODUCED, DIRECTION_ONLY, NOT_REPRODUCED, INCONSISTENT, INCONCLUSIVE = (

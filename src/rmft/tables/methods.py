@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmft.artifacts import read_csv
+from rmft.artifacts.csv_files import read_csv
 from rmft.metrics.comparison import paired_difference
 from rmft.results import PlayerResults, read_players
 from rmft.streams import stream

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmft.artifacts import read_csv
+from rmft.artifacts.csv_files import read_csv
 from rmft.results import PlayerResults, read_variants
 from rmft.tables.layout import (
     AGREEMENT,

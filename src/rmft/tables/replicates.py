@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmft.artifacts import read_csv
+from rmft.artifacts.csv_files import read_csv
 from rmft.metrics.comparison import sd_of_numbers
 from rmft.metrics.power import instances_needed, paired_sd, replicates_needed, spread
 from rmft.results import read_players

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmft.artifacts import read_csv
+from rmft.artifacts.csv_files import read_csv
 from rmft.params.language import LanguageRMFT
 from rmft.results import PlayerResults, read_players
 from rmft.tables.layout import CONFIDENT, VALUES, RenderedTable, direction_verdict

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from rmft.artifacts import read_csv
+from rmft.artifacts.csv_files import read_csv
 from rmft.tables.layout import NOT_REPRODUCED, REPRODUCED, VALUES, RenderedTable
 from rmft.workflow.records import TableJob
 

@@ -99,7 +99,7 @@ def prune(
     folder: Annotated[Path, Argument(help="A folder below results or data/rewards.")] = Path("results"),
 ) -> None:
     """Delete artifacts that params.yaml has no place for any more; files that no job wrote are left alone."""
-    from rmft.artifacts import delete
+    from rmft.artifacts.files import delete
     from rmft.lineage.audit import retired
     from rmft.params import load
     from rmft.workflow.paths import EMBEDDED, everything
@@ -191,7 +191,7 @@ def show(
 
     from rich.console import Console
 
-    from rmft.artifacts import read_trajectories
+    from rmft.artifacts.trajectories import read_trajectories
     from rmft.environments import ENVIRONMENTS
     from rmft.params import load
     from rmft.tools.show import GameFilter, Scoring, dialogues, rounds_named, scoring_of
@@ -253,7 +253,8 @@ def paper_map(
     ] = None,
 ) -> None:
     """Say where each labelled part of the paper is in this repository: make docs/paper-map.md."""
-    from rmft.artifacts import write_csv, write_text
+    from rmft.artifacts.csv_files import write_csv
+    from rmft.artifacts.text import write_text
     from rmft.params import load
     from rmft.tools.paper_map import LABELS, PAGE, Label, labels_in, page
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rmft.algorithms import AlgorithmSettings, check_algorithm, start_on
-from rmft.artifacts import finite
+from rmft.artifacts.json_files import finite
 from rmft.environments import (
     ENVIRONMENTS,
     block_of_rewards,

@@ -30,7 +30,8 @@ from trl import SFTConfig, SFTTrainer
 
 from rmft.agents.context import context_limit
 from rmft.agents.local import ADAPTER_CONFIG, load_pretrained, round_by_chance, with_weights
-from rmft.artifacts import GROUP, read_tensors
+from rmft.artifacts.parquet import GROUP
+from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
 from rmft.params.language import LanguageModelSettings, LanguageSFT, LoRA

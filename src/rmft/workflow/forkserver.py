@@ -23,7 +23,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
-from rmft.workflow.runs import INTERRUPTED, JOB_OF, done_for, running, this_run
+from rmft.artifacts.job import JOB_OF, done_for, running, this_run
+from rmft.workflow.runs import INTERRUPTED
 
 SOCKET = "RMFT_FORK_SERVER"  # in the environment of jobs: where the server of their run listens
 FEW = 3  # of so few jobs each may as well import for itself

@@ -12,9 +12,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from rmft import extensions
-from rmft.artifacts import note_reading
+from rmft.artifacts.files import note_reading
+from rmft.artifacts.job import JOB_CONTEXT
 from rmft.environments.regret import Mean, Notion
-from rmft.lineage.receipts import JOB_CONTEXT
 from rmft.params.endpoint import EndpointModel, FineTuningSettings
 from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
 from rmft.params.grpo import Objective

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rmft.artifacts import finite
+from rmft.artifacts.json_files import finite
 
 ADDED, DELETED, CHANGED = "added", "deleted", "changed"
 Pair = tuple[Any, Any]

@@ -20,7 +20,7 @@ from dvc.repo.brancher import switch
 from dvc.scm import RevError, SCMError, resolve_rev
 from scmrepo.exceptions import SCMError as GitError
 
-from rmft.artifacts import sha256
+from rmft.artifacts.files import sha256
 from rmft.errors import InputError
 from rmft.lineage.code import SourceCode, code_of, locked
 from rmft.params import load

@@ -14,6 +14,8 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from rmft.artifacts.job import JOB_CONTEXT
+
 FOLDER = Path(".snakemake/receipts")
 
 
@@ -47,18 +49,6 @@ def receipt_path(artifact: Path) -> Path:
 def job_id(settings: str) -> str:
     """Return a short name for a job: a hash of its settings, code included, as the text that Snakemake compares."""
     return hashlib.sha256(settings.encode()).hexdigest()[:16]
-
-
-@dataclass
-class JobContext:
-    """What this process is at: the settings that it was given, and what it has read by now."""
-
-    settings: str = ""
-    read: dict[str, str] = field(default_factory=dict)
-    hub: dict[str, str] = field(default_factory=dict)
-
-
-JOB_CONTEXT = JobContext()
 
 
 def receipt(sha256: str) -> Receipt:

@@ -1,0 +1,78 @@
+"""The job that this process does: its settings, what it has read, and whether the Snakemake that started it lives."""
+
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+
+import psutil
+
+from rmft.errors import InputError
+
+CLOCK_SECONDS = 60.0  # by which a clock that is set may move the start of a process
+JOB_OF = "RMFT_JOB_OF"  # set by Snakefile for its jobs: `this_run` of the process that runs Snakemake
+
+_callers: list[str] = []  # `this_run` of the process that Snakemake started, where that one handed its job over
+
+
+@dataclass
+class JobContext:
+    """The settings that this process was given, and SHA-256 of what it has read by now: files, models of a hub."""
+
+    settings: str = ""
+    read: dict[str, str] = field(default_factory=dict)
+    hub: dict[str, str] = field(default_factory=dict)
+
+
+JOB_CONTEXT = JobContext()
+
+
+def is_job() -> bool:
+    """Return whether Snakemake started this process."""
+    return JOB_OF in os.environ
+
+
+def this_run(process: int | None = None) -> str:
+    """Return a name for a process, this one by default, that no later one can have."""
+    found = psutil.Process(process)
+    return f"{found.pid}:{found.create_time()}"
+
+
+def running(run: str) -> bool:
+    """Return whether the process of that name (`this_run`) is alive and no zombie."""
+    number, started = run.split(":")
+    try:
+        process = psutil.Process(int(number))
+        same = abs(process.create_time() - float(started)) < CLOCK_SECONDS
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def process_exists(number: int) -> bool:
+    """Return whether there is a process of this number."""
+    return psutil.pid_exists(number)
+
+
+def done_for(caller: str) -> None:
+    """Note that this process does a job for another one (`this_run`), and is an orphan without it."""
+    _callers.append(caller)
+
+
+def refuse_orphan() -> None:
+    """Raise InputError in a job whose run is gone, or gave it up: newer files may have been made already."""
+    run = [os.environ[JOB_OF]] if is_job() else []
+    if not all(map(running, [*run, *_callers])):
+        raise InputError("the snakemake that started this job is gone, or gave it up; nothing is written")
+
+
+def end_with_run(every_seconds: float = 0.5) -> None:
+    """In a job, watch from the background whether its run is still there, and end with it."""
+
+    def watch(run: str) -> None:
+        while running(run):
+            time.sleep(every_seconds)
+        os._exit(1)
+
+    if is_job():
+        threading.Thread(target=watch, args=[os.environ[JOB_OF]], daemon=True).start()
