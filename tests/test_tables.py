@@ -16,7 +16,7 @@ from rmft.params.language import LanguageRMFT
 from rmft.params.outputs import Table as TableParams
 from rmft.results import PlayerResults
 from rmft.tables import make
-from rmft.tables.growth import Row
+from rmft.tables.growth import GrowthRow, PaperGrowth
 from rmft.tables.layout import (
     DIRECTION_ONLY,
     INCONCLUSIVE,
@@ -117,7 +117,7 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
 )
 def test_a_verdict_says_what_became_of_the_papers_value(slope, error, exponent, paper, interchanged, verdict):
     fit = Growth(exponent, 1e-9, 0, slope, 1e-9)
-    row = Row("gaussian", "trained", fit, error, 0.05, error, paper, None, interchanged)
+    row = GrowthRow("gaussian", "trained", fit, error, 0.05, error, PaperGrowth(paper, None, interchanged))
     assert row.slope_verdict == verdict
 
 

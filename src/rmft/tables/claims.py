@@ -1,19 +1,16 @@
-"""RenderedTable `claim-accuracy` (ours): how many claims of replies are right, before and after training."""
+"""Table `claim-accuracy` (ours): how many claims in replies are right, before and after training."""
 
 import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from rmft.artifacts.csv_files import read_csv
 from rmft.reasoning import ALL, DIFFERENCE
 from rmft.tables.layout import VALUES, RenderedTable, direction_verdict
-from rmft.workflow.records import TableJob
 
 KEYS = ["experiment", "evaluation", "kind", "player"]
-COLUMNS = ["player", "kind", "claims", "with_claims", "accuracy", "low", "high", "standard_error"]
-RISES = -1.0  # what `direction_verdict` reads as a fall: the paper has alignment improve, and gives no number
+COLUMNS = ["player", "kind", "claims", "with_claims", "accuracy", "low", "high", "standard_error"]  # of accuracy.csv
+RISES = -1.0  # the paper's change for `direction_verdict`, sign reversed: accuracy rises by an amount it does not give
 NOTES = [
     "Every claim of a reply that can be checked is held against the rewards that were shown before it; the kinds are "
     "explained in docs/language.md. A share is that of right claims; in brackets how many claims there are, and 95% of "
@@ -24,21 +21,23 @@ NOTES = [
 ]
 
 
-def claims_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
-    """Set the accuracy of the trained model's claims beside that of the base model's, by kind."""
-    found = [
-        read_csv(path, COLUMNS).assign(experiment=experiment, evaluation=evaluation)
-        for (experiment, evaluation), path in zip(job.sources, paths, strict=True)
+def claims_table(accuracies: Mapping[tuple[str, str], pd.DataFrame]) -> RenderedTable:
+    """Set the accuracy of the trained model's claims beside the base model's, by kind.
+
+    accuracies: accuracy.csv by (experiment, evaluation).
+    """
+    frames = [
+        frame.assign(experiment=experiment, evaluation=evaluation)
+        for (experiment, evaluation), frame in accuracies.items()
     ]
-    everything = pd.concat(found, ignore_index=True)
-    lines = [line for _, row in everything.iterrows() for line in _tidy(row)]
-    notes = [*NOTES, *([job.scale_note] if job.scale_note else [])]
+    accuracy = pd.concat(frames, ignore_index=True)
+    lines = [line for _, row in accuracy.iterrows() for line in _tidy(row)]
     tidy = pd.DataFrame(lines, columns=[*KEYS, *VALUES])
-    return RenderedTable("How many claims of replies are right", tidy, pd.DataFrame(_shaped(everything)), notes)
+    return RenderedTable("How many claims of replies are right", tidy, pd.DataFrame(_shaped(accuracy)), NOTES)
 
 
 def _tidy(row: pd.Series) -> Iterator[tuple]:
-    """Yield the lines of one player's claims of a kind, or of the difference between players."""
+    """Yield the tidy rows of one player's claims of one kind, or of the difference between players."""
     key = tuple(row[name] for name in KEYS)
     if row["player"] != DIFFERENCE:
         for statistic in ("claims", "with_claims"):
@@ -51,15 +50,15 @@ def _tidy(row: pd.Series) -> Iterator[tuple]:
 
 
 def _verdict(row: pd.Series) -> str:
-    """Say whether all claims together get better, as in the paper; empty of anything else."""
+    """Return whether the accuracy of all claims together rises, as in the paper; other rows have no verdict."""
     if (row["player"], row["kind"]) != (DIFFERENCE, ALL):
         return ""
     return direction_verdict(-row["accuracy"], row["standard_error"], RISES)
 
 
-def _shaped(everything: pd.DataFrame) -> Iterator[dict[str, str]]:
-    """Yield a line a kind of claims that anybody makes."""
-    for (experiment, evaluation, kind), rows in everything.groupby(KEYS[:3], sort=False):
+def _shaped(accuracy: pd.DataFrame) -> Iterator[dict[str, str]]:
+    """Yield a line for each kind of claim that a player makes."""
+    for (experiment, evaluation, kind), rows in accuracy.groupby(KEYS[:3], sort=False):
         by_player = {row["player"]: row for _, row in rows.iterrows()}
         if not sum(row["claims"] for player, row in by_player.items() if player != DIFFERENCE):
             continue
@@ -70,10 +69,10 @@ def _shaped(everything: pd.DataFrame) -> Iterator[dict[str, str]]:
 
 
 def _cell(row: pd.Series, form: str) -> str:
-    """Return a share with its interval and, of a player, the number of claims."""
+    """Return a share with its interval and, for a player, the number of claims."""
     if math.isnan(row["accuracy"]):
         return "-"
     count = [] if row["player"] == DIFFERENCE else [f"{row['claims']:,.0f}"]
     interval = [f"{row['low']:{form}} to {row['high']:{form}}"] if row["high"] > row["low"] else []
-    about = ": ".join(count + interval)
-    return f"{row['accuracy']:{form}}" + (f" ({about})" if about else "")
+    details = ": ".join(count + interval)
+    return f"{row['accuracy']:{form}}" + (f" ({details})" if details else "")

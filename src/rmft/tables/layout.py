@@ -1,13 +1,15 @@
-"""A table in its three forms, and the distance between a value of ours and the paper's."""
+"""What tables share: the three formats, the resampling behind errors, and verdicts on our value beside the paper's."""
 
 import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.text import write_text
+from rmft.streams import stream
 
 VALUES = ["statistic", "ours", "standard_error", "paper", "verdict"]
 REPRODUCED, DIRECTION_ONLY, NOT_REPRODUCED, INCONSISTENT, INCONCLUSIVE = (
@@ -17,15 +19,18 @@ REPRODUCED, DIRECTION_ONLY, NOT_REPRODUCED, INCONSISTENT, INCONCLUSIVE = (
     "paper inconsistent",
     "inconclusive",
 )
-AGREEMENT = 3.0  # standard errors that two values may be apart and still agree
-CONFIDENT = 2.0  # standard errors to be sure of a bound
-ROUNDING = 1e-9  # of sums over instances that are all alike
-TOLERANCE = 0.5  # share of the paper's value within which a difference must surely lie: without it, noise agrees
+AGREEMENT = 3.0  # two values agree if they differ by at most so many standard errors
+CONFIDENT = 2.0  # a bound is sure if it holds with a margin of so many standard errors
+ROUNDING = 1e-9  # relative error of sums over instances that are all alike
+TOLERANCE = 0.5  # a reproduced value surely differs by at most this share of the paper's: noise alone never agrees
 
 
 @dataclass(frozen=True)
 class RenderedTable:
-    """tidy: one value a line, key columns and then VALUES. shaped: the paper's shape. notes: lines below it."""
+    """A finished table.
+
+    tidy: one value a row, key columns and then VALUES. shaped: the paper's layout, as text. notes: lines below it.
+    """
 
     title: str
     tidy: pd.DataFrame
@@ -46,19 +51,41 @@ class RenderedTable:
         write_text(tex, comments + latex)
 
 
+@dataclass(frozen=True)
+class Estimation:
+    """How the statistics of one table and their errors by resampling are estimated.
+
+    label: the table's, which names its random streams. floor: of regret in log-log fits, as in `metrics.growth`.
+    """
+
+    seed: int
+    label: str
+    resamples: int
+    floor: float | None = None
+
+    def stream(self, *names: str) -> np.random.Generator:
+        """Return the random numbers for a part of the table, such as (reward process, player)."""
+        return stream(self.seed, "bootstrap", self.label, *names)
+
+
+def standard_error(values: np.ndarray) -> float:
+    """Return the standard error of the mean of values (n,)."""
+    return float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
 def errors_apart(ours: float, error: float, paper: float, decimals: int = 3) -> float:
-    """Return (ours - paper) in standard errors; 0 where they agree to the decimals that the paper prints."""
+    """Return (ours - paper) in standard errors; 0 if both agree to the decimals that the paper prints."""
     difference = ours - paper
     if abs(difference) <= 0.5 * 10**-decimals:
         return 0.0
-    spread = error > ROUNDING * abs(ours)
-    return difference / error if spread else math.copysign(math.inf, difference)
+    varies = error > ROUNDING * abs(ours)
+    return difference / error if varies else math.copysign(math.inf, difference)
 
 
 def value_verdict(ours: float, error: float, paper: float, decimals: int = 3) -> str:
-    """Say whether a value of ours is the paper's: reproduced, inconclusive or not reproduced.
+    """Return whether our value is the paper's: reproduced, inconclusive or not reproduced.
 
-    error: the standard error of their difference; where it is not known (NaN), inconclusive.
+    error: the standard error of their difference; if it is unknown (NaN), the verdict is inconclusive.
     """
     if math.isnan(error):
         return INCONCLUSIVE
@@ -70,9 +97,9 @@ def value_verdict(ours: float, error: float, paper: float, decimals: int = 3) ->
 
 
 def direction_verdict(ours: float, error: float, paper: float) -> str:
-    """Say whether a fall that the paper has (below 0) is one of ours: direction only, not reproduced or inconclusive.
+    """Return whether our difference is below 0 as the paper's is: direction only, not reproduced or inconclusive.
 
-    Empty where the paper has none, so that nothing is claimed.
+    Return no verdict if the paper's difference is not below 0.
     """
     if paper >= 0:
         return ""

@@ -1,6 +1,6 @@
 """The statistics of a player's regret, with their errors by resampling training seeds and instances.
 
-Symbols: S training seeds, n instances, T rounds; m, the instances that the paper has.
+Symbols: S training seeds, n instances, T rounds, B resamples; m, the number of instances in the paper.
 """
 
 import math
@@ -12,19 +12,18 @@ from rmft.metrics.exploration import suffix_failure
 from rmft.metrics.extremes import expected_largest
 from rmft.metrics.growth import growth
 from rmft.results import PlayerResults
-from rmft.streams import stream
-from rmft.workflow.records import TableJob
+from rmft.tables.layout import Estimation
 
 Statistics = dict[str, float]
-Resampled = dict[str, np.ndarray]
-LATE = 0.98  # of T: where the paper's tables take SuffFailFreq
+Resampled = dict[str, np.ndarray]  # (B,) by statistic
+LATE = 0.98  # of T: the round for which the paper's tables print SuffFailFreq
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The statistics of a player's first n instances, and the same resampled.
+class RegretStatistics:
+    """The statistics of a player's regret on n instances, and the same resampled.
 
-    one_run: resampled as the paper would have them, of a single training run on m instances.
+    one_run: resampled as for the paper's values, which come from a single training run on m instances.
     """
 
     instances: int
@@ -34,44 +33,48 @@ class Measured:
     one_run: Resampled
 
     def error(self, statistic: str) -> float:
-        """Return the standard error over instances and, where there are several, training seeds."""
+        """Return the standard error over instances and, if there are several, training seeds."""
         return float(np.nanstd(self.resampled[statistic], ddof=1))
 
     def error_to_paper(self, statistic: str) -> float:
-        """Return the standard error of the difference between ours and a value that is as the paper's."""
+        """Return the standard error of the difference between our value and the paper's, which is one run's."""
         share = (self.runs - 1) / self.runs if self.runs > 1 else 1  # of the variance that S - 1 of S seeds show
         return math.hypot(self.error(statistic), float(np.nanstd(self.one_run[statistic], ddof=1)) / math.sqrt(share))
 
-    def above(self, other: "Measured", statistic: str) -> tuple[float, float]:
-        """Return by how much this player exceeds another on the same instances, and the error of that."""
+    def above(self, other: "RegretStatistics", statistic: str) -> tuple[float, float]:
+        """Return this player's statistic less another's on the same instances, and the error of that difference."""
         resampled = self.resampled[statistic] - other.resampled[statistic]
         return self.values[statistic] - other.values[statistic], float(np.nanstd(resampled, ddof=1))
 
 
-def measure(job: TableJob, reward: str, player: str, played: PlayerResults, m: int) -> list[Measured]:
-    """Measure a player's games on the first m instances and, if there are more, on all of them.
+def regret_statistics(
+    estimation: Estimation, reward: str, player: str, played: PlayerResults, m: int
+) -> list[RegretStatistics]:
+    """Return a player's statistics on the first m instances and, if there are more, on all n of them.
 
-    All players' instances are resampled alike, so that players stay paired. Of S seeds S - 1 are drawn, which makes
+    All players share the resampled instances, so that players stay paired. S - 1 of S seeds are drawn, which makes
     the variance of their mean unbiased (Rao and Wu, 1988).
     """
     regret = played.regret
     failed = np.zeros((*regret.shape[:2], 0)) if played.actions is None else late_failures(played)[..., None]
     seeds, n, _ = regret.shape
-    m, words = min(m, n), (job.label, reward)
-    instances = stream(job.seed, "bootstrap", *words).integers(n, size=(job.resamples, n))
-    runs = stream(job.seed, "bootstrap", *words, player).integers(seeds, size=(job.resamples, max(seeds - 1, 1)))
+    m = min(m, n)
+    instances = estimation.stream(reward).integers(n, size=(estimation.resamples, n))
+    runs = estimation.stream(reward, player).integers(seeds, size=(estimation.resamples, max(seeds - 1, 1)))
 
     def resample(runs: np.ndarray, size: int) -> Resampled:
-        drawn = zip(runs, instances[:, :size], strict=True)
-        found = [_statistics(regret[run][:, chosen], failed[run][:, chosen], m, job.floor) for run, chosen in drawn]
-        return {name: np.array([statistics[name] for statistics in found]) for name in found[0]}
+        draws = zip(runs, instances[:, :size], strict=True)
+        each = [
+            _statistics(regret[run][:, chosen], failed[run][:, chosen], m, estimation.floor) for run, chosen in draws
+        ]
+        return {name: np.array([statistics[name] for statistics in each]) for name in each[0]}
 
     one_run = resample(runs[:, :1], m)
     return [
-        Measured(
+        RegretStatistics(
             size,
             seeds,
-            _statistics(regret[:, :size], failed[:, :size], m, job.floor),
+            _statistics(regret[:, :size], failed[:, :size], m, estimation.floor),
             one_run if (seeds, size) == (1, m) else resample(runs, size),
             one_run,
         )
@@ -80,17 +83,17 @@ def measure(job: TableJob, reward: str, player: str, played: PlayerResults, m: i
 
 
 def late_failures(played: PlayerResults) -> np.ndarray:
-    """Return (S, n): whether, from round ⌊0.98 T⌋ on, nobody plays what is best in its round."""
-    round_of = math.floor(LATE * played.regret.shape[2]) - 1
+    """Return (S, n): whether the player never plays a round's best action from round ⌊0.98 T⌋ on."""
+    late_round = math.floor(LATE * played.regret.shape[2]) - 1
     games = zip(played.actions, played.best_actions, strict=True)
-    return np.stack([suffix_failure(actions, best)[:, max(round_of, 0)] for actions, best in games])
+    return np.stack([suffix_failure(actions, best)[:, max(late_round, 0)] for actions, best in games])
 
 
 def _statistics(regret: np.ndarray, failed: np.ndarray, m: int, floor: float | None) -> Statistics:
-    """Return the statistics of regret (S, n, T) and of late failures (S, n, 1), (S, n, 0) where there are no actions.
+    """Return the statistics of regret (S, n, T) and late failures: (S, n, 1), or (S, n, 0) on the ball.
 
     max: the mean of the largest final regret of m instances, over all ways to take m of n; max_of_all: the largest of
-    n. Both are those of one training seed, averaged over seeds.
+    n. Both are averages over training seeds.
     """
     final, fit = regret[:, :, -1], growth(regret.mean(axis=(0, 1)), floor)
     return {

@@ -1,25 +1,23 @@
 """Tables of how large regret gets and how fast it grows: `open-FOL-indist`, `-appendix-A2`, `FOL-*`, `nsmab`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
-from rmft.artifacts.csv_files import read_csv
-from rmft.results import PlayerResults, read_variants
+from rmft.results import PlayerResults
 from rmft.tables.layout import (
     AGREEMENT,
     CONFIDENT,
     NOT_REPRODUCED,
     TOLERANCE,
     VALUES,
+    Estimation,
     RenderedTable,
     direction_verdict,
     value_verdict,
 )
-from rmft.tables.measured import Measured, measure
-from rmft.workflow.records import TableJob
+from rmft.tables.measured import RegretStatistics, regret_statistics
 
 TITLES = {
     "open-FOL-indist": "Regret in full-information online learning with d = 3, trained on T = 25, played to T = 50",
@@ -39,11 +37,12 @@ HEADERS = {  # the statistics that the paper may print, by their name in csv
 }
 DECIMALS = 2  # that the paper prints
 KEYS = ["reward", "player", "instances"]
+PAPER = ["reward", "player", "model", "T", "instances", "statistic", "value"]  # columns of the paper's values
 
 
 @dataclass(frozen=True)
-class Printed:
-    """What the paper prints of one player under one process, and of which games."""
+class PaperRegret:
+    """The paper's values for one player under one reward process, and the games they come from."""
 
     model: str | None
     horizon: int
@@ -51,74 +50,96 @@ class Printed:
     values: dict[str, float]
 
 
-def _columns(printed: Iterable[Printed]) -> dict[str, str]:
-    """Return the statistics that the paper prints in this table, with the headers of their columns."""
-    there = {name for of in printed for name in of.values}
-    return {name: header for name, header in HEADERS.items() if name in there}
-
-
 @dataclass(frozen=True)
-class Row:
-    """One player under one process on so many instances, what the paper prints, and what became of it."""
+class RegretRow:
+    """One player under one reward process on so many instances, the paper's values, and the verdicts on them."""
 
     reward: str
     player: str
-    measured: Measured
-    printed: Printed | None
+    ours: RegretStatistics
+    paper: PaperRegret | None
     verdicts: dict[str, str]
 
 
-def regret_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
-    """Set largest and mean regret and its growth beside the paper's: on as many instances, and on all there are."""
-    *evaluations, paper = paths
-    printed = _printed(paper)
+def regret_table(
+    estimation: Estimation,
+    results: Mapping[str, Mapping[str, PlayerResults]],
+    paper: pd.DataFrame,
+    beside: Mapping[str, str],
+    model: str,
+) -> RenderedTable:
+    """Set largest and mean regret and its growth beside the paper's: on as many instances, and on all there are.
+
+    results: by reward process and player. beside: the paper's players by our names for them.
+    model: the one that plays as `base` and `trained`.
+    """
+    of_paper = _read(paper)
     rows = [
         row
-        for reward, players in read_variants(job.sources, evaluations).items()
-        for row in _rows(job, printed, reward, players)
+        for reward, players in results.items()
+        for row in _rows(estimation, reward, players, of_paper, beside, model)
     ]
     tidy = pd.concat(map(_tidy, rows), ignore_index=True)
-    columns = _columns(printed.values())
-    return RenderedTable(TITLES.get(job.label, job.label), tidy, _shaped(job, rows, columns), _notes(job, rows))
+    title = TITLES.get(estimation.label, estimation.label)
+    shaped = _shaped(rows, _columns(of_paper.values()), model)
+    return RenderedTable(title, tidy, shaped, _notes(rows, beside, model))
 
 
-def _printed(path: Path) -> dict[tuple[str, str], Printed]:
-    """Read the paper's values by reward process and player."""
-    frame = read_csv(path, ["reward", "player", "model", "T", "instances", "statistic", "value"])
-    found = {}
-    for key, of_player in frame.groupby(["reward", "player"], sort=False):
-        first = of_player.iloc[0]
-        values = dict(zip(of_player["statistic"], of_player["value"].astype(float), strict=True))
+def _read(paper: pd.DataFrame) -> dict[tuple[str, str], PaperRegret]:
+    """Return the paper's values by reward process and player."""
+    regrets = {}
+    for key, rows in paper.groupby(["reward", "player"], sort=False):
+        first = rows.iloc[0]
+        values = dict(zip(rows["statistic"], rows["value"].astype(float), strict=True))
         model = first["model"] if isinstance(first["model"], str) else None
-        found[key] = Printed(model, int(first["T"]), int(first["instances"]), values)
-    return found
+        regrets[key] = PaperRegret(model, int(first["T"]), int(first["instances"]), values)
+    return regrets
+
+
+def _columns(regrets: Iterable[PaperRegret]) -> dict[str, str]:
+    """Return the headers of the statistics that the paper prints in this table, by statistic."""
+    statistics = {name for of_player in regrets for name in of_player.values}
+    return {name: header for name, header in HEADERS.items() if name in statistics}
 
 
 def _rows(
-    job: TableJob, printed: dict[tuple[str, str], Printed], reward: str, players: dict[str, PlayerResults]
-) -> Iterator[Row]:
-    """Yield the players: those of the paper in its order, then the others."""
-    beside = {job.table.beside.get(name, name): name for name in players}
-    papers = {name: printed.get((reward, theirs)) for theirs, name in beside.items()}
-    first = [beside[player] for of, player in printed if of == reward and player in beside]
-    m = max(of.instances for of in printed.values())
-    measured = {name: measure(job, reward, name, played, m) for name, played in players.items()}
+    estimation: Estimation,
+    reward: str,
+    players: Mapping[str, PlayerResults],
+    of_paper: Mapping[tuple[str, str], PaperRegret],
+    beside: Mapping[str, str],
+    model: str,
+) -> Iterator[RegretRow]:
+    """Yield the rows of one reward process: the paper's players in its order, then the others."""
+    ours_of = {beside.get(name, name): name for name in players}
+    papers = {name: of_paper.get((reward, theirs)) for theirs, name in ours_of.items()}
+    first = [ours_of[player] for process, player in of_paper if process == reward and player in ours_of]
+    m = max(printed.instances for printed in of_paper.values())
+    statistics = {name: regret_statistics(estimation, reward, name, of, m) for name, of in players.items()}
     for name in dict.fromkeys([*first, *players]):
         paper = papers[name]
-        for ours, base in zip(measured[name], measured["base"], strict=True):
+        for ours, base in zip(statistics[name], statistics["base"], strict=True):
             verdicts = dict.fromkeys(HEADERS, "")
             if paper and players[name].regret.shape[2] == paper.horizon:
-                against = (base, papers["base"]) if name == "trained" else None
-                verdicts |= {of: _verdict(of, ours, paper, job.models[0], against) for of in paper.values}
-            yield Row(reward, name, ours, paper, verdicts)
+                fall_from = (base, papers["base"]) if name == "trained" else None
+                verdicts |= {
+                    statistic: _verdict(statistic, ours, paper, model, fall_from) for statistic in paper.values
+                }
+            yield RegretRow(reward, name, ours, paper, verdicts)
 
 
-def _verdict(statistic: str, ours: Measured, paper: Printed, model: str, base: tuple[Measured, Printed] | None) -> str:
-    """Say what became of a value of the paper. base: of a trained model, what it is held against where values fail.
+def _verdict(
+    statistic: str,
+    ours: RegretStatistics,
+    paper: PaperRegret,
+    model: str,
+    base: tuple[RegretStatistics, PaperRegret] | None,
+) -> str:
+    """Return the verdict on a value of the paper. base: ours and the paper's base model, if this is the trained one.
 
-    Values are held against each other where the same model played, or none, as many instances as the paper's; of a
-    trained model only where several training seeds tell how far two runs are apart. A direction needs no such number:
-    its error says whether the instances were enough.
+    Values are compared if the same model played, or an algorithm, on at least the paper's number of instances; for a
+    trained model only if several training seeds show how far two runs differ. If the value is not compared or not
+    reproduced, the trained model's difference to the base model is compared in direction, on any number of instances.
     """
     verdict = ""
     if paper.model in (None, model) and ours.instances >= paper.instances and not (base and ours.runs == 1):
@@ -126,48 +147,46 @@ def _verdict(statistic: str, ours: Measured, paper: Printed, model: str, base: t
         verdict = value_verdict(ours.values[statistic], error, paper.values[statistic], DECIMALS)
     if base is None or verdict not in ("", NOT_REPRODUCED):
         return verdict
-    of_ours, of_paper = base
-    above = ours.above(of_ours, statistic)
-    return direction_verdict(*above, paper.values[statistic] - of_paper.values[statistic])
+    our_base, paper_base = base
+    difference = paper.values[statistic] - paper_base.values[statistic]
+    return direction_verdict(*ours.above(our_base, statistic), difference)
 
 
-def _tidy(row: Row) -> pd.DataFrame:
-    measured, lines = row.measured, []
-    for name, value in measured.values.items():
-        error = None if name == "dropped" else measured.error(name)
-        paper = row.printed.values.get(name) if row.printed else None
-        key = (row.reward, row.player, measured.instances)
+def _tidy(row: RegretRow) -> pd.DataFrame:
+    key, lines = (row.reward, row.player, row.ours.instances), []
+    for name, value in row.ours.values.items():
+        error = None if name == "dropped" else row.ours.error(name)
+        paper = row.paper.values.get(name) if row.paper else None
         lines.append((*key, name, value, error, paper, row.verdicts.get(name, "")))
     return pd.DataFrame(lines, columns=[*KEYS, *VALUES])
 
 
-def _shaped(job: TableJob, rows: list[Row], columns: dict[str, str]) -> pd.DataFrame:
-    """Return the paper's columns: of every player a line with the paper's values, lines of ours, and the verdicts."""
+def _shaped(rows: list[RegretRow], columns: dict[str, str], model: str) -> pd.DataFrame:
+    """Return the paper's columns; for every player a line with the paper's values, lines of ours, and the verdicts."""
     lines: dict[tuple[str, str], dict[str, str]] = {}
 
-    def put(row: Row, source: str, cells: list[str]) -> None:
+    def put(row: RegretRow, source: str, cells: list[str]) -> None:
         headers = (f"{row.reward} {header}" for header in columns.values())
         lines.setdefault((row.player, source), {}).update(zip(headers, cells, strict=True))
 
     for row in rows:
-        if row.printed:
-            by = f"paper, {row.printed.model}" if row.printed.model else "paper"
-            put(row, by, [f"{row.printed.values[name]:.2f}" for name in columns])
-        by = f"ours, {job.models[0]}" if row.player in ("base", "trained") else "ours"
-        ours = [f"{row.measured.values[name]:.2f} ± {row.measured.error(name):.2f}" for name in columns]
-        put(row, f"{by}, n = {row.measured.instances}", ours)
+        if row.paper:
+            source = f"paper, {row.paper.model}" if row.paper.model else "paper"
+            put(row, source, [f"{row.paper.values[name]:.2f}" for name in columns])
+        source = f"ours, {model}" if row.player in ("base", "trained") else "ours"
+        ours = [f"{row.ours.values[name]:.2f} ± {row.ours.error(name):.2f}" for name in columns]
+        put(row, f"{source}, n = {row.ours.instances}", ours)
     for row in rows:
         if any(row.verdicts.values()):
-            put(row, "verdict", [row.verdicts[name] for name in columns])  # on the most instances, which come last
+            put(row, "verdict", [row.verdicts[name] for name in columns])  # rows with the most instances come last
     shown = [{"player": player, "": source, **cells} for (player, source), cells in lines.items()]
     order = {player: place for place, player in enumerate(dict.fromkeys(row.player for row in rows))}
     return pd.DataFrame(sorted(shown, key=lambda line: order[line["player"]]))
 
 
-def _notes(job: TableJob, rows: list[Row]) -> list[str]:
-    printed = next(row.printed for row in rows if row.printed)
-    m, runs = printed.instances, max(row.measured.runs for row in rows)
-    models = {row.printed.model for row in rows if row.printed and row.printed.model}
+def _notes(rows: list[RegretRow], beside: Mapping[str, str], model: str) -> list[str]:
+    m, runs = next(row.paper for row in rows if row.paper).instances, max(row.ours.runs for row in rows)
+    models = {row.paper.model for row in rows if row.paper and row.paper.model}
     return [
         "max(LR), avg(LR): largest and mean regret at round T. exponent: β̂ of log Regret(t) on log t, as the paper's "
         "text defines it. Of FTRL it is near the β̂ printed here, while in the tables of Section 4 the slope is.",
@@ -182,8 +201,7 @@ def _notes(job: TableJob, rows: list[Row]) -> list[str]:
         "compared with its base model on the same instances: direction only where it is below it too, not reproduced "
         f"where it is above, inconclusive where that is not sure by {CONFIDENT:g} standard errors, empty where the "
         "paper's is not below.",
-        *(f"{job.models[0]} plays where the paper has {model}." for model in sorted(models - {job.models[0]})),
-        *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in job.table.beside.items()),
+        *(f"{model} plays where the paper has {other}." for other in sorted(models - {model})),
+        *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in sorted(beside.items())),
         *([] if any(any(row.verdicts.values()) for row in rows) else ["No verdicts: other games than the paper's."]),
-        *([job.scale_note] if job.scale_note else []),
     ]

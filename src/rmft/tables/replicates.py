@@ -1,23 +1,20 @@
-"""RenderedTable `replicate-robustness`: how far replicates of a game are apart, beside how far tasks are; and what that needs.
+"""Table `replicate-robustness`: how far replicates lie apart, beside how far tasks do; and how many games that needs.
 
-Symbols: R replicates, n instances. A replicate of the base model samples by other random numbers, one of the trained
-model was also trained by others.
+Symbols: R replicates, n instances, B resamples. A replicate of the base model samples with other random numbers; a
+replicate of the trained model was also trained with others.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from rmft.artifacts.csv_files import read_csv
 from rmft.metrics.comparison import sd_of_numbers
 from rmft.metrics.power import instances_needed, paired_sd, replicates_needed, spread
-from rmft.results import read_players
-from rmft.streams import stream
-from rmft.tables.layout import CONFIDENT, VALUES, RenderedTable, direction_verdict
-from rmft.workflow.records import TableJob
+from rmft.results import PlayerResults
+from rmft.tables.layout import CONFIDENT, VALUES, Estimation, RenderedTable, direction_verdict
 
 ALPHA, POWER = 0.05, 0.8
 KEYS = ["player", "replicates", "instances"]
@@ -34,58 +31,69 @@ HEADERS = {
     "instances_paired_replicated": "instances, paired, mean of R replicates",
     "replicates_paired": "replicates of each of the n instances, paired",
 }
+MEASURED = ("mean", "setting_sd", "replicate_sd", "task_sd")  # of a Spread
 DERIVED = ("setting_over_task", "replicate_above_between")  # of a Spread
 PAPER_INSTANCES = 50  # ASSUME: as in its other tables
+PAPER = ["player", "replicates", "statistic", "value"]  # columns of the paper's values
 Statistics = dict[tuple[str, str], float | None]  # by player and statistic
 
 
-def replicates_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
-    """Set the spread over replicates and tasks beside the paper's, and how many games would show the difference."""
-    evaluation, values = paths
-    players = read_players(evaluation)
-    base, trained = players["base"].final, players["trained"].final
-    measured, errors = _measured(base, trained), _errors(job, base, trained)
-    paper = _of_paper(values)
+def replicates_table(
+    estimation: Estimation, results: Mapping[str, PlayerResults], paper: pd.DataFrame, model: str
+) -> RenderedTable:
+    """Set the spread over replicates and tasks beside the paper's, and how many games would show the difference.
+
+    results: by player. model: the one that plays.
+    """
+    final = {player: results[player].final for player in ("base", "trained")}
+    replicates, instances = final["base"].shape
+    ours, errors, theirs = _statistics(final), _errors(estimation, final), _paper_statistics(paper)
     rows = []
-    for (player, statistic), ours in measured.items():
-        theirs = paper.get((player, statistic))
-        verdict = _verdict(statistic, ours, errors.get((player, statistic)), theirs)
-        error = errors.get((player, statistic))
-        rows.append((player, len(trained), base.shape[1], statistic, ours, error, theirs, verdict))
+    for (player, statistic), value in ours.items():
+        error, paper_value = errors.get((player, statistic)), theirs.get((player, statistic))
+        verdict = _verdict(statistic, value, error, paper_value)
+        rows.append((player, replicates, instances, statistic, value, error, paper_value, verdict))
     tidy = pd.DataFrame(rows, columns=[*KEYS, *VALUES])
     title = "Final regret over replicates and over tasks, and how many games show the difference"
-    shaped = pd.DataFrame([_shaped(job, *row) for row in rows])
-    return RenderedTable(title, tidy, shaped, _notes(job, len(trained)))
+    shaped = pd.DataFrame([_shaped(f"ours, {model}, R = {replicates}, n = {instances}", row) for row in rows])
+    return RenderedTable(title, tidy, shaped, _notes(replicates))
 
 
-def _measured(base: np.ndarray, trained: np.ndarray) -> Statistics:
-    """Return the statistics of final regrets (R, n) of the two."""
-    found: Statistics = {}
-    for player, final in (("base", base), ("trained", trained)):
-        of = spread(final)
-        found |= {(player, name): value for name, value in vars(of).items()}
-        found |= {(player, name): getattr(of, name) for name in DERIVED}
-    fall = found["base", "mean"] - found["trained", "mean"]
-    both = math.hypot(found["base", "task_sd"], found["trained", "task_sd"]) / math.sqrt(2)
-    return found | _needed(fall, both, lambda replicates: paired_sd(base, trained, replicates), *base.shape)
+def _spreads(final: Mapping[str, np.ndarray]) -> dict[tuple[str, str], float]:
+    """Return the statistics of final regrets (R, n) of each player, by player and statistic."""
+    spreads = {player: spread(regrets) for player, regrets in final.items()}
+    return {(player, name): getattr(of, name) for player, of in spreads.items() for name in (*MEASURED, *DERIVED)}
 
 
-def _of_paper(path: Path) -> Statistics:
-    """Return what the paper prints, and what follows if the gain is the same on every task, which it does not say."""
-    frame = read_csv(path, ["player", "replicates", "statistic", "value"])
-    found: Statistics = {(line.player, line.statistic): float(line.value) for line in frame.itertuples()}
+def _statistics(final: Mapping[str, np.ndarray]) -> Statistics:
+    """Return all statistics of final regrets (R, n) of base and trained model."""
+    values = _spreads(final)
+    fall = values["base", "mean"] - values["trained", "mean"]
+    both = math.hypot(values["base", "task_sd"], values["trained", "task_sd"]) / math.sqrt(2)
+    paired = partial(paired_sd, final["base"], final["trained"])
+    return values | _games_needed(fall, both, paired, *final["base"].shape)
+
+
+def _paper_statistics(paper: pd.DataFrame) -> Statistics:
+    """Return the paper's values, and what follows from them if the gain is the same on every task."""
+    values: Statistics = {(line.player, line.statistic): float(line.value) for line in paper.itertuples()}
     for player in ("base", "trained"):
-        setting, task = found[player, "setting_sd"], found[player, "task_sd"]
-        found[player, "setting_over_task"] = setting / task
-        found[player, "replicate_above_between"] = setting - math.sqrt(max(task**2 - setting**2, 0.0))
-    noise = math.hypot(found["base", "setting_sd"], found["trained", "setting_sd"])
-    fall, replicates = found["base", "mean"] - found["trained", "mean"], int(frame["replicates"].iloc[0])
-    sd = found["base", "task_sd"]
-    return found | _needed(fall, sd, lambda each: noise / math.sqrt(each), replicates, PAPER_INSTANCES)
+        setting, task = values[player, "setting_sd"], values[player, "task_sd"]
+        values[player, "setting_over_task"] = setting / task
+        values[player, "replicate_above_between"] = setting - math.sqrt(max(task**2 - setting**2, 0.0))
+    noise = math.hypot(values["base", "setting_sd"], values["trained", "setting_sd"])
+    fall, replicates = values["base", "mean"] - values["trained", "mean"], int(paper["replicates"].iloc[0])
+    task_sd = values["base", "task_sd"]
+    return values | _games_needed(fall, task_sd, lambda each: noise / math.sqrt(each), replicates, PAPER_INSTANCES)
 
 
-def _needed(fall: float, task_sd: float, paired: Callable[[int], float], replicates: int, instances: int) -> Statistics:
-    """Return how many games show a fall of regret. paired: the sd of differences of means over so many replicates."""
+def _games_needed(
+    fall: float, task_sd: float, paired: Callable[[int], float], replicates: int, instances: int
+) -> Statistics:
+    """Return how many games show a fall of regret.
+
+    paired: the standard deviation over instances of the difference between means over a number of replicates.
+    """
 
     def effect(sd: float) -> float:
         return fall / sd if sd > 0 else math.inf
@@ -99,23 +107,23 @@ def _needed(fall: float, task_sd: float, paired: Callable[[int], float], replica
     }
 
 
-def _errors(job: TableJob, base: np.ndarray, trained: np.ndarray) -> dict[tuple[str, str], float]:
-    """Return standard errors over instances, drawn again; of how many games are needed there is none.
+def _errors(estimation: Estimation, final: Mapping[str, np.ndarray]) -> dict[tuple[str, str], float]:
+    """Return standard errors over resampled instances; numbers of games needed have none.
 
-    The trained model and its fall also differ from one training run to the next, which instances cannot show.
+    The errors of the trained model's mean and of its fall include the spread over training runs, which instances
+    cannot show.
     """
-    n = base.shape[1]
-    drawn = stream(job.seed, "bootstrap", job.label).integers(n, size=(job.resamples, n))
-    found = []
-    for chosen in drawn:
-        of = {"base": spread(base[:, chosen]), "trained": spread(trained[:, chosen])}
-        values = {(player, name): value for player, its in of.items() for name, value in vars(its).items()}
-        values |= {(player, name): getattr(its, name) for player, its in of.items() for name in DERIVED}
-        values["trained", "fall"] = of["base"].mean - of["trained"].mean
-        found.append(values)
-    errors = {key: sd_of_numbers(values[key] for values in found) for key in found[0]}
-    for key, of_runs in ((("trained", "mean"), trained), (("trained", "fall"), base - trained)):
-        errors[key] = math.hypot(errors[key], sd_of_numbers(of_runs.mean(axis=1)) / math.sqrt(len(trained)))
+    n = final["base"].shape[1]
+    draws = estimation.stream().integers(n, size=(estimation.resamples, n))
+    resampled = []
+    for chosen in draws:
+        values = _spreads({player: regrets[:, chosen] for player, regrets in final.items()})
+        values["trained", "fall"] = values["base", "mean"] - values["trained", "mean"]
+        resampled.append(values)
+    errors = {key: sd_of_numbers(values[key] for values in resampled) for key in resampled[0]}
+    for statistic, regrets in (("mean", final["trained"]), ("fall", final["base"] - final["trained"])):
+        over_runs = sd_of_numbers(regrets.mean(axis=1)) / math.sqrt(len(regrets))
+        errors["trained", statistic] = math.hypot(errors["trained", statistic], over_runs)
     return errors
 
 
@@ -125,25 +133,23 @@ def _verdict(statistic: str, ours: float | None, error: float | None, paper: flo
     return direction_verdict(ours, error, paper) if statistic == "replicate_above_between" else ""
 
 
-def _shaped(
-    job: TableJob, player: str, runs: int, n: int, statistic: str, ours: float | None, error: float | None,
-    paper: float | None, verdict: str,
-) -> dict[str, str]:  # fmt: skip
+def _shaped(our_header: str, row: tuple) -> dict[str, str]:
+    player, _, _, statistic, ours, error, paper, verdict = row
     digits = 0 if statistic.startswith(("instances", "replicates")) else 2
 
-    def said(value: float | None) -> str:
+    def cell(value: float | None) -> str:
         return "none" if value is None else f"{value:.{digits}f}"
 
     return {
         "player": player,
         "": HEADERS[statistic],
-        "paper": "" if statistic == "replicate_sd" else said(paper),
-        f"ours, {job.models[0]}, R = {runs}, n = {n}": said(ours) + ("" if error is None else f" ± {error:.2f}"),
+        "paper": "" if statistic == "replicate_sd" else cell(paper),
+        our_header: cell(ours) + ("" if error is None else f" ± {error:.2f}"),
         "verdict": verdict,
     }
 
 
-def _notes(job: TableJob, replicates: int) -> list[str]:
+def _notes(replicates: int) -> list[str]:
     return [
         f"R: {replicates} replicates. The base model samples anew in each; the trained model was also trained anew.",
         "sd over replicates: of one instance, averaged over instances, as the paper has it. Of three, an sd is 11% too "
@@ -157,5 +163,4 @@ def _notes(job: TableJob, replicates: int) -> list[str]:
         f"is the best case, and if it has {PAPER_INSTANCES} instances; it prints no such numbers.",
         "direction only: as in the paper regret falls, and replicates are closer together than tasks, surely "
         f"({CONFIDENT:g} standard errors).",
-        *([job.scale_note] if job.scale_note else []),
     ]

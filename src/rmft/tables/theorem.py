@@ -1,23 +1,17 @@
-"""RenderedTable `theorem-1`: the minimiser found by training beside the closed form of App. `appendix:thm1pf`."""
-
-from collections.abc import Sequence
-from pathlib import Path
+"""Table `theorem-1`: the minimiser found by training beside the closed form of App. `appendix:thm1pf`."""
 
 import pandas as pd
 
-from rmft.artifacts.csv_files import read_csv
 from rmft.tables.layout import NOT_REPRODUCED, REPRODUCED, VALUES, RenderedTable
-from rmft.workflow.records import TableJob
 
 C_TOLERANCE = 0.01  # of c
-REST_TOLERANCE = 0.05  # of ‖c I‖: what N sequences leave of C beside it
+REST_TOLERANCE = 0.05  # of ‖c I‖: how much of C - c I the finite sample of N sequences may leave
 KEYS = ["d", "T", "radius"]
+COLUMNS = [*KEYS, "c", "c_closed_form", "C_minus_cI", "excess_loss", "certified"]  # of minimisers.csv
 
 
-def theorem_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
-    """Set the fitted c, what is off the diagonal, and ‖A‖‖b‖ beside c I, 0 and 0."""
-    (path,) = paths
-    fits = read_csv(path, [*KEYS, "c", "c_closed_form", "C_minus_cI", "excess_loss", "certified"], job.theory_rows)
+def theorem_table(fits: pd.DataFrame) -> RenderedTable:
+    """Set the fitted c, the off-diagonal part of C, and ‖A‖‖b‖ beside c I, 0 and 0. fits: results/theory/minimisers."""
     tidy = [(*(fit[key] for key in KEYS), *value) for _, fit in fits.iterrows() for value in _values(fit)]
     shaped = pd.DataFrame(
         {
@@ -41,7 +35,6 @@ def theorem_table(job: TableJob, paths: Sequence[Path]) -> RenderedTable:
         "sequences, which also leave something beside cI.",
         "starts: how many random starts it took; the others ended in local minima, which the theorem, being about "
         "global ones, does not mention.",
-        *([job.scale_note] if job.scale_note else []),
     ]
     title = "Theorem 1: linear attention trained on the best policy in hindsight"
     return RenderedTable(title, pd.DataFrame(tidy, columns=[*KEYS, *VALUES]), shaped, notes)

@@ -180,16 +180,15 @@ def places(labels: Sequence[Label], said: Mapping[str, Place], params: Params) -
 def _drawn(label: Label, params: Params) -> Place | None:
     """Return where a figure or table is, if params.yaml asks for it."""
     from rmft.figures import DRAWN
-    from rmft.tables import MADE
 
     name = kebab(label.label)
     asked = {"figure": params.figures.drawn, "table": params.tables}.get(label.kind, {})
     if name not in asked:
         return None
     of = asked[name]
-    maker = DRAWN[of.form] if label.kind == "figure" else MADE[of.form]
+    module = DRAWN[of.form].__module__ if label.kind == "figure" else f"rmft.tables.{of.form}"
     return Place(
-        code=[f"src/{maker.__module__.replace('.', '/')}.py"],
+        code=[f"src/{module.replace('.', '/')}.py"],
         params=[f"{DRAWN_IN[label.kind]}.{name}", *(f"experiments.{experiment}" for experiment in of.experiments)],
         build=[f"results/{label.kind}s/{name}.csv"],
     )
