@@ -13,14 +13,13 @@ from rmft.workflow import forkserver
 from rmft.workflow import paths
 from rmft.workflow import plan
 from rmft.artifacts.files import sha256
-from rmft.cli import or_stop
 from rmft.workflow.records import COMMANDS
 from rmft.params.scenarios import check_spreadsheets
 from rmft.lineage.audit import refuse_altered
 from rmft.lineage.code import not_locked
 from rmft.params import load
 from rmft.artifacts.job import JOB_OF, this_run
-from rmft.workflow.runs import hold_folder, refuse_read_only
+from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
 
 # Before anything is looked at, so that nothing is taken for granted that another run is about to change.
 AUDIT = bool(config.get("audit"))

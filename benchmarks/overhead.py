@@ -5,7 +5,6 @@ what it takes to hand a job over to it. It is held against the time that the job
 would be if each did its own imports. Each no-op is held against its bound.
 """
 
-import ast
 import json
 import os
 import subprocess
@@ -16,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rmft.artifacts.job import JOB_OF, this_run
-from rmft.lineage.code import SOURCE
 from rmft.lineage.records import METADATA
 from rmft.workflow import forkserver
 
@@ -48,11 +46,8 @@ def jobs() -> dict[str, list[float]]:
 
 
 def imports(command: str) -> str:
-    """Return a program that imports what a sub-command does."""
-    tree = ast.parse((SOURCE / "rmft/cli.py").read_text(encoding="utf-8"))
-    function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == command)
-    found = [ast.unparse(node) for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)]
-    return "\n".join(["import rmft.cli", *found])
+    """Return a program that imports what a stage does."""
+    return f"import rmft.cli, rmft.stages.{command}"
 
 
 def handed_over(commands: list[str]) -> tuple[float, float]:

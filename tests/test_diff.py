@@ -174,20 +174,18 @@ def test_what_changes_no_syntax_is_no_change_of_code(repository):
     assert compare().code == []
 
 
-def test_a_sub_command_of_one_side_alone_is_named_and_so_is_the_text_of_a_changed_one(repository):
-    cli = repository / "src/rmft/cli.py"
+def test_a_stage_of_one_side_alone_is_named_and_so_is_the_module_of_a_changed_one(repository):
+    stages = repository / "src/rmft/stages"
     edit(
-        cli,
-        "    draw(FigureJob",
-        "    import rmft.training.theory  # which `theory` runs already\n\n    draw(FigureJob",
+        stages / "figures.py",
+        "    draw(job",
+        "    import rmft.training.theory  # which `theory` runs already\n\n    draw(job",
     )
-    new = "@app.command(rich_help_panel=STAGES)\ndef judging() -> None:\n    import rmft.streams\n\n\n"
-    edit(
-        cli,
-        "@app.command(rich_help_panel=STAGES)\ndef figures(",
-        f"{new}@app.command(rich_help_panel=STAGES)\ndef figures(",
-    )
-    assert compare().code == [CodeChange("rmft judging", ADDED), CodeChange("rmft.cli", CHANGED, ["figures"])]
+    (stages / "judging.py").write_text("import rmft.streams\n", encoding="utf-8")
+    assert compare().code == [
+        CodeChange("rmft judging", ADDED),
+        CodeChange("rmft.stages.figures", CHANGED, ["figures"]),
+    ]
 
 
 def test_modules_and_workflow_files_come_and_go(repository):

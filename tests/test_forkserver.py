@@ -63,8 +63,8 @@ def test_what_would_ask_a_gpu_before_the_fork_is_left_to_the_jobs(monkeypatch, q
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: asked.append(command))
     forkserver.start(["sft", "grpo", "rollouts", "figures"], {})
     assert ("rmft.training.sft" in asked[0]) is not quantised
-    assert ("rmft.training.grpo" in asked[0]) is not quantised
-    assert {"rmft.agents.local", "rmft.figures"} <= set(asked[0])
+    assert ("rmft.stages.grpo" in asked[0]) is not quantised
+    assert {"rmft.agents.local", "rmft.stages.figures"} <= set(asked[0])
 
 
 def called(command: str, settings: dict, output: str) -> subprocess.Popen[str]:

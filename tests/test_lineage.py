@@ -24,6 +24,7 @@ from rmft.lineage.audit import other_weights, retired
 from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of
 from rmft.params import load
 from rmft.workflow.paths import everything
+from rmft.workflow.records import COMMANDS as COMMANDS_OF_JOBS
 
 COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")
 
@@ -64,9 +65,11 @@ def fingerprints(tmp_path):
             {"training", "theory"},
         ),
         ("algorithms/bandits.py", "2 * math.log(self.rounds)", "3 * math.log(self.rounds)", set(COMMANDS)),
-        ("simulate.py", "seed must be 0", "the seed must be 0", set()),
+        ("tools/simulate.py", "seed must be 0", "the seed must be 0", set()),
         ("artifacts/tensors.py", "    import torch\n    from trans", "    import typing, torch\n    from trans", set()),
-        ("cli.py", '"training_seed": seeds', '"training_seed": [*seeds]', {"training"}),
+        ("cli.py", "INTERRUPTED:", "INTERRUPTED + 0:", set()),
+        ("stages/training.py", '"training_seed": seeds', '"training_seed": [*seeds]', {"training"}),
+        ("stages/rewards.py", "def run(", "def shape():\n    return 1\n\n\ndef run(", {"rewards"}),
         ("metrics/growth.py", "def _regress", "# how it is done\n\n\ndef _regress", set()),
         ("metrics/growth.py", "Fit both regressions", "Fit the two regressions", set()),
     ],
@@ -77,6 +80,21 @@ def test_an_edit_changes_the_commands_that_run_the_code_and_a_comment_changes_no
     assert fingerprints(module, old, new) == expected
 
 
+def test_any_helper_of_a_stage_is_part_of_its_fingerprint_and_of_no_other_stage(fingerprints):
+    # Until 7543086 a helper in cli.py counted only where its name began with an underscore.
+    helper = "def as_rows(log):\n    return {column: [row[column] for row in log] for column in log[0]}\n\n\n"
+    assert fingerprints("stages/theory.py", "def run(", f"{helper}def run(") == {"theory"}
+    assert fingerprints("stages/theory.py", "for row in log]", "for row in log[1:]]") == {"theory"}
+    assert fingerprints("stages/theory.py", "def as_rows", "# a comment\n\n\ndef as_rows") == set()
+
+
+def test_no_stage_imports_another_one_or_the_command_line():
+    for stage in COMMANDS_OF_JOBS:
+        modules = code.code_of(stage).keys()
+        assert {name for name in modules if name.startswith("rmft.stages.")} == {f"rmft.stages.{stage}"}
+        assert not modules & {"rmft.cli", "rmft.workflow.stage", "rmft.workflow.by_hand", "rmft.workflow.plan"}
+
+
 def test_a_fingerprint_is_the_same_from_every_python():
     # Printed by 3.11 and 3.12 in different ways, read by both as the same syntax.
     source = "def f(x: int = 0) -> str:\n    return f\"{', '.join(x)!r:>10} {x}\" if x else ''\n"
@@ -84,20 +102,20 @@ def test_a_fingerprint_is_the_same_from_every_python():
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "ae873ff5cf94422f"
 
 
-def test_what_was_read_of_a_source_is_kept_by_its_text_and_what_is_no_such_record_is_read_anew(tmp_path, monkeypatch):
-    file, kept = tmp_path / "a.py", tmp_path / "kept" / "syntax.json"
+def test_the_syntax_of_sources_is_cached_by_their_text_and_a_damaged_cache_is_ignored(tmp_path, monkeypatch):
+    file, cache = tmp_path / "a.py", tmp_path / "cache" / "syntax.json"
     file.write_text("import os\n", encoding="utf-8")
-    first = syntax.SourceReader(kept)
-    said = first.read(file)
+    first = syntax.SourceReader(cache)
+    parsed = first.read(file)
     first.keep()
     with monkeypatch.context() as patched:
         patched.setattr(syntax, "syntax_of", None)  # not to be called
-        assert syntax.SourceReader(kept).read(file) == said
+        assert syntax.SourceReader(cache).read(file) == parsed
     file.write_text("import sys\n", encoding="utf-8")
-    assert syntax.SourceReader(kept).read(file).names == ["sys"]
+    assert syntax.SourceReader(cache).read(file).names == ["sys"]
     for damaged in ("", "[1]", '{"x": {"digest": 1}}'):
-        kept.write_text(damaged, encoding="utf-8")
-        assert syntax.SourceReader(kept).read(file).names == ["sys"]
+        cache.write_text(damaged, encoding="utf-8")
+        assert syntax.SourceReader(cache).read(file).names == ["sys"]
 
 
 pytestmark = pytest.mark.xdist_group("lineage")

@@ -1,7 +1,8 @@
-"""The code of a sub-command as a hash: what Snakemake compares to see whether an edit concerns a job.
+"""The code of a stage as a hash: what Snakemake compares to see whether an edit concerns a job.
 
-Taken over the syntax of what it runs, see `lineage.syntax`, so that comments, blank lines and touched files change
-nothing.
+The code of a stage is its module in `rmft.stages` with all modules that this one imports, directly or through others:
+whole modules. The hash is taken over their syntax, see `lineage.syntax`, so comments, blank lines and touched files
+change nothing.
 """
 
 import functools
@@ -18,6 +19,7 @@ from rmft.lineage.syntax import SourceReader, Syntax, short_hash
 
 SOURCE = Path(__file__).parents[2]  # the folder that holds the package
 READER = SourceReader()
+STAGES = "rmft.stages"
 NO_PART = (  # they record and guard how artifacts are made, and make none
     "rmft.lineage",
     "rmft.workflow.runs",
@@ -28,7 +30,7 @@ NO_PART = (  # they record and guard how artifacts are made, and make none
 
 @dataclass(frozen=True)
 class SourceCode:
-    """A piece of code: hash of its syntax, our modules and other people's libraries that it imports."""
+    """A source file: the hash of its syntax, and the modules of ours and the libraries that it imports."""
 
     digest: str
     modules: frozenset[str]
@@ -36,26 +38,25 @@ class SourceCode:
 
 
 @functools.cache
-def fingerprint(command: str, source: Path = SOURCE, extensions: tuple[str, ...] = ()) -> tuple[str, dict[str, str]]:
-    """Return the code of a sub-command: a digest, and the versions of its libraries by name.
+def fingerprint(stage: str, source: Path = SOURCE, extensions: tuple[str, ...] = ()) -> tuple[str, dict[str, str]]:
+    """Return the code of a stage: a digest, and the versions of its libraries by name.
 
-    extensions: a user's own files that it runs.
+    extensions: the user's own files that the job runs.
     """
-    codes = code_of(command, source, extensions)
+    codes = code_of(stage, source, extensions)
     libraries = {name: _version(name) for name in sorted({name for code in codes.values() for name in code.libraries})}
     READER.keep()
     digest = short_hash([{part: code.digest for part, code in codes.items()}, libraries])
     return digest, libraries
 
 
-def code_of(command: str, source: Path = SOURCE, extensions: Sequence[str] = ()) -> dict[str, SourceCode]:
-    """Return what a sub-command runs: its own text under "cli", and every module of ours that it imports by name.
+def code_of(stage: str, source: Path = SOURCE, extensions: Sequence[str] = ()) -> dict[str, SourceCode]:
+    """Return the code of a stage by module: its own one, and every module of ours that is imported from there.
 
-    source: the folder that holds the package, here or in another checkout. extensions: a user's own files, by path.
+    source: the folder that holds the package, here or in another checkout. extensions: the user's own files, by path.
     """
-    codes = {"cli": _code(READER.read(_file("rmft.cli", source), command), source)}
-    codes |= {file: _code(READER.read(Path(file)), source) for file in extensions}
-    pending = [module for code in codes.values() for module in code.modules]
+    codes = {file: _code(READER.read(Path(file)), source) for file in extensions}
+    pending = [f"{STAGES}.{stage}", *(module for code in codes.values() for module in code.modules)]
     while pending:
         module = pending.pop()
         if module not in codes:
@@ -69,15 +70,15 @@ def _code(syntax: Syntax, source: Path) -> SourceCode:
     return SourceCode(syntax.digest, _modules(names, source), _libraries(names))
 
 
-@functools.cache  # most modules are part of most sub-commands
+@functools.cache  # most modules are part of most stages
 def _libraries(names: tuple[str, ...]) -> frozenset[str]:
-    """Return those of imported names that are other people's libraries."""
+    """Return the libraries of other people among imported names."""
     return frozenset(name.split(".")[0] for name in names) - {"rmft", *sys.stdlib_module_names}
 
 
 @functools.cache
 def _modules(names: tuple[str, ...], source: Path) -> frozenset[str]:
-    """Return those of imported names that are our modules, with the packages around them."""
+    """Return our modules among imported names, with the packages that contain them."""
     return frozenset(_with_packages(names, source))
 
 
@@ -101,19 +102,19 @@ def _file(module: str, source: Path) -> Path:
 
 @functools.cache
 def _version(library: str) -> str:
-    """Return a library's version without what says how it was built, such as +cpu."""
+    """Return a library's version without its build, such as +cpu."""
     return importlib.metadata.version(_distribution(library)).split("+")[0]
 
 
 def _distribution(library: str) -> str:
-    """Return what a library is installed as: mostly, but not for all that a user may import, its own name."""
+    """Return the name of the package that installs a library: mostly the library's own name."""
     known = {"yaml": "pyyaml"}.get(library, library)
     with suppress(importlib.metadata.PackageNotFoundError):
         importlib.metadata.distribution(known)
         return known
     found = importlib.metadata.packages_distributions().get(library)
     if not found:
-        raise InputError(f"{library}: is installed as no package, so nothing can tell its version; install it as one")
+        raise InputError(f"{library}: has no version, as no package installs it; install it as a package")
     return found[0]
 
 
@@ -123,13 +124,13 @@ def locked(lock: Path) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
 
 
-def not_locked(commands: Iterable[str], lock: Path = Path("requirements.lock")) -> list[str]:
-    """Return, in words, the libraries of these sub-commands whose installed version is not the locked one.
+def not_locked(stages: Iterable[str], lock: Path = Path("requirements.lock")) -> list[str]:
+    """Return a line for each library of these stages whose installed version is not the locked one.
 
-    Snakemake goes by what is installed, DVC by the lock; where the two differ they would disagree.
+    Snakemake compares the installed versions and DVC compares the lock file, so the two would disagree.
     """
     pins = locked(lock)
-    installed = {name: version for command in commands for name, version in fingerprint(command)[1].items()}
+    installed = {name: version for stage in stages for name, version in fingerprint(stage)[1].items()}
     return [
         f"{name} {installed[name]} is installed, {lock} has {version}"
         for name in sorted(installed)

@@ -1,7 +1,7 @@
-"""What the syntax of a source file says: a hash of it, and what it imports.
+"""The syntax of a source file: its hash, and the names that the file imports.
 
-Comments, blank lines, docstrings and what is imported for annotations alone are no part of it. To read all of our
-sources takes longer than to plan a build, so what was read is kept, by the hash of each text.
+Comments, blank lines, docstrings and imports under TYPE_CHECKING do not count. Parsing all of our sources takes longer
+than planning a build, so the results are cached on disk, by the hash of each text.
 """
 
 import ast
@@ -13,14 +13,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-KEPT = Path(".rmft/syntax.json")
-MOST_KEPT = 5000  # texts, before those that were not asked for by now are forgotten
-RULE = hashlib.sha256(Path(__file__).read_bytes())  # what is kept holds for this way of reading
+CACHE = Path(".rmft/syntax.json")
+CACHE_LIMIT = 5000  # texts; beyond, the cache is reduced to those that this process has read
+RULE = hashlib.sha256(Path(__file__).read_bytes())  # an edit of this module invalidates the cache
 
 
 @dataclass(frozen=True)
 class Syntax:
-    """digest: of a text's syntax. names: that it imports, dotted, of modules or of what is in them."""
+    """digest: hash of the syntax. names: dotted names that the file imports, of modules or of objects in modules."""
 
     digest: str
     names: list[str]
@@ -29,46 +29,46 @@ class Syntax:
 class SourceReader:
     """Reads source files, each text once for all processes that work in a folder."""
 
-    def __init__(self, kept: Path = KEPT) -> None:
-        self.kept = kept
-        self._known: dict[str, Syntax] | None = None
-        self._asked: dict[str, Syntax] = {}
+    def __init__(self, cache: Path = CACHE) -> None:
+        self.cache = cache
+        self._cached: dict[str, Syntax] | None = None
+        self._read: dict[str, Syntax] = {}
 
-    def read(self, file: Path, command: str | None = None) -> Syntax:
-        """Return what a file says; with a sub-command, what it says of that one, see `part_of`."""
+    def read(self, file: Path) -> Syntax:
+        """Return the syntax of a file."""
         text = file.read_bytes()
         digest = RULE.copy()
         digest.update(text)
-        key = f"{digest.hexdigest()} {command or ''}"
-        if key not in self._asked:
-            self._asked[key] = self._before().get(key) or syntax_of(text, file, command)
-        return self._asked[key]
+        key = digest.hexdigest()
+        if key not in self._read:
+            self._read[key] = self._from_cache().get(key) or syntax_of(text, file)
+        return self._read[key]
 
-    def _before(self) -> dict[str, Syntax]:
-        if self._known is None:
-            self._known = {}
-            with suppress(
-                OSError, ValueError, TypeError, AttributeError
-            ):  # if it cannot be read, or is not what we write: begin anew
-                held = json.loads(self.kept.read_text(encoding="utf-8"))
-                self._known = {key: Syntax(**said) for key, said in held.items()}
-        return self._known
+    def _from_cache(self) -> dict[str, Syntax]:
+        if self._cached is None:
+            self._cached = {}
+            # An unreadable or foreign file counts as an empty cache.
+            with suppress(OSError, ValueError, TypeError, AttributeError):
+                entries = json.loads(self.cache.read_text(encoding="utf-8"))
+                self._cached = {key: Syntax(**entry) for key, entry in entries.items()}
+        return self._cached
 
     def keep(self) -> None:
-        """Write what was read, if any of it is new; where nothing may be written it will be read again."""
-        before = self._before()
-        if self._asked.keys() <= before.keys():
+        """Write the cache if anything new was read; where nothing can be written, texts will be parsed again."""
+        before = self._from_cache()
+        if self._read.keys() <= before.keys():
             return
-        self._known = self._asked if len(before) > MOST_KEPT else before | self._asked
-        temporary = self.kept.with_suffix(f".{os.getpid()}")
+        self._cached = self._read if len(before) > CACHE_LIMIT else before | self._read
+        temporary = self.cache.with_suffix(f".{os.getpid()}")
         with suppress(OSError):
-            self.kept.parent.mkdir(exist_ok=True)
-            temporary.write_text(json.dumps({key: asdict(said) for key, said in self._known.items()}), encoding="utf-8")
-            temporary.replace(self.kept)
+            self.cache.parent.mkdir(exist_ok=True)
+            entries = {key: asdict(syntax) for key, syntax in self._cached.items()}
+            temporary.write_text(json.dumps(entries), encoding="utf-8")
+            temporary.replace(self.cache)
 
 
-def syntax_of(text: bytes, file: Path, command: str | None = None) -> Syntax:
-    """Return what a text says. Raise SyntaxError or ValueError, with the file's name, where it is not Python."""
+def syntax_of(text: bytes, file: Path) -> Syntax:
+    """Return the syntax of a text. Raise SyntaxError or ValueError, with the file's name, where it is not Python."""
     tree = ast.parse(text, str(file))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -76,34 +76,11 @@ def syntax_of(text: bytes, file: Path, command: str | None = None) -> Syntax:
             node.body = body[1:] or [ast.Pass()]
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             node.body = [ast.Pass()]  # imported for annotations, and never run
-    if command is not None:
-        tree = part_of(tree, command)
     return Syntax(short_hash(plain(tree)), sorted(set(_imported(tree))))
 
 
-def part_of(tree: ast.Module, command: str) -> ast.Module:
-    """Return a sub-command with the helpers and constants of its file that it uses."""
-    defined: dict[str, ast.stmt] = {}
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            defined[node.name] = node
-        elif isinstance(node, ast.Assign):
-            defined |= {
-                name.id: node for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)
-            }
-    own, pending = {}, [command]
-    while pending:
-        name = pending.pop()
-        if name in defined and name not in own:
-            own[name] = defined[name]
-            body = getattr(defined[name], "body", [defined[name]])
-            names = {node.id for part in body for node in ast.walk(part) if isinstance(node, ast.Name)}
-            pending += (name for name in names if name.startswith("_") or name.isupper())  # others are variables
-    return ast.Module([own[name] for name in sorted(own)], type_ignores=[])
-
-
 def plain(syntax: object) -> object:
-    """Return a piece of syntax as lists and text, the same from every Python: what is empty is left out."""
+    """Return a piece of syntax as lists and text, without empty fields: the same in every version of Python."""
     if isinstance(syntax, ast.AST):
         fields = [[name, plain(value)] for name, value in ast.iter_fields(syntax) if value is not None and value != []]
         return [type(syntax).__name__, *fields]

@@ -28,15 +28,15 @@ from rmft.workflow.runs import INTERRUPTED
 
 SOCKET = "RMFT_FORK_SERVER"  # in the environment of jobs: where the server of their run listens
 FEW = 3  # of so few jobs each may as well import for itself
-MODULES = {  # by sub-command, what takes its jobs long to import
-    "rollouts": ("rmft.agents.local", "rmft.rollouts"),
-    "distillation": ("rmft.agents.local", "rmft.rollouts"),
-    "sft": ("rmft.training.sft",),
-    "grpo": ("rmft.training.grpo",),
-    "training": ("rmft.training.numeric",),
-    "evaluation": ("rmft.evaluation",),
-    "figures": ("rmft.figures",),
-    "tables": ("rmft.tables",),
+IMPORTS = {  # by stage, what takes its jobs long to import
+    "rollouts": ("rmft.stages.rollouts", "rmft.agents.local"),
+    "distillation": ("rmft.stages.distillation", "rmft.agents.local"),
+    "sft": ("rmft.stages.sft", "rmft.training.sft"),
+    "grpo": ("rmft.stages.grpo",),
+    "training": ("rmft.stages.training",),
+    "evaluation": ("rmft.stages.evaluation",),
+    "figures": ("rmft.stages.figures",),
+    "tables": ("rmft.stages.tables",),
 }
 ALWAYS = ("rmft.cli", "rmft.workflow.records", "pandas", "pyarrow.parquet")
 STREAMS = (0, 1, 2)
@@ -51,9 +51,9 @@ def start(commands: Iterable[str], environment: Mapping[str, str]) -> None:
     asked = list(commands)
     if len(asked) <= FEW:
         return
-    modules = dict.fromkeys([*ALWAYS, *(name for command in asked for name in MODULES.get(command, ()))])
+    modules = dict.fromkeys([*ALWAYS, *(name for command in asked for name in IMPORTS.get(command, ()))])
     if find_spec("bitsandbytes"):  # peft imports it, it asks the GPU what it can do, and no fork may use one after that
-        modules = {name: None for name in modules if name not in (*MODULES["sft"], *MODULES["grpo"])}
+        modules = {name: None for name in modules if name not in (*IMPORTS["sft"], *IMPORTS["grpo"])}
     folder = tempfile.mkdtemp(prefix="rmft-")  # for nobody else, and short, as the path must be
     path = Path(folder) / "fork.sock"
     with socket.socket(socket.AF_UNIX) as listening:

@@ -3,14 +3,16 @@
 import fcntl
 import os
 import subprocess
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeVar
 
 from rmft.errors import InputError
 
 LOCK = Path(".snakemake/flock")
 INTERRUPTED = 130  # the exit code after Ctrl-C
+Result = TypeVar("Result")
 
 _held: list[TextIO] = []  # open until the process ends, by whatever end
 
@@ -36,6 +38,18 @@ def refuse_read_only(outputs: Iterable[str]) -> None:
     for folder in dict.fromkeys(Path(path).parent for path in outputs):
         if folder.exists() and not os.access(folder, os.W_OK):
             raise InputError(f"{folder}: Permission denied; jobs have to write there")
+
+
+def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
+    """Return what a check of the Snakefile returns; where it raises InputError, print its line and exit with code 2.
+
+    Snakemake would print an exception with a traceback.
+    """
+    try:
+        return check(*arguments)
+    except InputError as error:
+        print(f"rmft: {error}", file=sys.stderr, flush=True)
+        os._exit(2)
 
 
 def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 DVC says what parameters, artifacts and metrics were at a revision, git what the code was.
 """
 
-import ast
 import logging
 import re
 from collections import defaultdict
@@ -176,14 +175,10 @@ def _side(repo: Repo, name: str, commit: str) -> _Side:
 
 
 def _codes(folder: Path, name: str) -> Codes:
-    """Return the code of every stage in a folder's cli.py."""
+    """Return the code of every stage in a folder."""
     source = folder / "src"
-    cli = source / "rmft" / "cli.py"
-    if not cli.exists():
-        return {}
+    stages = sorted(file.stem for file in (source / "rmft" / "stages").glob("[!_]*.py"))
     try:
-        functions = (node for node in ast.parse(cli.read_bytes()).body if isinstance(node, ast.FunctionDef))
-        stages = [node.name for node in functions if any("STAGES" in ast.unparse(by) for by in node.decorator_list)]
         return {stage: code_of(stage, source) for stage in stages}
     except (SyntaxError, ValueError) as error:
         raise InputError(f"diff: code of {name} is not Python: {_one_line(error)}") from None
@@ -209,7 +204,7 @@ def _module_changes(old: Codes, new: Codes) -> Iterator[CodeChange]:
         if set(before.values()) != set(after.values()):  # else it is only run by other sub-commands than before
             status = CHANGED if before and after else ADDED if after else DELETED
             commands = list(statuses(before, after))
-            yield CodeChange("rmft.cli" if module == "cli" else module, status, commands)
+            yield CodeChange(module, status, commands)
 
 
 def _library_changes(old: _Side, new: _Side) -> list[LibraryChange]:

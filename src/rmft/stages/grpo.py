@@ -1,0 +1,28 @@
+"""Stage `grpo`: a rival of RMFT: model(i) learns from all trajectories of iteration i, which gives model(i + 1).
+
+Reads the model, the weights or the adapter of an earlier iteration if there are any, and the rollouts (parquet). Writes
+weights or adapter (safetensors) and the log of all steps (csv).
+"""
+
+from pathlib import Path
+
+from rmft.agents.pretrained import note_model
+from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.tensors import write_tensors
+from rmft.artifacts.trajectories import read_trajectories
+from rmft.progress import now_and_then
+from rmft.training.grpo import reinforce
+from rmft.workflow.records import GRPOJob
+
+
+def run(job: GRPOJob, rollouts: Path, output: Path, log: Path, weights: Path | None = None) -> None:
+    """Reinforce the decisions that earned more than those of the other trajectories of their scenario."""
+    say = now_and_then()
+    note_model(job.model)
+
+    def report(step: int, steps: int, loss: float) -> None:
+        say(f"grpo {output}: {step}/{steps} steps, loss {loss:.4f}")
+
+    tuned = reinforce(job, read_trajectories(rollouts), weights, report)
+    write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
+    write_tensors(output, tuned.tensors, tuned.metadata)

@@ -1,0 +1,18 @@
+"""Stage `metrics`: collect final regrets, growth and tests of every evaluation.
+
+Reads all evaluations (parquet). Writes all metrics, and the few numbers of each evaluation that DVC lists (json).
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rmft.artifacts.json_files import write_json
+from rmft.metrics.summary import all_metrics, summarised
+from rmft.workflow.records import MetricsJob
+
+
+def run(job: MetricsJob, inputs: Sequence[Path], output: Path, summary: Path) -> None:
+    """Collect the metrics and summarise them."""
+    metrics = all_metrics(job, inputs)
+    write_json(output, metrics)
+    write_json(summary, summarised(metrics))

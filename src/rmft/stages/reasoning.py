@@ -1,0 +1,45 @@
+"""Stage `reasoning`: compare what replies claim with what happened, and judge why they pass over the best action.
+
+Reads the games that the base model and the trained model of each training seed have played in words (parquet), the
+words of the lexical judge, the scenarios, and the journal of a judge behind an endpoint. Writes replies.parquet,
+claims.parquet and accuracy.csv into a folder.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.files import noted
+from rmft.artifacts.replies import write_claims, write_replies
+from rmft.artifacts.trajectories import read_trajectories
+from rmft.endpoint.access import connection_to, journal_of
+from rmft.language.prompts import read_template
+from rmft.language.scenarios import read_scenarios
+from rmft.reasoning.accuracy import accuracies
+from rmft.reasoning.judges import lexical, read_words, zero_shot
+from rmft.reasoning.replies import examine, games_of
+from rmft.rollouts import scenarios_for
+from rmft.workflow.records import ReasoningJob
+
+
+def run(job: ReasoningJob, inputs: Sequence[Path], folder: Path) -> None:
+    """Examine all replies, and say how many of their claims are right.
+
+    inputs: the games of the base model, then those of each training seed's trained model.
+    """
+    games, judge = job.games, job.judge
+    scenarios = scenarios_for(games, read_scenarios(noted(Path(games.scenario_set)))) if games.scenario_set else None
+    players = [("base", 0), *(("trained", seed) for seed in range(len(inputs) - 1))]
+    played = [(*player, read_trajectories(path)) for player, path in zip(players, inputs, strict=True)]
+    judges = {"unstable": lexical(read_words(noted(Path(job.words))))}
+    with ExitStack() as stack:
+        if judge is not None:
+            journal, template = journal_of(folder / "replies.parquet"), read_template(noted(Path(judge.prompt)))
+            connection = stack.enter_context(connection_to(judge.model_name, judge.served, judge.model.model, journal))
+            judges["unstable_judged"] = zero_shot(connection, template, judge.max_tokens, job.seed)
+        replies, claims = examine(job, list(games_of(job, played, scenarios)), judges)
+    accuracy = accuracies(job.seed, (job.experiment, job.evaluation), job.resamples, replies, claims)
+    write_replies(folder / "replies.parquet", replies)
+    write_claims(folder / "claims.parquet", claims)
+    write_csv(folder / "accuracy.csv", accuracy)

@@ -1,0 +1,56 @@
+"""Stage `sft`: Algorithm `ssft-language-model`, "fine-tune": model(i) on its demonstrations gives model(i + 1).
+
+Reads the model, the weights or the adapter of an earlier iteration if there are any, and the demonstrations (jsonl).
+Writes weights or adapter (safetensors), or the model's name at its endpoint (json); and the log of all steps (csv).
+"""
+
+import sys
+from pathlib import Path
+
+from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.json_files import read_jsonl, write_json
+from rmft.artifacts.tensors import write_tensors
+from rmft.progress import now_and_then
+from rmft.workflow.records import SFTJob
+
+
+def run(job: SFTJob, demonstrations: Path, output: Path, log: Path, weights: Path | None = None) -> None:
+    """Fine-tune the model in this process, in several, or at its endpoint."""
+    if job.sft.method == "api":
+        _at_endpoint(job, demonstrations, weights, output, log)
+    else:
+        _here(job, demonstrations, weights, output, log)
+
+
+def _here(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path, log: Path) -> None:
+    from rmft.training.processes import is_first, launch, must_launch
+
+    if must_launch(job.sft.processes):
+        sys.exit(launch(job.sft.processes))
+    from rmft.agents.pretrained import note_model
+    from rmft.training.sft import fine_tune
+
+    note_model(job.model)
+    say = now_and_then()
+
+    def report(step: int, steps: int, loss: float) -> None:
+        if is_first():
+            say(f"sft {output}: {step}/{steps} steps, loss {loss:.4f}")
+
+    tuned = fine_tune(read_jsonl(demonstrations), job.model, weights, job.sft, job.seed, (job.stream,), report)
+    if is_first():
+        write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
+        write_tensors(output, tuned.tensors, tuned.metadata)
+
+
+def _at_endpoint(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path, log: Path) -> None:
+    from rmft.endpoint.access import fine_tune_at_endpoint
+    from rmft.endpoint.fine_tuning import LOG
+
+    def report(line: str) -> None:
+        print(f"sft {output}: {line}", file=sys.stderr, flush=True)
+
+    tuned = fine_tune_at_endpoint(job, list(read_jsonl(demonstrations)), weights, output, report)
+    rows = tuned.pop("log")
+    write_csv(log, {column: [row[column] for row in rows] for column in LOG})
+    write_json(output, tuned)
