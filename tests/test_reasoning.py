@@ -25,7 +25,7 @@ from rmft.reasoning.accuracy import accuracies
 from rmft.reasoning.claims import claims_of
 from rmft.reasoning.history import History
 from rmft.reasoning.judges import Case, lexical, read_words, understood, zero_shot
-from rmft.tables import make
+from rmft.stages.tables import make
 from rmft.workflow.plan import reasoning_job, table_job
 
 ROOT = Path(__file__).parents[1]

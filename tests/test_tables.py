@@ -15,7 +15,7 @@ from rmft.params import load
 from rmft.params.language import LanguageRMFT
 from rmft.params.outputs import Table as TableParams
 from rmft.results import PlayerResults
-from rmft.tables import make
+from rmft.stages.tables import make
 from rmft.tables.growth import GrowthRow, PaperGrowth
 from rmft.tables.layout import (
     DIRECTION_ONLY,
