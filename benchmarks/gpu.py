@@ -9,8 +9,8 @@ iteration. Exit code 1 if a goal is missed.
 decode: seconds for a sampled token against the larger of 2N/FLOPs and (weights/B + keys and values in sight)/bandwidth;
 FLOPs and bandwidth are what the device reaches in a large matrix product and a large sum, in this run. hits: of the
 tokens that would be read if each round read its history anew, the share that is in memory. memory: how far the peak is
-from what `in_flight` counts on. MFU: 4 operations a token and weight (frozen weights need no gradients of their own)
-against what the device reaches.
+from the prediction of `games_at_a_time`. MFU: 4 operations a token and weight (frozen weights need no gradients of their
+own) against what the device reaches.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from rollouts import MESSAGE, OPENING, byte_tokenizer, message_length, reached
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from rmft.agents.context import context_needed
-from rmft.agents.local import LanguageModel, LocalChatModel, free_memory, in_flight, load, size_of
+from rmft.agents.local import LanguageModel, LocalChatModel, free_memory, games_at_a_time, load, size_of
 from rmft.params import load as load_params
 from rmft.params.language import LanguageModelSettings
 from rmft.training.sft import fine_tune
@@ -70,7 +70,7 @@ def wait(device: str) -> None:
 def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> dict[str, float]:
     """Play games, as many at a time as fit, and tell how decoding, memory and what is not read again compare."""
     capacity = context_needed(None, OPENING, rounds, MESSAGE, REPLY)
-    count = in_flight(language_model, capacity, REPLY, most, free_memory(language_model.model.device))
+    count = games_at_a_time(language_model, capacity, REPLY, most, free_memory(language_model.model.device))
     config = language_model.model.config
     parameters = language_model.model.num_parameters(exclude_embeddings=True)  # of the first, decoding reads a line
     told = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * HEAD  # bytes of a token's keys and values

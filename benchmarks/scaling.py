@@ -90,8 +90,8 @@ def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3
         problem=problem(d, prompts),
     )  # fmt: skip
     told = Prompts.load(prompts)
-    with open_chat_models(job, told, None, None, Path("games.parquet")) as speakers:
-        games = roll_out(job, speakers.open, told, None, None, speakers.batch, lambda *_: None)
+    with open_chat_models(job, told, None, None, Path("games.parquet")) as chat_models:
+        games = roll_out(job, chat_models.open, told, None, None, chat_models.batch, lambda *_: None)
     write_trajectories(Path("games.parquet"), games)
 
 

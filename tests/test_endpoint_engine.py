@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_chat_template import byte_tokenizer
 from test_local import fresh_model, incline, naive_reply, pair, plain_logits
-from test_turns import byte_tokenizer
 
 from rmft.agents.chat_template import ChatTemplate
+from rmft.agents.chat_tokenizer import text_of
 from rmft.agents.local import LanguageModel
-from rmft.agents.policies import text_of
 from rmft.endpoint_server import store
 from rmft.endpoint_server.demonstrations import LEAST, demonstration, read_lines
 from rmft.endpoint_server.engine import CHUNK, Engine, Reply, Table, key_of
@@ -69,14 +69,14 @@ def message(game: int, t: int) -> str:
 @pytest.mark.parametrize("lanes", [8, 2])
 def test_replies_are_those_of_a_model_that_reads_the_whole_conversation_anew_from_its_texts(name, lanes):
     plain, language_model = pair(name)
-    table, spelling = Table(language_model, lanes), Spelling(language_model.reader.turns)
+    table, spelling = Table(language_model, lanes), Spelling(language_model.chat_tokenizer.template)
     games, respelled, cached = [[] for _ in range(3)], 0, 0
     for t in range(4):
         for game, texts in enumerate(games):
             texts.append(message(game, t))
         replies = answer(table, [ask(spelling, texts, 10 * t + game) for game, texts in enumerate(games)])
         for texts, reply in zip(games, replies, strict=True):
-            assert reply.said == expected(plain, spelling, texts, reply, language_model.reader.ends)
+            assert reply.said == expected(plain, spelling, texts, reply, language_model.chat_tokenizer.ends)
             texts.append(reply.text)
             respelled += list(spelling.spell(texts)[-1])[: len(reply.said)] != reply.said
             cached += reply.cached
@@ -87,73 +87,75 @@ def test_replies_are_those_of_a_model_that_reads_the_whole_conversation_anew_fro
 @pytest.mark.parametrize("name", MODELS)
 def test_a_beginning_that_others_have_is_read_once_and_copied(name):
     plain, language_model = pair(name)
-    table, spelling = Table(language_model, 6), Spelling(language_model.reader.turns)
+    table, spelling = Table(language_model, 6), Spelling(language_model.chat_tokenizer.template)
     texts = [message(2, 0)]
     replies = answer(table, [ask(spelling, texts, number) for number in range(5)])
     for reply in replies:
-        assert reply.said == expected(plain, spelling, texts, reply, language_model.reader.ends)
+        assert reply.said == expected(plain, spelling, texts, reply, language_model.chat_tokenizer.ends)
     assert [reply.cached > 0 for reply in replies] == [False, True, True, True, True]
     for number, reply in enumerate(replies):  # and then each goes on in its own lane
         longer = [*texts, reply.text, message(number, 1)]
         (again,) = answer(table, [ask(spelling, longer, 100 + number)])
-        assert again.said == expected(plain, spelling, longer, again, language_model.reader.ends)
+        assert again.said == expected(plain, spelling, longer, again, language_model.chat_tokenizer.ends)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_conversation_may_be_asked_again_or_go_back_as_far_as_it_likes(name):
     plain, language_model = pair(name)
-    table, spelling = Table(language_model, 2), Spelling(language_model.reader.turns)
+    table, spelling = Table(language_model, 2), Spelling(language_model.chat_tokenizer.template)
     texts = [message(1, 0)]
     for t in range(1, 6):
         (reply,) = answer(table, [ask(spelling, texts, t)])
         texts += [reply.text, message(1, t)]
     for length in (11, 11, 9, 1, 5, 11, 3):
         (reply,) = answer(table, [ask(spelling, texts[:length], 50 + length)])
-        assert reply.said == expected(plain, spelling, texts[:length], reply, language_model.reader.ends)
+        assert reply.said == expected(plain, spelling, texts[:length], reply, language_model.chat_tokenizer.ends)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_what_was_asked_is_asked_again_after_a_long_reply(name):
     plain, language_model = pair(name)
     for model in (plain, language_model.model):
-        incline(model, {language_model.reader.turns.end: -1e4})
-    table, spelling = Table(language_model, 2), Spelling(language_model.reader.turns)
+        incline(model, {language_model.chat_tokenizer.template.end: -1e4})
+    table, spelling = Table(language_model, 2), Spelling(language_model.chat_tokenizer.template)
     for number, limit in enumerate((CHUNK + 30, 3, CHUNK - 10, 3, 3)):
         (reply,) = answer(table, [ask(spelling, [message(0, 0)], number, limit=limit)])
         assert len(reply.said) == limit
-        assert reply.said[:9] == expected(plain, spelling, [message(0, 0)], reply, language_model.reader.ends)[:9]
+        assert (
+            reply.said[:9] == expected(plain, spelling, [message(0, 0)], reply, language_model.chat_tokenizer.ends)[:9]
+        )
 
 
 def test_conversations_of_very_different_lengths_are_read_beside_each_other():
     plain, language_model = pair("gemma")
-    table, spelling = Table(language_model, 4), Spelling(language_model.reader.turns)
+    table, spelling = Table(language_model, 4), Spelling(language_model.chat_tokenizer.template)
     conversations = [["x" * length] for length in (1, 3 * CHUNK + 5, 20, CHUNK)]
     replies = answer(table, [ask(spelling, texts, number) for number, texts in enumerate(conversations)])
     for texts, reply in zip(conversations, replies, strict=True):
-        assert reply.said == expected(plain, spelling, texts, reply, language_model.reader.ends)
+        assert reply.said == expected(plain, spelling, texts, reply, language_model.chat_tokenizer.ends)
 
 
 def test_temperatures_may_differ_and_at_zero_the_likeliest_token_is_taken():
     plain, language_model = pair("qwen3-sliding")
-    table, spelling = Table(language_model, 4), Spelling(language_model.reader.turns)
+    table, spelling = Table(language_model, 4), Spelling(language_model.chat_tokenizer.template)
     replies = [ask(spelling, [message(game, 0)], 7) for game in range(4)]
     for reply, temperature in zip(replies, (0.0, 0.5, 1.0, 0.0), strict=True):
         reply.temperature = temperature
     for game, reply in enumerate(answer(table, replies)):
-        assert reply.said == expected(plain, spelling, [message(game, 0)], reply, language_model.reader.ends)
+        assert reply.said == expected(plain, spelling, [message(game, 0)], reply, language_model.chat_tokenizer.ends)
 
 
 def letters_only() -> LanguageModel:
     """Return a model that says letters and nothing else, and that never ends."""
     language_model = LanguageModel.of(fresh_model("qwen3-sliding"), byte_tokenizer("qwen3"))
-    ids = language_model.reader.tokenizer.convert_tokens_to_ids(list("abcdefgh"))
+    ids = language_model.chat_tokenizer.tokenizer.convert_tokens_to_ids(list("abcdefgh"))
     incline(language_model.model, dict.fromkeys(ids, 0.0), otherwise=-1e4)
     return language_model
 
 
 def test_a_stop_ends_a_reply_before_it_and_what_was_told_so_far_stays():
     language_model = letters_only()
-    spelling = Spelling(language_model.reader.turns)
+    spelling = Spelling(language_model.chat_tokenizer.template)
     (whole,) = answer(Table(language_model, 1), [ask(spelling, ["Hi"], 3, limit=40)])
     assert whole.reason == "length"
     stop = whole.text[17:20]
@@ -171,7 +173,7 @@ def test_a_stop_ends_a_reply_before_it_and_what_was_told_so_far_stays():
 
 def test_a_reply_that_nobody_waits_for_any_more_frees_its_lane():
     language_model = letters_only()
-    table, spelling = Table(language_model, 1), Spelling(language_model.reader.turns)
+    table, spelling = Table(language_model, 1), Spelling(language_model.chat_tokenizer.template)
     gone, next_one = (ask(spelling, [text], 0, limit=1000 if text == "Hi" else 4) for text in ("Hi", "Ho"))
     assert table.seat(gone)
     table.step()
@@ -185,7 +187,7 @@ def test_a_reply_that_nobody_waits_for_any_more_frees_its_lane():
 
 def test_the_likeliest_tokens_and_what_was_chosen_are_noted_with_their_logarithms():
     plain, language_model = pair("gemma")
-    table, spelling = Table(language_model, 2), Spelling(language_model.reader.turns)
+    table, spelling = Table(language_model, 2), Spelling(language_model.chat_tokenizer.template)
     three, none = answer(table, [ask(spelling, [message(0, 0)], 0, top=3), ask(spelling, [message(1, 0)], 1)])
     assert (none.logprobs, none.tops) == ([], [])
     ids = list(three.ids) + three.said
@@ -211,7 +213,7 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
             ended.set()
 
     engine = Engine(load, deliver, lanes=4, models=2)
-    spelling = Spelling(letters_only().reader.turns)
+    spelling = Spelling(letters_only().chat_tokenizer.template)
     replies = [ask(spelling, [f"Hi {number}"], number, limit=20) for number in range(20)]
     for number, reply in enumerate(replies):
         reply.weights = weights[number % 5]
@@ -229,7 +231,9 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
 def test_who_waits_when_the_engine_stops_is_told():
     told = threading.Event()
     engine = Engine(lambda _: letters_only(), lambda _: told.set(), lanes=1, models=1)
-    replies = [ask(Spelling(letters_only().reader.turns), ["Hi"], number, limit=10_000) for number in range(2)]
+    replies = [
+        ask(Spelling(letters_only().chat_tokenizer.template), ["Hi"], number, limit=10_000) for number in range(2)
+    ]
     engine.start()
     engine.ask(replies)
     engine.stop()

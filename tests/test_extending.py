@@ -239,7 +239,7 @@ def test_a_model_of_the_hub_is_fetched_from_a_mirror_and_what_was_used_is_on_rec
     assert "hf download {} --revision {}".format(*pinned) in line
     with Hub(*pinned, model) as hub:
         for refused, reason in (
-            ((404, "RepoNotFound"), f"no such model at {hub.url}, or none for who asks"),
+            ((404, "RepoNotFound"), f"no such model at {hub.url}, or none that you may read"),
             (
                 (403, "GatedRepo"),
                 f"its makers want to know who has it: {hub.url}/Qwen/Qwen3-0.6B; "

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
-from test_turns import byte_tokenizer
+from test_chat_template import byte_tokenizer
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
@@ -27,8 +27,9 @@ from transformers import (
 
 from rmft.agents.chat_models import open_chat_models
 from rmft.agents.chat_template import ChatTemplate
-from rmft.agents.local import load, quantised
-from rmft.agents.pretrained import load_tokenizer
+from rmft.agents.checkpoint import load_tokenizer
+from rmft.agents.local import load
+from rmft.agents.weights import quantised
 from rmft.artifacts.tensors import read_tensors, write_tensors
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
@@ -170,8 +171,8 @@ def play(checkpoint: Checkpoint, weights: Path | None = None) -> dict[str, list]
         problem=PROBLEM,
     )  # fmt: skip
     prompts = Prompts.load(PROMPTS)
-    with open_chat_models(job, prompts, None, weights, Path("rollouts.parquet")) as speakers:
-        return roll_out(job, speakers.open, prompts, None, None, speakers.batch, lambda *_: None)
+    with open_chat_models(job, prompts, None, weights, Path("rollouts.parquet")) as chat_models:
+        return roll_out(job, chat_models.open, prompts, None, None, chat_models.batch, lambda *_: None)
 
 
 @pytest.fixture(scope="module")

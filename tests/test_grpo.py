@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from rmft.agents.local import load, with_weights
+from rmft.agents.local import load
+from rmft.agents.weights import with_weights
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 from rmft.params import load as load_params

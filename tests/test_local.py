@@ -11,25 +11,17 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from test_turns import byte_tokenizer
+from test_chat_template import byte_tokenizer
 from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrainedModel, Qwen3Config
 
 from rmft.agents import cache
+from rmft.agents.checkpoint import note_model
 from rmft.agents.context import context_limit, context_needed
-from rmft.agents.local import (
-    USED,
-    LanguageModel,
-    LocalChatModel,
-    in_flight,
-    load,
-    round_by_chance,
-    sample,
-    settle_rotation,
-)
-from rmft.agents.policies import policy
-from rmft.agents.pretrained import note_model
+from rmft.agents.local import USED, LanguageModel, LocalChatModel, games_at_a_time, load, sample
+from rmft.agents.policy_from_model import policy
+from rmft.agents.weights import fix_rotary_factors, round_stochastically
 from rmft.errors import InputError
 from rmft.params.language import LanguageModelSettings
 
@@ -68,7 +60,7 @@ def fresh_model(name: str) -> PreTrainedModel:
 def ready_model(name: str, context: int | None = None) -> LanguageModel:
     """Return a model that is ready for rollouts."""
     model = fresh_model(name)
-    settle_rotation(model, context)
+    fix_rotary_factors(model, context)
     return LanguageModel.of(model, byte_tokenizer(TEMPLATES[name.partition("-")[0]]), context)
 
 
@@ -80,7 +72,7 @@ def pair(name: str) -> tuple[PreTrainedModel, LanguageModel]:
         plain.model.rotary_emb.rope_type = "default"
     ready = ready_model(name, CAPACITY if name == "phi3-long" else None)
     for model in (plain, ready.model):  # replies end sooner or later
-        incline(model, {ready.reader.turns.end: 3.0})
+        incline(model, {ready.chat_tokenizer.template.end: 3.0})
     return plain, ready
 
 
@@ -134,7 +126,9 @@ def test_replies_are_those_of_a_model_that_reads_everything_anew_for_each_token(
     for t in range(ROUNDS):
         for row, turn in enumerate(talk.reply(ragged(t), temperature=temperature, uniforms=uniforms(t))):
             histories[row] += turn.prompt_ids
-            expected = naive_reply(plain, language_model.reader.ends, histories[row], uniforms(t)[row], temperature)
+            expected = naive_reply(
+                plain, language_model.chat_tokenizer.ends, histories[row], uniforms(t)[row], temperature
+            )
             assert turn.ids[: turn.sampled] == expected
             histories[row] += turn.ids
             lengths.add(turn.sampled)
@@ -165,14 +159,14 @@ def test_a_reply_cut_short_is_ended_by_us_and_one_that_ended_is_not():
     turns = talk.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
     assert {turn.sampled < MAX_TOKENS for turn in turns} == {True, False}
     for turn in turns:
-        ended = turn.ids[turn.sampled - 1] == language_model.reader.turns.end
+        ended = turn.ids[turn.sampled - 1] == language_model.chat_tokenizer.template.end
         assert ended or turn.sampled == MAX_TOKENS
         assert len(turn.ids) == turn.sampled + (not ended)
-        assert turn.ids[-1] == language_model.reader.turns.end
+        assert turn.ids[-1] == language_model.chat_tokenizer.template.end
         assert turn.ids.count(turn.ids[-1]) == 1
         chosen = [False] * len(turn.prompt_ids) + [True] * turn.sampled + [False] * (not ended)
         assert turn.replied == chosen
-        assert turn.text == language_model.reader.tokenizer.decode(turn.ids[:-1])
+        assert turn.text == language_model.chat_tokenizer.tokenizer.decode(turn.ids[:-1])
 
 
 def test_a_model_may_end_its_reply_by_a_token_of_its_own_and_the_template_end_is_put_behind():
@@ -184,7 +178,7 @@ def test_a_model_may_end_its_reply_by_a_token_of_its_own_and_the_template_end_is
     turns = talk.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
     stopped = [turn for turn in turns if turn.ids[turn.sampled - 1] in (100, 101)]
     assert stopped
-    assert all(turn.ids[turn.sampled :] == [talk.reader.turns.end] for turn in stopped)
+    assert all(turn.ids[turn.sampled :] == [talk.chat_tokenizer.template.end] for turn in stopped)
     assert all(turn.text == tokenizer.decode(turn.ids[: turn.sampled - 1]) for turn in stopped)
 
 
@@ -268,10 +262,12 @@ def test_a_policy_is_what_enumerating_the_tokens_of_all_actions_gives_and_asking
     letters = list(string.ascii_letters[:45] + string.digits)  # the tokenizer makes the same tokens of them again
     for model in (plain, language_model.model):
         incline(
-            model, dict.fromkeys(language_model.reader.tokenizer.convert_tokens_to_ids(letters), 0.0), otherwise=-1e4
+            model,
+            dict.fromkeys(language_model.chat_tokenizer.tokenizer.convert_tokens_to_ids(letters), 0.0),
+            otherwise=-1e4,
         )
     talk, twin = start(language_model), start(language_model)
-    decode, place = language_model.reader.tokenizer.decode, 2
+    decode, place = language_model.chat_tokenizer.tokenizer.decode, 2
     histories, several = [[] for _ in range(B)], 0
     for t in range(ROUNDS):
         turns = talk.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
@@ -325,16 +321,16 @@ def test_only_a_model_whose_every_layer_slides_reads_without_end():
     assert context_limit(CONFIGS["qwen3-sliding"], None) is None
     assert context_limit(CONFIGS["gemma"], None) == 512
     assert context_limit(CONFIGS["gemma"], 100) == 100
-    assert LanguageModel.of(fresh_model("gemma"), byte_tokenizer("gemma"), context=99).reader.limit == 99
+    assert LanguageModel.of(fresh_model("gemma"), byte_tokenizer("gemma"), context=99).chat_tokenizer.limit == 99
 
 
 def test_long_rope_turns_all_positions_by_the_factors_of_short_texts_unless_the_context_is_longer():
     plain, ids = fresh_model("phi3-long"), torch.arange(60)[None]
     short = ready_model("phi3-long")
-    assert short.reader.limit == 64
+    assert short.chat_tokenizer.limit == 64
     assert torch.allclose(short.model(ids, attention_mask=None).logits, plain(ids).logits, atol=1e-5)
     assert not torch.allclose(ready_model("phi3-long", 65).model(ids).logits, plain(ids).logits, atol=1e-2)
-    assert ready_model("phi3-long", 65).reader.limit == 65
+    assert ready_model("phi3-long", 65).chat_tokenizer.limit == 65
 
 
 def test_a_conversation_that_overflows_is_refused():
@@ -354,14 +350,14 @@ def peak_bytes(work) -> int:
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_so_many_conversations_are_in_flight_as_fit_into_memory(name):
+def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
     config = copy.deepcopy(CONFIGS[name])
     config.num_hidden_layers = 12
     if kinds := getattr(config, "layer_types", None):
         config.layer_types = kinds[:2] * 6
     model = AutoModelForCausalLM.from_config(config)
     language_model, free = LanguageModel.of(model, byte_tokenizer(TEMPLATES[name.partition("-")[0]])), 15_000_000
-    fitting = in_flight(language_model, CAPACITY, MAX_TOKENS, 1000, free)
+    fitting = games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 1000, free)
     assert 1 < fitting < 1000
     talk = LocalChatModel(language_model, fitting, CAPACITY, MAX_TOKENS)
 
@@ -372,13 +368,13 @@ def test_so_many_conversations_are_in_flight_as_fit_into_memory(name):
 
     taken = peak_bytes(play) + sum(memory.nbytes for pair in talk.cache.pairs for memory in pair)
     assert 0.7 < taken / (USED * free) <= 1
-    assert in_flight(language_model, CAPACITY, MAX_TOKENS, 3, free) == 3
-    assert in_flight(language_model, CAPACITY, MAX_TOKENS, 1000, None) == 1000
+    assert games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 3, free) == 3
+    assert games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 1000, None) == 1000
 
 
 def test_a_conversation_that_fits_into_no_memory_is_refused():
     with pytest.raises(InputError, match=r"cpu has 0\.0 GB beside the weights, .* 400 tokens takes 0\.\d"):
-        in_flight(ready_model("qwen3"), CAPACITY, MAX_TOKENS, 1000, 10_000)
+        games_at_a_time(ready_model("qwen3"), CAPACITY, MAX_TOKENS, 1000, 10_000)
 
 
 def test_rows_may_come_in_any_order():
@@ -503,21 +499,21 @@ def test_what_an_adapter_adds_survives_in_weights_of_few_digits_as_it_would_not_
     def survives(rounded: torch.Tensor) -> float:
         return float(((rounded.float() - weight) * added).sum() / (added**2).sum())
 
-    rounded = round_by_chance(weight + added, torch.bfloat16, "q_proj")
+    rounded = round_stochastically(weight + added, torch.bfloat16, "q_proj")
     assert survives(rounded) == pytest.approx(1, abs=0.02)
     assert survives((weight + added).bfloat16()) < 0.9
     neighbours = torch.stack([torch.nextafter(rounded, torch.full_like(rounded, end)) for end in (-9, 9)])
     assert (((weight + added) >= neighbours[0].float()) & ((weight + added) <= neighbours[1].float())).all()
-    assert torch.equal(rounded, round_by_chance(weight + added, torch.bfloat16, "q_proj"))
-    assert not torch.equal(rounded, round_by_chance(weight + added, torch.bfloat16, "k_proj"))
-    assert torch.equal(round_by_chance(weight + added, torch.float32, "q_proj"), weight + added)
+    assert torch.equal(rounded, round_stochastically(weight + added, torch.bfloat16, "q_proj"))
+    assert not torch.equal(rounded, round_stochastically(weight + added, torch.bfloat16, "k_proj"))
+    assert torch.equal(round_stochastically(weight + added, torch.float32, "q_proj"), weight + added)
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         (settings_of("no/such-folder"), "pinned revision"),
-        (settings_of("nobody/nothing", revision="0" * 40), "Get it beforehand .* or use scale: demo"),
+        (settings_of("nobody/nothing", revision="0" * 40), "Download it first .* or use scale: demo"),
         (settings_of("/no/such/folder", revision="0" * 40), "/no/such/folder: Repo id must be"),
     ],
 )

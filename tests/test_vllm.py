@@ -17,7 +17,7 @@ from test_families import FAMILIES, PROBLEM, PROMPTS, SFT, checkpoint_of, demons
 from transformers import Qwen3Config
 
 from rmft.agents.chat_models import open_chat_models
-from rmft.agents.pretrained import load_chat_tokenizer
+from rmft.agents.checkpoint import load_chat_tokenizer
 from rmft.agents.vllm import Engine, Servers, VLLMChatModel
 from rmft.artifacts.tensors import write_tensors
 from rmft.errors import InputError
@@ -58,8 +58,8 @@ def played(asked: RolloutsJob, speaker: Callable | None = None, weights: Path | 
     prompts = Prompts.load(PROMPTS)
     if speaker:
         return roll_out(asked, speaker, prompts, None, None, 8, lambda *_: None)
-    with open_chat_models(asked, prompts, None, weights, Path("rollouts.parquet")) as speakers:
-        return roll_out(asked, speakers.open, prompts, None, None, speakers.batch, lambda *_: None)
+    with open_chat_models(asked, prompts, None, weights, Path("rollouts.parquet")) as chat_models:
+        return roll_out(asked, chat_models.open, prompts, None, None, chat_models.batch, lambda *_: None)
 
 
 def assert_same_games(ours: dict[str, list], theirs: dict[str, list]) -> None:
@@ -81,8 +81,8 @@ def engines(tmp_path_factory):
 
 @pytest.mark.parametrize("interaction", ["dialogue", "summary"])
 def test_games_are_those_of_a_model_in_process(engines, interaction):
-    asked, reader = job(EMBEDDED, told(interaction)), load_chat_tokenizer(EMBEDDED)
-    games = played(asked, lambda games: VLLMChatModel(engines, reader, games, 128))
+    asked, chat_tokenizer = job(EMBEDDED, told(interaction)), load_chat_tokenizer(EMBEDDED)
+    games = played(asked, lambda games: VLLMChatModel(engines, chat_tokenizer, games, 128))
     assert_same_games(games, played(asked))
     assert np.std(games["policy"]) > 0.1
 

@@ -27,7 +27,7 @@ from rmft.streams import Purpose, stream
 from rmft.workflow.records import RolloutsJob
 
 if TYPE_CHECKING:
-    from rmft.agents.pretrained import ChatTokenizer
+    from rmft.agents.chat_tokenizer import ChatTokenizer
 
 
 class Completion(TypingProtocol):
@@ -330,9 +330,9 @@ def scenarios_for(job: RolloutsJob, bundled: Sequence[Scenario]) -> list[Scenari
 
 
 def tokens_needed(
-    job: RolloutsJob, prompts: Prompts, reader: "ChatTokenizer", scenarios: Sequence[Scenario] | None = None
+    job: RolloutsJob, prompts: Prompts, chat_tokenizer: "ChatTokenizer", scenarios: Sequence[Scenario] | None = None
 ) -> int:
-    """Return how many tokens a conversation can come to. Raise InputError if the reader cannot read so many."""
+    """Return how many tokens a conversation can come to. Raise InputError if the model cannot read so many."""
     rules, d = game_settings_of(job, prompts), job.problem.d
     if scenarios:
         longest = max(scenarios, key=lambda about: len(about.text) + sum(map(len, about.names)))
@@ -340,13 +340,17 @@ def tokens_needed(
     policy = (1 / d,) * d if rules.protocol.output == "distribution" else None
     context = typical_context(rules.protocol)
     past = [Round(t, d - 1, policy, (10.0,) * d, context) for t in range(1, job.T)]
-    opening = len(reader.turns.first(rules.prompts.message(rules.protocol, [], context)))
+    opening = len(chat_tokenizer.template.first(rules.prompts.message(rules.protocol, [], context)))
     if rules.protocol.interaction == "summary":
-        opening, rounds, feedback = len(reader.turns.first(rules.prompts.message(rules.protocol, past, context))), 1, 0
+        opening, rounds, feedback = (
+            len(chat_tokenizer.template.first(rules.prompts.message(rules.protocol, past, context))),
+            1,
+            0,
+        )
     else:
         told = rules.prompts.message(rules.protocol, past, context)
-        rounds, feedback = job.T, len(reader.turns.next(told)) if past else 0
-    return context_needed(reader.limit, opening, rounds, feedback, job.problem.protocol.max_tokens)
+        rounds, feedback = job.T, len(chat_tokenizer.template.next(told)) if past else 0
+    return context_needed(chat_tokenizer.limit, opening, rounds, feedback, job.problem.protocol.max_tokens)
 
 
 def typical_context(protocol: Protocol) -> tuple[float, ...]:

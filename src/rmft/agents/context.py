@@ -1,4 +1,4 @@
-"""How far a language model reads, from its configuration alone, and how long a game's conversation can get."""
+"""How many tokens a language model can read, from its configuration, and how many a game's conversation needs."""
 
 from typing import TYPE_CHECKING
 
@@ -11,29 +11,28 @@ WINDOWED, FULL = "sliding_attention", "full_attention"
 
 
 def layer_windows(config: "PretrainedConfig") -> list[int | None]:
-    """Return how many tokens each layer sees, its own included; None is all of them."""
+    """Return for each layer how many tokens a token attends to, itself included; None for all."""
     config = config.get_text_config(decoder=True)
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or [WINDOWED if window else FULL] * config.num_hidden_layers
-    if strange := set(kinds) - {WINDOWED, FULL}:
-        raise InputError(f"{config.model_type}: layers of type {strange.pop()} cannot be cached; attention layers can")
+    if unknown := set(kinds) - {WINDOWED, FULL}:
+        raise InputError(f"{config.model_type}: layers of type {unknown.pop()} cannot be cached; attention layers can")
     return [window if kind == WINDOWED else None for kind in kinds]
 
 
-def short_of_two(config: "PretrainedConfig") -> int | None:
-    """Return the longest text for which LongRoPE (Phi-3.5) has its factors for short ones; None without LongRoPE."""
+def short_context(config: "PretrainedConfig") -> int | None:
+    """Return up to which length LongRoPE (Phi-3.5) uses its factors for short texts; None without LongRoPE."""
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
     return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else None
 
 
 def context_limit(config: "PretrainedConfig", context: int | None) -> int | None:
-    """Return how many tokens a model can read: `context` if it is fewer, None if every layer slides along.
+    """Return how many tokens a conversation may have: at most `context`; None where every layer has a sliding window.
 
-    Of a model with LongRoPE those for which it has one set of factors, unless `context` says that longer texts are
-    meant, see `local.settle_rotation`.
+    With LongRoPE the limit is the length of short texts, unless `context` is longer: see `weights.fix_rotary_factors`.
     """
     most = config.get_text_config(decoder=True).max_position_embeddings
-    short = short_of_two(config)
+    short = short_context(config)
     if short is not None and (context is None or context <= short):
         most = short
     slides = all(window is not None and window < most for window in layer_windows(config))
@@ -41,9 +40,9 @@ def context_limit(config: "PretrainedConfig", context: int | None) -> int | None
 
 
 def context_needed(limit: int | None, opening: int, rounds: int, feedback: int, max_tokens: int) -> int:
-    """Return how many tokens a conversation can come to. Raise InputError if they are more than the limit.
+    """Return how many tokens a conversation may come to. Raise InputError if that exceeds the limit.
 
-    opening: tokens before the first reply. feedback: tokens between two replies. max_tokens: in a reply.
+    opening: tokens before the first completion. feedback: tokens between two completions. max_tokens: of a completion.
     """
     needed = opening + (rounds - 1) * feedback + rounds * (max_tokens + 1)
     if limit is not None and needed > limit:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rmft.agents.logprobs import Token, policy, tokens_of
-from rmft.agents.policies import TOP
+from rmft.agents.policy_from_logprobs import Token, policy, tokens_of
+from rmft.agents.policy_from_model import TOP
 from rmft.endpoint.connection import Call, Connection, Json
 from rmft.errors import InputError
 
@@ -116,7 +116,7 @@ class EndpointChatModel:
         names: Sequence[Sequence[str]],
         rows: Sequence[int] | None = None,
     ) -> np.ndarray:
-        """Return the policies (n, d) that the model had in mind where it wrote its actions, see `logprobs.policy`.
+        """Return the policies (n, d) that the model had in mind where it wrote its actions, see `policy_from_logprobs.policy`.
 
         turns: the last replies of conversations (n,). spans: where in each text the action stands. actions: the
         0-based ones that stand there. names: what each of the d actions would be written like in its place.

@@ -1,7 +1,7 @@
 """The numeric agent: a single layer of linear attention over past rewards, Eq. `single-linear-transformer`.
 
-Symbols: S training seeds, n replicates, d actions. The attention of a fixed query over the past is a sum with a
-term for each round, so an agent carries the running sum and a trajectory costs O(T).
+Symbols: S training seeds, n replicates, d actions. The query is fixed, so attention over the past is a sum with one
+term a round; an agent keeps the running sum, and a trajectory costs O(T).
 
 The formulas are written once for numpy arrays (to play, without importing torch) and torch tensors (to train).
 """
@@ -37,7 +37,7 @@ class LinearAttention:
     def increments(self, rewards: "Array") -> "Array":
         """Return what each round adds to the Operator's input, (V R + v_c) ((K R + k_c)ᵀ (Q 1 + q_c)).
 
-        rewards: (..., rounds, d), zero where not seen; the result has the same shape.
+        rewards: (..., rounds, d), zero where not revealed; the result has the same shape.
         """
         b, gate = self._query()
         return (rewards @ self.V.mT + self.v_c[..., None, :]) * (rewards @ b[..., None] + gate[..., None])
@@ -55,11 +55,11 @@ class LinearAttention:
 
     def to_numpy(self) -> "LinearAttention":
         """Return a copy whose parameters are arrays."""
-        return LinearAttention(*(getattr(self, symbol).detach().numpy().copy() for symbol in SYMBOLS))
+        return LinearAttention(*(parameter.detach().numpy().copy() for parameter in vars(self).values()))
 
     def of_seed(self, training_seed: int) -> "LinearAttention":
         """Return the model of one training seed."""
-        return LinearAttention(*(getattr(self, name)[training_seed] for name in SYMBOLS))
+        return LinearAttention(*(parameter[training_seed] for parameter in vars(self).values()))
 
 
 SYMBOLS = tuple(field.name for field in fields(LinearAttention))
@@ -76,9 +76,10 @@ def read_model(path: Path) -> LinearAttention:
 
 
 class NumericAgent:
-    """A trained model in the middle of n games. radius: of the ball, or None for the simplex.
+    """A trained model in the middle of n games.
 
-    normalise: whether the model was trained on rewards in [0, 1]; a player is always shown those.
+    normalise: whether the model was trained on rewards in [0, 1], which every player observes, or in [0, 10]. radius:
+    of the ball; None for the simplex.
     """
 
     deterministic = False
@@ -94,6 +95,6 @@ class NumericAgent:
         return softmax(self.scores) if self.radius is None else project_onto_ball(self.scores, self.radius)
 
     def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
-        """Add the round's increment; unseen rewards are zero, as R̂ of Sec. `ssec:setting-sec4`."""
-        seen = rewards if self.normalise else revealed * (LOW + (HIGH - LOW) * rewards)
-        self.scores += self.model.increments(seen)
+        """Add the round's increment; rewards that were not revealed are zero, as R̂ of Sec. `ssec:setting-sec4`."""
+        inputs = rewards if self.normalise else revealed * (LOW + (HIGH - LOW) * rewards)
+        self.scores += self.model.increments(inputs)

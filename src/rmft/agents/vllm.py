@@ -15,10 +15,9 @@ from typing import Any, Self
 import numpy as np
 from httpx2 import AsyncClient, HTTPError, Limits
 
-from rmft.agents.chat_template import TokenCompletion
+from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
 from rmft.agents.endpoint import SEEDS
-from rmft.agents.policies import TOP, Tokens, action_policies, table
-from rmft.agents.pretrained import ChatTokenizer
+from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
 from rmft.errors import InputError
 
 TOKEN = "token_id:"  # what vLLM writes before the id of a token
@@ -86,8 +85,8 @@ class VLLMChatModel:
     games: (B, 2), scenario and trajectory of each. max_tokens: of the longest reply.
     """
 
-    def __init__(self, engine: Engine, reader: ChatTokenizer, games: np.ndarray, max_tokens: int) -> None:
-        self.engine, self.reader, self.max_tokens = engine, reader, max_tokens
+    def __init__(self, engine: Engine, chat_tokenizer: ChatTokenizer, games: np.ndarray, max_tokens: int) -> None:
+        self.engine, self.chat_tokenizer, self.max_tokens = engine, chat_tokenizer, max_tokens
         self.count = len(games)
         self.homes = [int(scenario) + int(trajectory) for scenario, trajectory in games]
         self.restart()
@@ -119,10 +118,14 @@ class VLLMChatModel:
         rows = range(self.count) if rows is None else [int(row) for row in rows]
         if messages is not None:
             for row, message in zip(rows, messages, strict=True):
-                turns = self.reader.turns
-                self.prompts[row] = turns.next(message) if self.ids[row] else turns.first(message)
+                template = self.chat_tokenizer.template
+                self.prompts[row] = template.next(message) if self.ids[row] else template.first(message)
                 self.ids[row] += self.prompts[row]
-        asked = {"temperature": temperature, "max_tokens": self.max_tokens, "stop_token_ids": sorted(self.reader.ends)}
+        asked = {
+            "temperature": temperature,
+            "max_tokens": self.max_tokens,
+            "stop_token_ids": sorted(self.chat_tokenizer.ends),
+        }
         bodies = [
             asked | {"prompt": self.ids[row], "seed": int(numbers[0] * SEEDS)}
             for row, numbers in zip(rows, uniforms, strict=True)
@@ -132,7 +135,7 @@ class VLLMChatModel:
             tops = _likeliest(choice)
             ids = np.array([[*top, *[0] * (TOP - len(top))] for top in tops], dtype=np.int32)
             logprobs = np.array([[*top.values(), *[-np.inf] * (TOP - len(top))] for top in tops], dtype=np.float32)
-            turns.append(self.reader.turn(choice["token_ids"], self.prompts[row], ids, logprobs))
+            turns.append(self.chat_tokenizer.completion(choice["token_ids"], self.prompts[row], ids, logprobs))
             self.answered[row] = len(self.ids[row])
             self.ids[row] += turns[-1].ids
         return turns
@@ -144,7 +147,7 @@ class VLLMChatModel:
 
     def action_policies(
         self,
-        turns: Sequence[TokenCompletion],
+        completions: Sequence[TokenCompletion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],
@@ -152,20 +155,20 @@ class VLLMChatModel:
     ) -> np.ndarray:
         """Return the policies (n, d) that the model had in mind where it wrote its actions.
 
-        See `policies.action_policies`. What follows a beginning that was not sampled is asked for.
+        See `policy_from_model.action_policies`. What follows a beginning that was not sampled is asked for.
         """
         rows = list(range(self.count)) if rows is None else [int(row) for row in rows]
 
-        def after(cases: list[int], places: list[int], beginnings: list[Tokens]) -> list[dict[int, float]]:
+        def after(cases: list[int], places: list[int], beginnings: list[Tokens]) -> list[Probabilities]:
             meant = [rows[case] for case in cases]
             bodies = [
                 {"prompt": [*self.ids[row][: self.answered[row] + place], *begun], "max_tokens": 1, "temperature": 0}
                 for row, place, begun in zip(meant, places, beginnings, strict=True)
             ]
             tops = [_likeliest(choice)[0] for choice in self._complete(bodies, meant)]
-            return [table(top, top.values()) for top in tops]
+            return [probabilities(top, top.values()) for top in tops]
 
-        return action_policies(self.reader.tokenizer, turns, spans, actions, names, after)
+        return action_policies(self.chat_tokenizer.tokenizer, completions, spans, actions, names, after)
 
 
 def _likeliest(choice: Json) -> list[dict[int, float]]:

@@ -73,7 +73,7 @@ def _served(settings: LanguageModelSettings, weights: Path | None, folder: Path)
     if weights is not None:
         from safetensors.torch import save_file
 
-        from rmft.agents.local import ADAPTER_CONFIG, load_pretrained, with_weights
+        from rmft.agents.weights import ADAPTER_CONFIG, load_pretrained, with_weights
         from rmft.artifacts.tensors import read_tensors
 
         tensors, metadata = read_tensors(weights)

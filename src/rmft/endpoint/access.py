@@ -80,7 +80,7 @@ class Access:
         """Return where the endpoint is; start our own server if it is that and does not run."""
         if self.served is None:
             return self.settings.base_urls
-        from rmft.agents.pretrained import note_model
+        from rmft.agents.checkpoint import note_model
         from rmft.endpoint_server.on_demand import own_server
 
         note_model(self.served.model)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from rmft.agents.policies import TOP
+from rmft.agents.policy_from_model import TOP
 from rmft.endpoint_server.errors import invalid
 from rmft.endpoint_server.messages import Message, Part
 

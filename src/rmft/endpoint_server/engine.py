@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 import torch
 
+from rmft.agents.chat_tokenizer import text_of
 from rmft.agents.local import LanguageModel, LocalChatModel, sample
-from rmft.agents.policies import text_of
 from rmft.endpoint_server.errors import ApiError, stopping
 from rmft.endpoint_server.spelling import BROKEN, Ids, Vocabulary
 from rmft.errors import InputError
@@ -99,9 +99,9 @@ class Table:
     def __init__(self, language_model: LanguageModel, lanes: int) -> None:
         self.model = language_model
         config = language_model.model.config.get_text_config(decoder=True)
-        capacity = language_model.reader.limit or config.max_position_embeddings
+        capacity = language_model.chat_tokenizer.limit or config.max_position_embeddings
         self.talk = LocalChatModel(language_model, lanes, capacity, CHUNK)
-        self.vocabulary = Vocabulary(language_model.reader.tokenizer)
+        self.vocabulary = Vocabulary(language_model.chat_tokenizer.tokenizer)
         self.lanes = [Lane(row) for row in range(lanes)]
         self.unused = deque(self.lanes)
         self.idle: OrderedDict[int, Lane] = OrderedDict()  # by row, the longest idle first
@@ -226,7 +226,7 @@ class Table:
 
     def _look(self, reply: Reply) -> None:
         """End a reply if it has ended, and note what of it is certain."""
-        ended = reply.said[-1] in self.model.reader.ends
+        ended = reply.said[-1] in self.model.chat_tokenizer.ends
         if reply.stops or reply.streamed or ended or len(reply.said) == len(reply.uniforms):
             text = self._text(reply, ended)
             cuts = [text.find(stop) for stop in reply.stops if stop in text]
@@ -238,7 +238,7 @@ class Table:
                 reply.told = text, len(reply.said)
 
     def _text(self, reply: Reply, ended: bool) -> str:
-        return text_of(self.model.reader.tokenizer, reply.said[:-1] if ended else reply.said)
+        return text_of(self.model.chat_tokenizer.tokenizer, reply.said[:-1] if ended else reply.said)
 
 
 def _may_stop(text: str, stops: Sequence[str]) -> bool:

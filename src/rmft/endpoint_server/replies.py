@@ -55,9 +55,9 @@ class Replies:
         self.settings, self.models = settings, models
         base = load(settings.model)
         # The engine's thread has tokenizers of its own: none may be used by two threads at a time.
-        tokenizer = deepcopy(base.reader.tokenizer)
+        tokenizer = deepcopy(base.chat_tokenizer.tokenizer)
         self.spelling, self.vocabulary = Spelling(ChatTemplate.probe(tokenizer)), Vocabulary(tokenizer)
-        self.ends, self.limit = base.reader.ends, base.reader.limit
+        self.ends, self.limit = base.chat_tokenizer.ends, base.chat_tokenizer.limit
         self.known = base.model.get_input_embeddings().num_embeddings
         self.spare: LanguageModel | None = base
         self.waiting: dict[Reply, Waiting] = {}

@@ -11,7 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from rmft.agents.chat_template import ChatTemplate
-from rmft.agents.policies import text_of
+from rmft.agents.chat_tokenizer import text_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

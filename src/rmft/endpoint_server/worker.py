@@ -84,7 +84,7 @@ def fine_tune(task: Task, folder: Path, told: TextIO) -> None:
     from safetensors.torch import save
 
     from rmft.agents.chat_template import ChatTemplate
-    from rmft.agents.pretrained import load_tokenizer
+    from rmft.agents.checkpoint import load_tokenizer
     from rmft.endpoint_server.spelling import Spelling
     from rmft.training import sft
 

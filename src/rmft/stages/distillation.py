@@ -7,7 +7,7 @@ Reads the model's tokenizer, the templates of prompts and rationale, and the sce
 from pathlib import Path
 
 from rmft.agents.chat_template import ChatTemplate
-from rmft.agents.pretrained import load_tokenizer, note_model
+from rmft.agents.checkpoint import load_tokenizer, note_model
 from rmft.artifacts.files import note_reading, noted
 from rmft.artifacts.json_files import write_jsonl
 from rmft.artifacts.trajectories import write_trajectories

@@ -6,7 +6,7 @@ weights or adapter (safetensors) and the log of all steps (csv).
 
 from pathlib import Path
 
-from rmft.agents.pretrained import note_model
+from rmft.agents.checkpoint import note_model
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.tensors import write_tensors
 from rmft.artifacts.trajectories import read_trajectories

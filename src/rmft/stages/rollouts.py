@@ -31,6 +31,6 @@ def run(job: RolloutsJob, output: Path, weights: Path | None = None, rewards: Pa
         speed(f"rollouts {output}", job.games * job.T) as advance,
     ):
         games = roll_out(job, chat_models.open, prompts, scenarios, held_out, chat_models.batch, advance)
-        if summary := chat_models.said():
+        if summary := chat_models.summary():
             print(f"rollouts {output}: {summary}", file=sys.stderr)
     write_trajectories(output, games)

@@ -27,7 +27,7 @@ def _here(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path,
 
     if must_launch(job.sft.processes):
         sys.exit(launch(job.sft.processes))
-    from rmft.agents.pretrained import note_model
+    from rmft.agents.checkpoint import note_model
     from rmft.training.sft import fine_tune
 
     note_model(job.model)

@@ -31,7 +31,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from rmft.agents.context import context_limit
-from rmft.agents.local import load_pretrained
+from rmft.agents.weights import load_pretrained
 from rmft.errors import InputError
 from rmft.selection import TrajectoryColumns, earnings, final_regrets, table_of
 from rmft.streams import stream

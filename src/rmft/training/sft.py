@@ -29,7 +29,7 @@ from huggingface_hub import constants
 from trl import SFTConfig, SFTTrainer
 
 from rmft.agents.context import context_limit
-from rmft.agents.local import ADAPTER_CONFIG, load_pretrained, round_by_chance, with_weights
+from rmft.agents.weights import ADAPTER_CONFIG, load_pretrained, round_stochastically, with_weights
 from rmft.artifacts.parquet import GROUP
 from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
@@ -254,7 +254,7 @@ def to_write(
     else:
         metadata = {"format": "pt"}
         own = (name for name in weights if name not in model.all_tied_weights_keys)
-        tensors = {name: round_by_chance(weights[name], dtype, name) for name in own}
+        tensors = {name: round_stochastically(weights[name], dtype, name) for name in own}
     return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmft.agents.logprobs import Token, policy, tokens_of
+from rmft.agents.policy_from_logprobs import Token, policy, tokens_of
 from rmft.errors import InputError
 
 

@@ -1,0 +1,91 @@
+"""A language model's checkpoint, a folder or a pinned revision on the hub: which files it has, and its tokenizer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmft.agents.chat_tokenizer import ChatTokenizer
+from rmft.artifacts.files import note_hub, note_reading
+from rmft.errors import InputError
+from rmft.params.language import LanguageModelSettings
+from rmft.workflow.paths import MODEL_FILES, model_files
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def note_model(settings: LanguageModelSettings, *, weights: bool = True) -> None:
+    """Note a model's files for the receipts of a job; download from the hub those that are not in the cache yet.
+
+    weights: whether the job uses the weights as well. Raise InputError if a file cannot be read or downloaded.
+    """
+    if Path(settings.weights).is_dir():
+        note_reading(map(Path, model_files(settings.weights)))
+        return
+    from huggingface_hub import snapshot_download, try_to_load_from_cache
+    from huggingface_hub.utils import disable_progress_bars
+
+    kinds = MODEL_FILES if weights else MODEL_FILES[:-1]
+    with checkpoint(settings) as origin:
+        if try_to_load_from_cache(settings.weights, "config.json", revision=origin["revision"]):
+            disable_progress_bars()  # reading the cache takes a moment only
+        snapshot = snapshot_download(
+            settings.weights,
+            revision=origin["revision"],
+            allow_patterns=[f"*{kind}" for kind in kinds],
+            ignore_patterns="*/*",
+        )
+    used = [file for file in map(Path, model_files(snapshot)) if file.suffix in kinds]
+    note_hub(f"{settings.weights}@{settings.revision}", used)
+
+
+def load_chat_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
+    """Load a model's tokenizer, chat template and limits without its weights. Raise InputError if that fails."""
+    from transformers import AutoConfig, GenerationConfig
+
+    tokenizer = load_tokenizer(settings)
+    with checkpoint(settings) as origin:
+        config = AutoConfig.from_pretrained(settings.weights, **origin)
+        try:
+            stops = GenerationConfig.from_pretrained(settings.weights, **origin).eos_token_id
+        except OSError:  # the checkpoint has no generation config
+            stops = config.get_text_config(decoder=True).eos_token_id
+    return ChatTokenizer.of(tokenizer, config, stops, settings.context)
+
+
+def load_tokenizer(settings: LanguageModelSettings) -> "PreTrainedTokenizerBase":
+    """Load a model's tokenizer. Raise InputError if that fails."""
+    from transformers import AutoTokenizer
+
+    with checkpoint(settings) as origin:
+        return AutoTokenizer.from_pretrained(settings.weights, **origin)
+
+
+@contextmanager
+def checkpoint(settings: LanguageModelSettings) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of `from_pretrained` that pin a checkpoint; turn a failure to read it into an InputError."""
+    from httpx2 import HTTPError
+    from huggingface_hub.constants import ENDPOINT
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from safetensors import SafetensorError
+
+    is_folder = Path(settings.weights).is_dir()
+    if not is_folder and settings.revision is None:
+        raise InputError(f"{settings.weights}: no such folder, and a model of the hub needs a pinned revision")
+    origin = {"revision": None if is_folder else settings.revision, "trust_remote_code": False}
+    try:
+        yield origin
+    except GatedRepoError:
+        page = f"{ENDPOINT}/{settings.weights}"
+        cure = "accept its conditions there, then `hf auth login`, or export HF_TOKEN=…"
+        raise InputError(f"{settings.weights}: its makers want to know who has it: {page}; {cure}") from None
+    except (RepositoryNotFoundError, RevisionNotFoundError) as error:
+        what = "model" if isinstance(error, RepositoryNotFoundError) else f"revision {settings.revision} of it"
+        raise InputError(f"{settings.weights}: no such {what} at {ENDPOINT}, or none that you may read") from None
+    except (OSError, ValueError, HTTPError, SafetensorError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        if is_folder:
+            raise InputError(f"{settings.weights}: a file in it is damaged ({reason}); restore the file") from None
+        cure = f"hf download {settings.weights} --revision {settings.revision}"
+        raise InputError(f"{settings.weights}: {reason} Download it first ({cure}) or use scale: demo") from None
