@@ -8,7 +8,7 @@ import pytest
 from helpers import uniforms
 
 from rmft import extensions
-from rmft.algorithms import ADDED, AlgorithmSettings, check_algorithm, check_settings, start_on
+from rmft.algorithms import ALGORITHMS, AlgorithmSettings, check_algorithm, check_settings, start_on
 from rmft.environments import ContextualTable, check_processes, draw_rewards
 from rmft.environments.processes import CONTEXTUAL, TABULAR
 from rmft.errors import InputError
@@ -140,12 +140,12 @@ def test_contexts_of_ones_own_process_are_shown_to_ones_own_algorithm(written):
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_file_is_one_line_that_names_it_and_leaves_nothing_behind(written, parts, says):
-    before = dict(TABULAR), dict(CONTEXTUAL), dict(ADDED)
+    before = dict(TABULAR), dict(CONTEXTUAL), dict(ALGORITHMS)
     with pytest.raises(InputError, match=re.escape(says)) as refused:
         written(*parts)
     assert str(refused.value).startswith("mine.py")
     assert "\n" not in str(refused.value)
-    assert before == (TABULAR, CONTEXTUAL, ADDED)
+    assert before == (TABULAR, CONTEXTUAL, ALGORITHMS)
 
 
 def test_what_goes_wrong_later_in_the_game_is_a_line_too(written):
@@ -166,7 +166,7 @@ def test_an_edited_file_takes_the_place_of_what_it_was(written):
     written(IMPORTS, STEADY)
     written(IMPORTS, LAST)
     assert "steady" not in TABULAR
-    assert "last" in ADDED
+    assert "last" in ALGORITHMS
 
 
 def test_only_a_job_that_uses_an_extension_carries_it_and_changes_with_it(written):

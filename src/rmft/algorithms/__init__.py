@@ -1,7 +1,9 @@
 """Reference algorithms of App. `appendix_baseline` and ours, vectorised over n replicates.
 
-A player decides on a policy (n, d), then observes what the environment reveals. Rewards reach it normalised to
-[0, 1] by the known range, as in the appendix.
+A player decides on policies (n, d), then observes the rewards that the environment reveals. As in the appendix, it
+observes rewards normalised to [0, 1] by their known range.
+
+Symbols: n replicates, T rounds, d actions, p features of a context.
 """
 
 import inspect
@@ -28,10 +30,10 @@ from rmft.errors import InputError
 from rmft.streams import stream
 
 __all__ = [
-    "ADDED",
     "ALGORITHMS",
-    "Added",
+    "Algorithm",
     "AlgorithmSettings",
+    "GameSetup",
     "Player",
     "check_algorithm",
     "check_settings",
@@ -39,27 +41,17 @@ __all__ = [
     "start_on",
 ]
 
-FULL_FEEDBACK = ("ftl", "ftrl", "hedge", "uniform")
-BANDIT_FEEDBACK = ("ucb", "exp3", "rexp3", "greedy", "thompson-sampling", "uniform")
-CONTEXTUAL = ("linucb",)  # beside those of bandit feedback, which play without looking at contexts
-ALGORITHMS = tuple(dict.fromkeys(FULL_FEEDBACK + BANDIT_FEEDBACK + CONTEXTUAL))  # ours
-TAKES = {
-    "eta": ("ftrl", "hedge", "exp3"),
-    "gamma": ("exp3",),
-    "variation": ("rexp3",),
-    "normalise": ("ftrl", "hedge"),
-    "alpha": ("linucb",),
-}
+Streams = Callable[..., np.random.Generator]
 
 
 @dataclass(frozen=True)
 class AlgorithmSettings:
-    """A reference algorithm and its tuning; what is None is the paper's.
+    """A reference algorithm and its tuning; None is the paper's value.
 
     eta: a number; "anytime" for η_t = √(2 log d / t) (ftrl, hedge); "T=25" for the constant tuned to 25 rounds.
-    gamma: exploration of exp3. variation: V_T of rexp3 on the rewards' scale; None takes each instance's own.
-    normalise: False lets ftrl and hedge see rewards in [0, 10] as they are, against the appendix. alpha: of linucb.
-    options: what else an algorithm of an extension takes, by name.
+    gamma: exploration of exp3. variation: V_T of rexp3 on the scale of the rewards; None is each instance's own.
+    normalise: False lets ftrl and hedge observe rewards in [0, 10], unlike the appendix. alpha: of linucb.
+    options: keyword arguments of an extension's algorithm.
     """
 
     algorithm: str
@@ -72,68 +64,135 @@ class AlgorithmSettings:
 
 
 @dataclass(frozen=True)
-class Added:
-    """An algorithm of an extension. environments: that it can play. start: called with n, T, d, streams, options."""
+class GameSetup:
+    """What an algorithm may know before n games of T rounds with d actions begin.
 
+    radius: of the ball; None for the simplex. streams: opens the algorithm's random streams. variation: (n,), V_T of
+    each instance on the scale of the rewards; None where rewards have no means of their own. features: p of the
+    contexts; None without contexts.
+    """
+
+    n: int
+    horizon: int
+    d: int
+    radius: float | None = None
+    streams: Streams | None = None
+    variation: np.ndarray | None = None
+    features: int | None = None
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """How an algorithm starts, which environments it can play, and which fields of AlgorithmSettings tune it.
+
+    factory: an extension's own, called as factory(n, T, d, streams, **options); None for algorithms of rmft.
+    """
+
+    start: Callable[[AlgorithmSettings, GameSetup], Player]
     environments: tuple[str, ...]
-    start: Callable[..., Player]
+    tuning: tuple[str, ...] = ()
+    factory: Callable[..., Player] | None = None
 
 
-ADDED: dict[str, Added] = {}  # by name; `rmft.extensions` fills it
+def _ftrl(settings: AlgorithmSettings, setup: GameSetup) -> Player:
+    step_size = _step_size(settings.eta, setup)
+    # FTRL uses rewards only as η · total, so rewards ten times as large equal a step ten times as long.
+    scale = HIGH - LOW if settings.normalise is False else 1.0
+    return FollowTheRegularizedLeader(setup.n, setup.d, lambda t: scale * step_size(t), setup.radius)
+
+
+def _step_size(eta: float | str | None, setup: GameSetup) -> StepSize:
+    """Return the step size of FTRL; None is the constant tuned to the horizon."""
+    if eta == "anytime":
+        return anytime_step_size(setup.d)
+    if eta is None or isinstance(eta, str):
+        eta = constant_step_size(setup.d, setup.horizon if eta is None else _tuned_rounds(eta))
+    return lambda _: eta
+
+
+def _exp3(settings: AlgorithmSettings, setup: GameSetup) -> Player:
+    eta, d = settings.eta, setup.d
+    if eta is None or isinstance(eta, str):
+        eta = EXP3.tuned_eta(d, setup.horizon if eta is None else _tuned_rounds(eta))
+    return EXP3(setup.n, d, eta, EXP3.tuned_gamma(d, eta) if settings.gamma is None else settings.gamma)
+
+
+def _rexp3(settings: AlgorithmSettings, setup: GameSetup) -> Player:
+    budget = setup.variation if settings.variation is None else settings.variation
+    if budget is None:
+        raise InputError("rexp3 needs a variation where rewards have no means of their own")
+    # ASSUME: V_T scales with the rewards, so a V_T on [0, 10] is divided by 10 as the rewards are.
+    return Rexp3(setup.n, setup.d, setup.horizon, budget / (HIGH - LOW))
+
+
+def _linucb(settings: AlgorithmSettings, setup: GameSetup) -> Player:
+    if setup.features is None:
+        raise InputError("linucb needs contexts")
+    return LinUCB(setup.n, setup.d, setup.features, settings.alpha)
+
+
+FULL, BANDIT = ("fol",), ("mab", "ns-mab", "cb")
+ALGORITHMS = {  # `rmft.extensions` adds those of users
+    "ftl": Algorithm(lambda _, setup: FollowTheLeader(setup.n, setup.d, setup.radius), FULL),
+    "ftrl": Algorithm(_ftrl, FULL, ("eta", "normalise")),
+    "hedge": Algorithm(_ftrl, FULL, ("eta", "normalise")),
+    "uniform": Algorithm(lambda _, setup: Uniform(setup.n, setup.d, setup.radius), FULL + BANDIT),
+    "ucb": Algorithm(lambda _, setup: UpperConfidenceBound(setup.n, setup.d), BANDIT),
+    "exp3": Algorithm(_exp3, BANDIT, ("eta", "gamma")),
+    "rexp3": Algorithm(_rexp3, BANDIT, ("variation",)),
+    "greedy": Algorithm(lambda _, setup: Greedy(setup.n, setup.d), BANDIT),
+    "thompson-sampling": Algorithm(lambda _, setup: ThompsonSampling(setup.n, setup.d, setup.streams), BANDIT),
+    "linucb": Algorithm(_linucb, ("cb",), ("alpha",)),
+}
+TUNING = ("eta", "gamma", "variation", "normalise", "alpha")
 
 
 def check_algorithm(settings: AlgorithmSettings, environment: str, policy_space: str = "simplex") -> None:
-    """Raise InputError where the algorithm cannot play the environment, or is itself wrong."""
+    """Raise InputError where the algorithm cannot play the environment, or its settings are wrong."""
     check_settings(settings)
+    environment_named(environment)
     name = settings.algorithm
-    playable = playing(environment)
+    playable = [other for other, algorithm in ALGORITHMS.items() if environment in algorithm.environments]
     if name not in playable:
         raise InputError(f"algorithm {name!r} cannot play {environment}; there: {', '.join(playable)}")
-    if policy_space == "ball" and (name == "hedge" or name in ADDED):
+    if policy_space == "ball" and (name == "hedge" or ALGORITHMS[name].factory):
         raise InputError(f"{name} plays on the simplex; on the ball use ftrl")
     if name == "rexp3" and environment == "mab" and settings.variation is None:
         raise InputError("rexp3 in mab needs a variation: there V_T of the instance is 0")
 
 
-def playing(environment: str) -> tuple[str, ...]:
-    """Return the algorithms that can play an environment."""
-    of = environment_named(environment)
-    ours = FULL_FEEDBACK if of.full_feedback else BANDIT_FEEDBACK + (CONTEXTUAL if of.contextual else ())
-    return *ours, *(name for name, added in ADDED.items() if environment in added.environments)
-
-
 def check_settings(settings: AlgorithmSettings) -> None:
     """Raise InputError where the algorithm is unknown or its tuning is wrong."""
     name = settings.algorithm
-    if name not in ALGORITHMS and name not in ADDED:
-        raise InputError(f"unknown algorithm {name!r}; one of {', '.join((*ALGORITHMS, *ADDED))}")
-    if name in ADDED:
+    if name not in ALGORITHMS:
+        raise InputError(f"unknown algorithm {name!r}; one of {', '.join(ALGORITHMS)}")
+    algorithm = ALGORITHMS[name]
+    if algorithm.factory:
         try:
-            inspect.signature(ADDED[name].start).bind(None, None, None, None, **settings.options)
+            inspect.signature(algorithm.factory).bind(None, None, None, None, **settings.options)
         except TypeError as error:
             raise InputError(f"options of {name}: {error}") from None
     elif settings.options:
         raise InputError(f"options belong to algorithms of extensions, not to {name}")
-    for option, algorithms in TAKES.items():
+    for option in TUNING:
         value = getattr(settings, option)
-        if value is not None and name not in algorithms:
-            raise InputError(f"{option} belongs to {' and '.join(algorithms)}, not to {name}")
+        if value is not None and option not in algorithm.tuning:
+            owners = [other for other, of in ALGORITHMS.items() if option in of.tuning]
+            raise InputError(f"{option} belongs to {' and '.join(owners)}, not to {name}")
         if option != "normalise" and isinstance(value, int | float):
             limit = 1.0 if name == "exp3" else float("inf")  # the appendix has η and γ of EXP3 in (0, 1]
             if isinstance(value, bool) or not (0 < value <= limit and value < float("inf")):
                 allowed = "in (0, 1]" if name == "exp3" else "a positive number"
                 raise InputError(f"{option} must be {allowed}, not {value!r}")
-    if isinstance(settings.eta, str):
-        _stated_step_size(settings.eta, 2, name)
+    if isinstance(settings.eta, str) and (settings.eta != "anytime" or name == "exp3"):
+        _tuned_rounds(settings.eta)
 
 
-def _stated_step_size(eta: str, d: int, algorithm: str) -> float | StepSize:
-    """Read "anytime" or "T=25"."""
+def _tuned_rounds(eta: str) -> int:
+    """Return the rounds of an eta "T=ROUNDS". Raise InputError where it is another text."""
     horizon = eta.removeprefix("T=")
     if horizon != eta and horizon.isdecimal() and int(horizon) > 0:
-        return EXP3.tuned_eta(d, int(horizon)) if algorithm == "exp3" else constant_step_size(d, int(horizon))
-    if eta == "anytime" and algorithm != "exp3":
-        return anytime_step_size(d)
+        return int(horizon)
     raise InputError(f'eta must be a positive number, "T=ROUNDS", or for ftrl and hedge "anytime", not {eta!r}')
 
 
@@ -142,57 +201,16 @@ def start(
     shape: tuple[int, int, int],
     *,
     radius: float | None = None,
-    streams: Callable[..., np.random.Generator] | None = None,
+    streams: Streams | None = None,
     variation: np.ndarray | None = None,
     features: int | None = None,
 ) -> Player:
-    """Return the algorithm at the start of n games of T rounds with d actions, shape = (n, T, d).
-
-    radius: of the ball, None on the simplex. streams: opens the algorithm's own random streams
-    (thompson-sampling). variation: (n,), each instance's V_T on the rewards' scale (rexp3). features: p of the
-    contexts, None where there are none (linucb).
-    """
-    n, horizon, d = shape
-    eta = settings.eta
-    if isinstance(eta, str):
-        eta = _stated_step_size(eta, d, settings.algorithm)
-    match settings.algorithm:
-        case "ftl":
-            return FollowTheLeader(n, d, radius)
-        case "ftrl" | "hedge":
-            eta = constant_step_size(d, horizon) if eta is None else eta
-            step_size = eta if callable(eta) else lambda _: eta
-            # Both use rewards only as η · total, so rewards ten times as large are a step ten times as long.
-            stretch = HIGH - LOW if settings.normalise is False else 1.0
-            return FollowTheRegularizedLeader(n, d, lambda t: stretch * step_size(t), radius)
-        case "uniform":
-            return Uniform(n, d, radius)
-        case "greedy":
-            return Greedy(n, d)
-        case "ucb":
-            return UpperConfidenceBound(n, d)
-        case "thompson-sampling":
-            return ThompsonSampling(n, d, streams)
-        case "exp3":
-            eta = EXP3.tuned_eta(d, horizon) if eta is None else eta
-            return EXP3(n, d, eta, EXP3.tuned_gamma(d, eta) if settings.gamma is None else settings.gamma)
-        case "rexp3":
-            # ASSUME: V_T shrinks with the rewards, so a V_T on [0, 10] is divided by 10 like the rewards are.
-            budget = variation if settings.variation is None else settings.variation
-            if budget is None:
-                raise InputError("rexp3 needs a variation where rewards have no means of their own")
-            return Rexp3(n, d, horizon, budget / (HIGH - LOW))
-        case "linucb":
-            if features is None:
-                raise InputError("linucb needs contexts")
-            return LinUCB(n, d, features, settings.alpha)
-    if settings.algorithm in ADDED:
-        return ADDED[settings.algorithm].start(n, horizon, d, streams, **settings.options)
-    raise InputError(f"unknown algorithm {settings.algorithm!r}")
+    """Return the algorithm at the start of its games, shape = (n, T, d); see `GameSetup`."""
+    return ALGORITHMS[settings.algorithm].start(settings, GameSetup(*shape, radius, streams, variation, features))
 
 
 def start_on(root: int, name: str, settings: AlgorithmSettings, rewards: Rewards, radius: float | None) -> Player:
-    """Return an algorithm at the start of its games on the reward set `name`, with its streams and V_T from there."""
+    """Return the algorithm at the start of its games on the reward set `name`, with that set's streams and V_T."""
     streams = partial(stream, root, "sampling", name, settings.algorithm)
     budget = variation(rewards.means) if isinstance(rewards, RewardTable) else None
     features = rewards.contexts.shape[2] if isinstance(rewards, ContextualTable) else None

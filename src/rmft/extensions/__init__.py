@@ -1,0 +1,187 @@
+"""A user's own reward processes and reference algorithms: Python files that params.yaml lists under `extensions`.
+
+A file registers its functions and classes with the decorators `process` and `algorithm`. Loading a file tries out in
+small games what it registers, so that a mistake is an error that names the file and the reason before anything runs;
+an error in a later game names the file too.
+
+Symbols: n instances or replicates, T rounds, d actions, p features of a context.
+"""
+
+import ast
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from rmft.algorithms import ALGORITHMS, Algorithm
+from rmft.environments import ADAPTIVE, ENVIRONMENTS, environment_named
+from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
+from rmft.errors import InputError
+from rmft.extensions.checks import checked_factory, checked_process, fault, try_algorithm, try_process
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+PROCESS_FILES: dict[str, str] = {}  # registered processes: name → file, as params.yaml lists it
+ALGORITHM_FILES: dict[str, str] = {}
+_digests: dict[str, str] = {}  # file → hash of its text when it was loaded
+_loading: list[str] = []  # the file that is being run
+
+
+def process(name: str, environments: Sequence[str]) -> Callable[[Function], Function]:
+    """Register a function as a reward process of some environments.
+
+    rmft calls it as `draw(streams, n, horizon, d)`, in environments with contexts as `draw(streams, n, horizon, d, p)`;
+    it returns a RewardTable, or a ContextualTable. `streams(*words)` opens a random stream. Use one stream for the
+    instances' parameters and one for each round, and read each row by row, a row an instance: see
+    `environments.processes`.
+    """
+
+    def register(draw: Function) -> Function:
+        file = _claim(name, PROCESS_FILES, (*TABULAR, *CONTEXTUAL, ADAPTIVE, *NOISE))
+        kinds = {environment_named(environment).contextual for environment in environments}
+        if len(kinds) != 1:
+            raise InputError(f"{file}: process {name!r}: needs environments, all with contexts or all without")
+        (CONTEXTUAL if kinds.pop() else TABULAR)[name] = checked_process(file, name, draw)
+        for environment in environments:
+            ENVIRONMENTS[environment].processes.append(name)
+        PROCESS_FILES[name] = file
+        return draw
+
+    return register
+
+
+def algorithm(name: str, environments: Sequence[str]) -> Callable[[Function], Function]:
+    """Register a class, or a function, as a reference algorithm for some environments.
+
+    rmft calls it as `factory(n, horizon, d, streams, **options)`, with the options of params.yaml; it returns a Player.
+    `policy()` returns policies (n, d), `observe(revealed, rewards)` takes the rewards (n, d) in [0, 1] that were
+    revealed, and `see(contexts)`, if there is one, takes the contexts (n, p) before each round.
+    """
+
+    def register(factory: Function) -> Function:
+        file = _claim(name, ALGORITHM_FILES, ALGORITHMS)
+        for environment in environments:
+            environment_named(environment)
+        checked = checked_factory(file, name, factory)
+        ALGORITHMS[name] = Algorithm(
+            lambda settings, setup: checked(setup.n, setup.horizon, setup.d, setup.streams, **settings.options),
+            tuple(environments),
+            factory=factory,
+        )
+        ALGORITHM_FILES[name] = file
+        return factory
+
+    return register
+
+
+def load(files: Iterable[str], root: Path = Path()) -> None:
+    """Run the files of extensions, which lie in the folder `root`, so that their registrations can be used.
+
+    Raise InputError, in one line that names the file, where one is wrong.
+    """
+    for file in files:
+        _load(file, root / file)
+
+
+def files_of(processes: Iterable[str] = (), algorithms: Iterable[str] = ()) -> list[str]:
+    """Return the files that registered any of these processes and algorithms."""
+    files = [PROCESS_FILES.get(name) for name in processes] + [ALGORITHM_FILES.get(name) for name in algorithms]
+    return sorted({file for file in files if file is not None})
+
+
+def forget(file: str) -> None:
+    """Undo the registrations of a file."""
+    for name in _names(PROCESS_FILES, file):
+        del PROCESS_FILES[name]
+        for registered in (TABULAR, CONTEXTUAL):
+            registered.pop(name, None)
+        for environment in ENVIRONMENTS.values():
+            if name in environment.processes:
+                environment.processes.remove(name)
+    for name in _names(ALGORITHM_FILES, file):
+        del ALGORITHM_FILES[name], ALGORITHMS[name]
+    _digests.pop(file, None)
+
+
+def _names(files: dict[str, str], file: str) -> list[str]:
+    """Return the names that a file registered."""
+    return [name for name, registrant in files.items() if registrant == file]
+
+
+def _load(file: str, path: Path) -> None:
+    """Run a file, unless its text is unchanged since it was last run, and try out what it registers."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    if _digests.get(file) == digest:
+        return
+    forget(file)
+    _loading.append(file)
+    try:
+        tree = ast.parse(text, str(path))
+        _refuse_other_randomness(tree, file)
+        module = ModuleType(f"rmft_extension_{path.stem}")
+        module.__file__ = str(path)
+        sys.modules[module.__name__] = module
+        exec(compile(tree, str(path), "exec"), module.__dict__)
+        _try_out(file)
+        _digests[file] = digest
+    except SyntaxError as error:
+        raise InputError(f"{file}:{error.lineno}: {type(error).__name__}: {error.msg}") from None
+    except InputError as error:
+        forget(file)
+        raise InputError(str(error) if str(error).startswith(file) else f"{file}: {error}") from None
+    except Exception as error:
+        forget(file)
+        raise InputError(fault(file, path, error)) from None
+    finally:
+        _loading.pop()
+
+
+def _claim(name: str, files: dict[str, str], taken: Iterable[str]) -> str:
+    """Return the file that is registering a name. Raise InputError where the name is malformed or taken."""
+    if not _loading:
+        raise InputError(f"{name}: only files that params.yaml lists under extensions can register anything")
+    file = _loading[-1]
+    if not NAME.fullmatch(name):
+        raise InputError(f"{file}: {name!r} is no name: small letters and digits, with hyphens between")
+    if name in files:
+        raise InputError(f"{file}: {name!r} is registered already, by {files[name]}")
+    if name in taken:
+        raise InputError(f"{file}: {name!r} is a name of rmft's own; take another")
+    return file
+
+
+def _refuse_other_randomness(tree: ast.Module, file: str) -> None:
+    """Raise InputError where a file draws random numbers from other sources than the streams that it is given."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith(("np.random.", "numpy.random.")):
+            names = [ast.unparse(node).replace("np.", "numpy.", 1)]
+        for name in names:
+            if name.split(".")[0] in ("random", "secrets") or (
+                name.startswith("numpy.random") and not name.startswith("numpy.random.Generator")
+            ):
+                raise InputError(f"{file}:{node.lineno}: uses {name}; draw from the streams that are given instead")
+
+
+def _try_out(file: str) -> None:
+    """Play small games with what a file registers. Raise InputError where anything is wrong."""
+    processes, algorithms = _names(PROCESS_FILES, file), _names(ALGORITHM_FILES, file)
+    if not processes and not algorithms:
+        raise InputError(f"{file}: registers nothing; decorate with @process or @algorithm of rmft.extensions")
+    for name in processes:
+        try_process(file, name)
+    for name in algorithms:
+        try_algorithm(file, name)
