@@ -77,10 +77,11 @@ def embedded(batch: int) -> "LanguageModelSettings":
 
 def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3) -> None:
     """Play M · L games of T rounds with d actions."""
-    from rmft.agents.chat_models import open_chat_models
     from rmft.artifacts.trajectories import write_trajectories
     from rmft.language.prompts import Prompts
     from rmft.rollouts import roll_out
+    from rmft.stages.rollouts import open_chat_models
+    from rmft.workflow.games import games_of
     from rmft.workflow.records import RolloutsJob
 
     prompts = ROOT / "data/prompts/plain"
@@ -89,10 +90,10 @@ def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3
         scenarios=scenarios, trajectories=trajectories, temperature=1.0, shard=(1, 1),
         problem=problem(d, prompts),
     )  # fmt: skip
-    told = Prompts.load(prompts)
-    with open_chat_models(job, told, None, None, Path("games.parquet")) as chat_models:
-        games = roll_out(job, chat_models.open, told, None, None, chat_models.batch, lambda *_: None)
-    write_trajectories(Path("games.parquet"), games)
+    games = games_of(job, Prompts.load(prompts))
+    with open_chat_models(job, games, None, Path("games.parquet")) as chat_models:
+        trajectories = roll_out(games, chat_models.open, chat_models.batch)
+    write_trajectories(Path("games.parquet"), trajectories)
 
 
 def select(count: int) -> None:

@@ -15,14 +15,14 @@ from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.environments import draw_rewards
 from rmft.errors import InputError
 from rmft.language.parsing import parse
-from rmft.language.prompts import Prompts
+from rmft.language.prompts import Prompts, read_template
 from rmft.language.protocol import NOT_LEARNT, Scenario
 from rmft.params import load
 from rmft.params.language import LanguageModelSettings, LanguageProblem, ProtocolSettings
 from rmft.play import action_uniforms, play
-from rmft.rollouts import game_settings_of
 from rmft.selection import demonstrations
 from rmft.training.distillation import distil
+from rmft.workflow.games import game_settings_of, games_of
 from rmft.workflow.paths import artifacts_of, held_out_of, inputs_of_table
 from rmft.workflow.plan import distillation_job, held_out_job
 from rmft.workflow.records import DistillationJob, RolloutsJob
@@ -58,7 +58,10 @@ def job(
 
 
 def taught(asked: DistillationJob, scenarios: list[Scenario] | None = None) -> dict[str, list]:
-    return distil(asked, TURNS, PROMPTS, scenarios, lambda *_: None)
+    games = games_of(asked.games, PROMPTS, scenarios)
+    rationale = read_template(Path(asked.rationale)) if asked.rationale else None
+    max_tokens = asked.games.problem.protocol.max_tokens
+    return distil(games, asked.teacher, asked.teacher_name, rationale, TURNS, max_tokens, asked.games.model.batch)
 
 
 EVERY_TEACHER = [("greedy", "mab"), ("ucb", "mab"), ("thompson-sampling", "mab"), ("exp3", "mab"), ("ftl", "fol")]

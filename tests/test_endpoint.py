@@ -29,11 +29,11 @@ from rmft.endpoint.connection import Call, Connection, Counts, Endpoint
 from rmft.endpoint.frames import frames
 from rmft.endpoint.journal import Journal, key_of, read_journal, usage_of
 from rmft.errors import InputError
+from rmft.language.game import GameSettings, RandomNumbers, Transcript, play_in_words
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol
 from rmft.params import load
 from rmft.params.endpoint import Prices
-from rmft.rollouts import GameSettings, RandomNumbers, Transcript, play_in_words
 
 HERE = Path(__file__).parent
 PROMPTS = Prompts.load(HERE.parent / "data" / "prompts" / "plain")

@@ -25,7 +25,6 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from rmft.agents.chat_models import open_chat_models
 from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.checkpoint import load_tokenizer
 from rmft.agents.local import load
@@ -38,7 +37,9 @@ from rmft.params import load as load_params
 from rmft.params.language import LanguageModelSettings, LanguageProblem, LoRA, ProtocolSettings
 from rmft.rollouts import roll_out
 from rmft.selection import demonstrations, select
+from rmft.stages.rollouts import open_chat_models
 from rmft.training.sft import ADAPTER_CONFIG, FineTuned, fine_tune
+from rmft.workflow.games import games_of
 from rmft.workflow.records import RolloutsJob, SelectionJob
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
@@ -170,9 +171,9 @@ def play(checkpoint: Checkpoint, weights: Path | None = None) -> dict[str, list]
         trajectories=L, temperature=1.0, shard=(1, 1),
         problem=PROBLEM,
     )  # fmt: skip
-    prompts = Prompts.load(PROMPTS)
-    with open_chat_models(job, prompts, None, weights, Path("rollouts.parquet")) as chat_models:
-        return roll_out(job, chat_models.open, prompts, None, None, chat_models.batch, lambda *_: None)
+    games = games_of(job, Prompts.load(PROMPTS))
+    with open_chat_models(job, games, weights, Path("rollouts.parquet")) as chat_models:
+        return roll_out(games, chat_models.open, chat_models.batch)
 
 
 @pytest.fixture(scope="module")

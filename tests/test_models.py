@@ -161,8 +161,8 @@ def test_the_shipped_model_says_what_is_true(prompts):
     from rmft.agents.local import LocalChatModel, load
     from rmft.embedded_model.fidelity import CONTEXT, MAX_TOKENS
     from rmft.environments import draw_rewards
+    from rmft.language.game import GameSettings, RandomNumbers, play_in_words
     from rmft.params import load as load_params
-    from rmft.rollouts import GameSettings, RandomNumbers, play_in_words
 
     model = load(load_params(ROOT / "params.yaml").models["embedded"].model_copy(update={"weights": str(SHIPPED)}))
     protocol = Protocol("dialogue", "action", "bandit", "with-reasoning", 3)

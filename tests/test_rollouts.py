@@ -13,23 +13,18 @@ import numpy as np
 import pytest
 from helpers import assert_mean, draw
 
+from rmft.agents.chat_models import Conversations
 from rmft.artifacts.trajectories import join_trajectories, read_trajectories, write_trajectories
 from rmft.environments import draw_rewards
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
+from rmft.language.game import RandomNumbers, Transcript, play_in_words
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Scenario
 from rmft.params import load
 from rmft.params.language import LanguageModelSettings, LanguageProblem, ProtocolSettings
-from rmft.rollouts import (
-    RandomNumbers,
-    Transcript,
-    game_settings_of,
-    play_in_words,
-    roll_out,
-    scenarios_for,
-    tokens_needed,
-)
+from rmft.rollouts import roll_out
+from rmft.workflow.games import game_settings_of, games_of, scenarios_for
 from rmft.workflow.plan import held_out_job, rollouts_job, selection_job
 from rmft.workflow.records import RolloutsJob
 
@@ -173,7 +168,8 @@ def rolled(
     of: RolloutsJob, script: Script | None = None, on_round=lambda *_: None, held_out=None, scenarios=None
 ) -> dict[str, list]:
     script, batch = script or SCRIPTS[of.problem.protocol.output], of.model.batch
-    return roll_out(of, lambda games: Scripted(len(games), script), PROMPTS, scenarios, held_out, batch, on_round)
+    games = games_of(of, PROMPTS, scenarios, held_out)
+    return roll_out(games, lambda ids: Scripted(len(ids), script), batch, on_round)
 
 
 def as_lists(columns: dict[str, list]) -> dict[str, list]:
@@ -466,7 +462,9 @@ def test_progress_counts_every_round_and_token_and_the_regret_so_far(interaction
 def test_no_conversation_grows_longer_than_was_foreseen(interaction, output, environment):
     of = job(interaction=interaction, output=output, environment=environment, T=25, d=10, retries=0)
     turns = SimpleNamespace(first=lambda message: f"^{message}", next=lambda message: f"^{message}")  # ^: BEGIN
-    foreseen = tokens_needed(of, PROMPTS, SimpleNamespace(limit=None, turns=turns))
+    foreseen = Conversations(game_settings_of(of, PROMPTS), 25, 40).capacity(
+        SimpleNamespace(limit=None, template=turns)
+    )
     says = "Action: 10" if output == "action" else f"Policy: [{'0, ' * 9}1]"
     speaker = Scripted(2, lambda *_: f"{'x' * (40 - len(says) - 1)}\n{says}")
     told = play_in_words(speaker, np.full((2, 25, 10), 10.0), game_settings_of(of, PROMPTS), chance(2))

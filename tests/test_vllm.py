@@ -16,7 +16,6 @@ from test_endpoint_server import TOKEN, Running
 from test_families import FAMILIES, PROBLEM, PROMPTS, SFT, checkpoint_of, demonstrations_of
 from transformers import Qwen3Config
 
-from rmft.agents.chat_models import open_chat_models
 from rmft.agents.checkpoint import load_chat_tokenizer
 from rmft.agents.vllm import Engine, Servers, VLLMChatModel
 from rmft.artifacts.tensors import write_tensors
@@ -24,7 +23,9 @@ from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.params.language import VLLM, LanguageModelSettings, LanguageProblem, ProtocolSettings
 from rmft.rollouts import roll_out
+from rmft.stages.rollouts import open_chat_models
 from rmft.training.sft import fine_tune
+from rmft.workflow.games import games_of
 from rmft.workflow.records import RolloutsJob
 
 ROOT = Path(__file__).parents[1]
@@ -55,11 +56,11 @@ def told(interaction: str = "dialogue") -> LanguageProblem:
 
 def played(asked: RolloutsJob, speaker: Callable | None = None, weights: Path | None = None) -> dict[str, list]:
     """Play a job's games with a speaker, or with whom the job says."""
-    prompts = Prompts.load(PROMPTS)
+    games = games_of(asked, Prompts.load(PROMPTS))
     if speaker:
-        return roll_out(asked, speaker, prompts, None, None, 8, lambda *_: None)
-    with open_chat_models(asked, prompts, None, weights, Path("rollouts.parquet")) as chat_models:
-        return roll_out(asked, chat_models.open, prompts, None, None, chat_models.batch, lambda *_: None)
+        return roll_out(games, speaker, 8)
+    with open_chat_models(asked, games, weights, Path("rollouts.parquet")) as chat_models:
+        return roll_out(games, chat_models.open, chat_models.batch)
 
 
 def assert_same_games(ours: dict[str, list], theirs: dict[str, list]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from rmft.algorithms.players import ContextualPlayer, Player
 from rmft.environments import ContextualTable, Rewards, RewardTable
 from rmft.environments.clipping import HIGH, LOW
+from rmft.environments.sampling import sample_actions
 from rmft.environments.tables import one_hot, zeros
 from rmft.streams import stream
 
@@ -35,16 +36,6 @@ class Trajectories:
 def action_uniforms(root: int, n: int, *words: str | int) -> Uniforms:
     """Return the numbers that turn policies into actions, named by words: the same for everyone who plays."""
     return lambda t: stream(root, "action", *words, t).random(n)
-
-
-def sample_actions(policies: np.ndarray, uniforms: np.ndarray | float) -> np.ndarray:
-    """Return actions (n,) from policies (n, d) by inverting their distribution functions at uniforms (n,)."""
-    below = np.zeros(len(policies))
-    actions = np.zeros(len(policies), dtype=np.int64)
-    for action in range(policies.shape[1] - 1):  # the last action takes what rounding leaves over
-        below += policies[:, action]
-        actions += below <= uniforms
-    return actions
 
 
 def play(

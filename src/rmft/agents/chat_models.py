@@ -1,17 +1,21 @@
-"""The chat model that plays a job's games: a language model in process, in vLLM's servers, or behind an endpoint."""
+"""The chat models that play: a language model in process, in vLLM's servers, or behind an endpoint."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmft.artifacts.json_files import read_json
-from rmft.language.prompts import Prompts
-from rmft.language.protocol import Scenario
-from rmft.rollouts import ChatModel, tokens_needed
-from rmft.workflow.records import RolloutsJob
+from rmft.agents.context import context_needed
+from rmft.language.game import ChatModel, GameSettings
+from rmft.language.protocol import Protocol, Round, Scenario
+from rmft.params.language import LanguageModelSettings
+
+if TYPE_CHECKING:
+    from rmft.agents.chat_tokenizer import ChatTokenizer
+    from rmft.endpoint.connection import Connection
 
 
 @dataclass(frozen=True)
@@ -26,64 +30,76 @@ class ChatModels:
     summary: Callable[[], str] = str
 
 
-@contextmanager
-def open_chat_models(
-    job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, weights: Path | None, output: Path
-) -> Iterator[ChatModels]:
-    """Yield the chat models of a job's games. Raise InputError where the model cannot be loaded or reached.
+@dataclass(frozen=True)
+class Conversations:
+    """The conversations of games. horizon: T. max_tokens: of a completion. scenarios: texts that games are about."""
 
-    weights: the file that fine-tuning wrote; None for the base model. output: the file that the games go into, which
-    also names the journal of an endpoint's responses.
-    """
-    language = job.model.kind == "language"
-    opened = _at_endpoint if not language else _in_process if job.model.vllm is None else _in_vllm
-    with opened(job, prompts, scenarios, weights, output) as chat_models:
-        yield chat_models
+    settings: GameSettings
+    horizon: int
+    max_tokens: int
+    scenarios: Sequence[Scenario] | None = None
+
+    def capacity(self, chat_tokenizer: "ChatTokenizer") -> int:
+        """Return how many tokens a conversation may come to. Raise InputError if the model cannot read so many."""
+        protocol, template = self.settings.protocol, chat_tokenizer.template
+        if self.scenarios:
+            longest = max(self.scenarios, key=lambda scenario: len(scenario.text) + sum(map(len, scenario.names)))
+            protocol = self.settings.about(longest)
+        policy = (1 / protocol.d,) * protocol.d if protocol.output == "distribution" else None
+        context, rewards = typical_context(protocol), (10.0,) * protocol.d
+        history = [Round(t, protocol.d - 1, policy, rewards, context) for t in range(1, self.horizon)]
+        last_message = self.settings.prompts.message(protocol, history, context)
+        if protocol.interaction == "summary":
+            return context_needed(chat_tokenizer.limit, len(template.first(last_message)), 1, 0, self.max_tokens)
+        opening = len(template.first(self.settings.prompts.message(protocol, [], context)))
+        feedback = len(template.next(last_message)) if history else 0
+        return context_needed(chat_tokenizer.limit, opening, self.horizon, feedback, self.max_tokens)
 
 
-@contextmanager
-def _at_endpoint(
-    job: RolloutsJob, _prompts: Prompts, _scenarios: Sequence[Scenario] | None, weights: Path | None, output: Path
-) -> Iterator[ChatModels]:
-    from rmft.agents.endpoint import EndpointChatModel
-    from rmft.endpoint.access import connection_to, journal_of
-
-    protocol = job.problem.protocol
-    model = job.model.model if weights is None else read_json(weights)["id"]
-    logprobs = protocol.output == "action" and job.problem.feedback == "full"
-    with connection_to(job.model_name, job.served, model, journal_of(output)) as connection:
-
-        def chat_model(games: np.ndarray) -> ChatModel:
-            return EndpointChatModel(connection, len(games), games, protocol.max_tokens, job.stream, logprobs)
-
-        yield ChatModels(chat_model, connection.endpoint.settings.batch, lambda: str(connection.counts))
+def typical_context(protocol: Protocol) -> tuple[float, ...]:
+    """Return a context whose message is as long as that of any other; empty where games have none."""
+    return (1 / protocol.features,) * protocol.features if protocol.features else ()
 
 
 @contextmanager
-def _in_process(
-    job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, weights: Path | None, _output: Path
+def in_process(
+    settings: LanguageModelSettings, weights: Path | None, conversations: Conversations
 ) -> Iterator[ChatModels]:
+    """Yield chat models in this process. weights: the file that fine-tuning wrote; None for the base model."""
     from rmft.agents.checkpoint import note_model
     from rmft.agents.local import LocalChatModel, free_memory, games_at_a_time, load
 
-    note_model(job.model)
-    model, max_tokens = load(job.model, weights), job.problem.protocol.max_tokens
-    capacity = tokens_needed(job, prompts, model.chat_tokenizer, scenarios)
-    batch = games_at_a_time(model, capacity, max_tokens, job.model.batch, free_memory(model.model.device))
+    note_model(settings)
+    model, max_tokens = load(settings, weights), conversations.max_tokens
+    capacity = conversations.capacity(model.chat_tokenizer)
+    batch = games_at_a_time(model, capacity, max_tokens, settings.batch, free_memory(model.model.device))
     yield ChatModels(lambda games: LocalChatModel(model, len(games), capacity, max_tokens), batch)
 
 
 @contextmanager
-def _in_vllm(
-    job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, weights: Path | None, output: Path
+def in_vllm(
+    settings: LanguageModelSettings, weights: Path | None, conversations: Conversations, log: Path
 ) -> Iterator[ChatModels]:
+    """Yield chat models in vLLM's servers, which end with this context. log: the file of their output."""
     from rmft.agents.checkpoint import load_chat_tokenizer, note_model
     from rmft.agents.vllm import Engine, VLLMChatModel
     from rmft.agents.vllm_servers import servers
 
-    note_model(job.model)
-    chat_tokenizer, max_tokens = load_chat_tokenizer(job.model), job.problem.protocol.max_tokens
-    capacity = tokens_needed(job, prompts, chat_tokenizer, scenarios)
-    log = Path("logs", "vllm", output.with_suffix(".log"))
-    with servers(job.model, weights, job.model.context or capacity, log) as running, Engine(running) as engine:
-        yield ChatModels(lambda games: VLLMChatModel(engine, chat_tokenizer, games, max_tokens), job.model.batch)
+    note_model(settings)
+    chat_tokenizer, max_tokens = load_chat_tokenizer(settings), conversations.max_tokens
+    capacity = conversations.capacity(chat_tokenizer)
+    with servers(settings, weights, settings.context or capacity, log) as running, Engine(running) as engine:
+        yield ChatModels(lambda games: VLLMChatModel(engine, chat_tokenizer, games, max_tokens), settings.batch)
+
+
+def at_endpoint(connection: "Connection", conversations: Conversations, words: str) -> ChatModels:
+    """Return chat models behind an endpoint. words: the name of the games' random streams."""
+    from rmft.agents.endpoint import EndpointChatModel
+
+    protocol, max_tokens = conversations.settings.protocol, conversations.max_tokens
+    logprobs = protocol.output == "action" and protocol.feedback == "full"
+
+    def open_chat_model(games: np.ndarray) -> ChatModel:
+        return EndpointChatModel(connection, len(games), games, max_tokens, words, logprobs)
+
+    return ChatModels(open_chat_model, connection.endpoint.settings.batch, lambda: str(connection.counts))

@@ -15,11 +15,11 @@ from rmft.embedded_model.tally import NOTE, SCORE, START, agrees, grade, updated
 from rmft.embedded_model.tokenizer import all_protocols
 from rmft.environments import ENVIRONMENTS, RewardTable, draw_rewards
 from rmft.environments.regret import regret
+from rmft.language.game import ChatModel, GameSettings, RandomNumbers, Transcript, play_in_words
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Scenario
 from rmft.play import play
-from rmft.rollouts import ChatModel, GameSettings, RandomNumbers, Transcript, play_in_words
 
 TOLERANCE = 0.02
 CONTEXT, MAX_TOKENS = 16384, 128  # of a conversation, more than any here; of a reply

@@ -8,27 +8,28 @@ from pathlib import Path
 
 from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.checkpoint import load_tokenizer, note_model
-from rmft.artifacts.files import note_reading, noted
+from rmft.artifacts.files import noted
 from rmft.artifacts.json_files import write_jsonl
 from rmft.artifacts.trajectories import write_trajectories
-from rmft.language.prompts import Prompts
-from rmft.language.scenarios import read_scenarios
+from rmft.language.prompts import read_template
 from rmft.progress import speed
-from rmft.rollouts import scenarios_for
 from rmft.selection import demonstrations as conversations_of
 from rmft.training.distillation import distil
-from rmft.workflow.paths import prompt_files
+from rmft.workflow.games import games_of, read_prompts, read_scenarios_of
 from rmft.workflow.records import DistillationJob
 
 
 def run(job: DistillationJob, output: Path, demonstrations: Path) -> None:
     """Play the teacher's games and write them down in the tokens of the model that is to learn."""
-    games, folder = job.games, job.games.problem.protocol.prompts
-    note_model(games.model, weights=False)
-    note_reading(map(Path, [*prompt_files(folder), *([job.rationale] if job.rationale else [])]))
-    scenarios = scenarios_for(games, read_scenarios(noted(Path(games.scenario_set)))) if games.scenario_set else None
-    template = ChatTemplate.probe(load_tokenizer(games.model))
-    with speed(f"distillation {output}", games.games * games.T) as advance:
-        trajectories = distil(job, template, Prompts.load(Path(folder)), scenarios, advance)
-    write_jsonl(demonstrations, conversations_of(trajectories, [True] * games.games))
+    model, count = job.games.model, job.games.games
+    note_model(model, weights=False)
+    games = games_of(job.games, read_prompts(job.games), read_scenarios_of(job.games))
+    rationale = read_template(noted(Path(job.rationale))) if job.rationale else None
+    chat_template = ChatTemplate.probe(load_tokenizer(model))
+    max_tokens = job.games.problem.protocol.max_tokens
+    with speed(f"distillation {output}", count * job.games.T) as advance:
+        trajectories = distil(
+            games, job.teacher, job.teacher_name, rationale, chat_template, max_tokens, model.batch, advance
+        )
+    write_jsonl(demonstrations, conversations_of(trajectories, [True] * count))
     write_trajectories(output, trajectories)

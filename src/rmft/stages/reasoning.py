@@ -15,11 +15,10 @@ from rmft.artifacts.replies import write_claims, write_replies
 from rmft.artifacts.trajectories import read_trajectories
 from rmft.endpoint.access import connection_to, journal_of
 from rmft.language.prompts import read_template
-from rmft.language.scenarios import read_scenarios
 from rmft.reasoning.accuracy import accuracies
 from rmft.reasoning.judges import lexical, read_words, zero_shot
 from rmft.reasoning.replies import examine, games_of
-from rmft.rollouts import scenarios_for
+from rmft.workflow.games import read_scenarios_of
 from rmft.workflow.records import ReasoningJob
 
 
@@ -28,8 +27,8 @@ def run(job: ReasoningJob, inputs: Sequence[Path], folder: Path) -> None:
 
     inputs: the games of the base model, then those of each training seed's trained model.
     """
-    games, judge = job.games, job.judge
-    scenarios = scenarios_for(games, read_scenarios(noted(Path(games.scenario_set)))) if games.scenario_set else None
+    judge = job.judge
+    scenarios = read_scenarios_of(job.games)
     players = [("base", 0), *(("trained", seed) for seed in range(len(inputs) - 1))]
     played = [(*player, read_trajectories(path)) for player, path in zip(players, inputs, strict=True)]
     judges = {"unstable": lexical(read_words(noted(Path(job.words))))}

@@ -5,32 +5,51 @@ set of an evaluation. Writes the trajectories (parquet).
 """
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from rmft.agents.chat_models import open_chat_models
-from rmft.artifacts.files import note_reading, noted
+from rmft.agents.chat_models import ChatModels, Conversations, at_endpoint, in_process, in_vllm
+from rmft.artifacts.json_files import read_json
 from rmft.artifacts.rewards import read_rewards
 from rmft.artifacts.trajectories import write_trajectories
-from rmft.language.prompts import Prompts
-from rmft.language.scenarios import read_scenarios
+from rmft.endpoint.access import connection_to, journal_of
 from rmft.progress import speed
-from rmft.rollouts import roll_out, scenarios_for
-from rmft.workflow.paths import prompt_files
+from rmft.rollouts import Games, roll_out
+from rmft.workflow.games import games_of, read_prompts, read_scenarios_of
 from rmft.workflow.records import RolloutsJob
 
 
 def run(job: RolloutsJob, output: Path, weights: Path | None = None, rewards: Path | None = None) -> None:
     """Play the games of one shard: on the reward set, or where there is none on rewards drawn for training."""
-    folder = job.problem.protocol.prompts
-    note_reading(map(Path, prompt_files(folder)))
-    prompts = Prompts.load(Path(folder))
-    scenarios = scenarios_for(job, read_scenarios(noted(Path(job.scenario_set)))) if job.scenario_set else None
     held_out = read_rewards(rewards) if rewards else None
+    games = games_of(job, read_prompts(job), read_scenarios_of(job), held_out)
     with (
-        open_chat_models(job, prompts, scenarios, weights, output) as chat_models,
-        speed(f"rollouts {output}", job.games * job.T) as advance,
+        open_chat_models(job, games, weights, output) as chat_models,
+        speed(f"rollouts {output}", len(games.ids) * job.T) as advance,
     ):
-        games = roll_out(job, chat_models.open, prompts, scenarios, held_out, chat_models.batch, advance)
+        trajectories = roll_out(games, chat_models.open, chat_models.batch, advance)
         if summary := chat_models.summary():
             print(f"rollouts {output}: {summary}", file=sys.stderr)
-    write_trajectories(output, games)
+    write_trajectories(output, trajectories)
+
+
+@contextmanager
+def open_chat_models(job: RolloutsJob, games: Games, weights: Path | None, output: Path) -> Iterator[ChatModels]:
+    """Yield the chat models of a job's games. Raise InputError where the model cannot be loaded or reached.
+
+    weights: the file that fine-tuning wrote; None for the base model. output: the file that the games go into, after
+    which the journal of an endpoint's responses is named, and the log of vLLM's servers.
+    """
+    conversations = Conversations(games.settings, job.T, job.problem.protocol.max_tokens, games.scenarios)
+    if job.model.kind == "endpoint":
+        model = job.model.model if weights is None else read_json(weights)["id"]
+        with connection_to(job.model_name, job.served, model, journal_of(output)) as connection:
+            yield at_endpoint(connection, conversations, games.words)
+    elif job.model.vllm is None:
+        with in_process(job.model, weights, conversations) as chat_models:
+            yield chat_models
+    else:
+        log = Path("logs", "vllm", output.with_suffix(".log"))
+        with in_vllm(job.model, weights, conversations, log) as chat_models:
+            yield chat_models

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmft.agents.chat_models import typical_context
 from rmft.endpoint.access import EPOCHS, JOURNALS, TUNED, PriceList
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import SUFFIX, usage_of
@@ -20,7 +21,7 @@ from rmft.params import Params
 from rmft.params.endpoint import EndpointSettings, Prices
 from rmft.params.reasoning import LEXICAL
 from rmft.reasoning.judges import Case, question
-from rmft.rollouts import game_settings_of, scenarios_for, typical_context
+from rmft.workflow.games import game_settings_of, scenarios_for
 from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 

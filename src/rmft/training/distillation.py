@@ -1,36 +1,33 @@
-"""Algorithm distillation: a reference algorithm plays for training, and its actions are told as a model would reply.
+"""Algorithm distillation: a reference algorithm plays for training, in words, as a model would.
 
-`Teacher` is a speaker like any other, so that prompts, feedback and tokens come about as those of rollouts do: only who
-decides is another. Each game has rewards of its own, since of the same rewards most teachers play the same game again.
+`Teacher` is a chat model like any other, so that prompts, feedback and tokens are made as in rollouts. Each game has
+rewards of its own, since most teachers would play the same game again on the same rewards.
 
 Symbols: N games, n of them at a time, T rounds, d actions.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jinja2 import Template
 
 from rmft.agents.chat_template import ChatTemplate
-from rmft.algorithms import start_on
+from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.endpoint_server.spelling import Spelling
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
-from rmft.language.prompts import Prompts, read_template, rendered
-from rmft.language.protocol import Scenario
+from rmft.language.prompts import rendered
 from rmft.play import action_uniforms, play
-from rmft.rollouts import games_of, roll_out
-from rmft.workflow.records import DistillationJob
+from rmft.rollouts import Games, roll_out
 
 MISREAD = "distillation: a reply is not read as what the teacher plays; look at the rationale and at actions' names"
 
 
 @dataclass(frozen=True)
 class TeacherCompletion:
-    """A reply of a teacher, as `Completion` has it: all of it is to be learnt."""
+    """A teacher's reply, as `language.game.Completion` has it: all of it is to be learnt."""
 
     text: str
     ids: list[int]
@@ -38,130 +35,134 @@ class TeacherCompletion:
 
     @property
     def replied(self) -> list[bool]:
-        """Return which of prompt_ids + ids the teacher chose."""
+        """Return for each token of prompt_ids + ids whether the teacher chose it."""
         return [False] * len(self.prompt_ids) + [True] * len(self.ids)
 
 
 class Teacher:
-    """A reference algorithm that has played n games in numbers, and tells of them: a `ChatModel`.
+    """A `ChatModel` that replays n games, which a reference algorithm has played in numbers.
 
     actions: (n, T). policies: (n, T, d). texts: n lists of T replies.
     """
 
     def __init__(
-        self, turns: ChatTemplate, actions: np.ndarray, policies: np.ndarray, texts: list[list[str]], max_tokens: int
+        self,
+        chat_template: ChatTemplate,
+        actions: np.ndarray,
+        policies: np.ndarray,
+        texts: list[list[str]],
+        max_tokens: int,
     ) -> None:
-        self.turns, self.spelling, self.max_tokens = turns, Spelling(turns), max_tokens
+        self.chat_template, self.spelling, self.max_tokens = chat_template, Spelling(chat_template), max_tokens
         self.actions, self.policies, self.texts = actions, policies, texts
         self.t = 0
-        self.anew = True
+        self.starts = True
 
     def restart(self) -> None:
-        """Begin every conversation anew."""
-        self.anew = True
+        """Begin all conversations anew."""
+        self.starts = True
 
     def reply(
         self, messages: Sequence[str] | None, *, temperature: float, uniforms: np.ndarray, rows: Sequence[int] | None
     ) -> list[TeacherCompletion]:
-        """Return the replies of the next round. What is random of a teacher comes from streams of its own."""
+        """Return the replies of the next round; nothing is sampled. Raise InputError where a retry is asked for."""
         if messages is None:
             raise InputError(f"{MISREAD}: {self.texts[rows[0]][self.t - 1]!r}")
-        opened = self.turns.first if self.anew else self.turns.next
-        found = []
+        prompt_ids = self.chat_template.first if self.starts else self.chat_template.next
+        completions = []
         for row, message in enumerate(messages):
             text = self.texts[row][self.t]
             ids = self.spelling.reply(text)
             if len(ids) > self.max_tokens:
                 allowed = f"protocol.max_tokens allows {self.max_tokens}"
                 raise InputError(f"rationale: the reply {text!r} has {len(ids)} tokens, and {allowed}")
-            found.append(TeacherCompletion(text, ids, opened(message)))
+            completions.append(TeacherCompletion(text, ids, prompt_ids(message)))
         self.t += 1
-        self.anew = False
-        return found
+        self.starts = False
+        return completions
 
     def retract(self, rows: Sequence[int]) -> None:
-        """Do nothing: `reply` refuses to reply again."""
+        """Do nothing: `reply` refuses to write anything anew."""
 
     def action_policies(
         self,
-        turns: Sequence[TeacherCompletion],
+        completions: Sequence[TeacherCompletion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],
         rows: Sequence[int] | None,
     ) -> np.ndarray:
-        """Return the policies (n, d) that the actions of the round were drawn from."""
+        """Return the policies (n, d) from which the actions of the round were sampled."""
         return self.policies[rows, self.t - 1]
 
 
 def distil(
-    job: DistillationJob,
-    turns: ChatTemplate,
-    prompts: Prompts,
-    scenarios: Sequence[Scenario] | None,
-    on_round: Callable[[int, int, float], object],
+    games: Games,
+    teacher: AlgorithmSettings,
+    name: str,
+    rationale: Template | None,
+    chat_template: ChatTemplate,
+    max_tokens: int,
+    batch: int,
+    on_round: Callable[[int, int, float], object] = lambda *_: None,
 ) -> dict[str, list[Any]]:
-    """Return the columns of a teacher's games, as `roll_out` does. Raise InputError where replies say something else.
+    """Return the columns of a teacher's games, as `roll_out` does. Raise InputError where its replies are misread.
 
-    turns: those of the model that is to learn. scenarios, on_round: see `roll_out`.
+    games: one trajectory a scenario. name: of the teacher, for the rationale, the template of the text before an
+    action; None: none. chat_template: of the model that is to learn. batch, on_round: see `roll_out`.
     """
-    asked = job.games
-    table, _ = games_of(asked)
-    telling, full = asked.problem.protocol, asked.problem.feedback == "full"
-    player = start_on(asked.seed, asked.stream, job.teacher, table, None)
-    uniforms = action_uniforms(asked.seed, len(table.rewards), asked.stream)
-    played = play(player, table, full_feedback=full, uniforms=uniforms)
-    rationale = read_template(Path(job.rationale)) if job.rationale else None
-    seen = one_hot(played.actions, asked.problem.d) | full
+    rewards, full = games.rewards, games.settings.protocol.feedback == "full"
+    player = start_on(games.seed, games.words, teacher, rewards, None)
+    uniforms = action_uniforms(games.seed, len(rewards.rewards), games.words)
+    played = play(player, rewards, full_feedback=full, uniforms=uniforms)
+    observed = one_hot(played.actions, rewards.shape[2]) | full
 
-    def opened(part: np.ndarray) -> Teacher:
-        games = part[:, 0]
-        about = [scenarios[game] for game in games] if scenarios else [None] * len(games)
-        texts = [
-            _replies(job, rationale, played.actions[game], table.rewards[game], seen[game], scenario)
-            for game, scenario in zip(games, about, strict=True)
+    def replies(scenario: int) -> list[str]:
+        if rationale is None:
+            return [f"Action: {action + 1}" for action in played.actions[scenario]]
+        names = games.scenarios[scenario].names if games.scenarios else [""] * rewards.shape[2]
+        past = rationales(played.actions[scenario], rewards.rewards[scenario], observed[scenario], names)
+        common = {"feedback": games.settings.protocol.feedback, "algorithm": name}
+        return [
+            f"{rendered(rationale, values | common)}\nAction: {action + 1}"
+            for values, action in zip(past, played.actions[scenario], strict=True)
         ]
-        return Teacher(turns, played.actions[games], played.policies[games], texts, telling.max_tokens)
 
-    columns = roll_out(asked, opened, prompts, scenarios, None, asked.model.batch, on_round)
+    def open_teacher(ids: np.ndarray) -> Teacher:
+        own = ids[:, 0]
+        texts = [replies(scenario) for scenario in own]
+        return Teacher(chat_template, played.actions[own], played.policies[own], texts, max_tokens)
+
+    columns = roll_out(games, open_teacher, batch, on_round)
     if not np.array_equal(np.array(columns["action"]), played.actions[columns["scenario"]]):
         raise InputError(MISREAD)
     return columns
 
 
-def _replies(
-    job: DistillationJob,
-    rationale: Template | None,
-    actions: np.ndarray,
-    rewards: np.ndarray,
-    seen: np.ndarray,
-    scenario: Scenario | None,
-) -> list[str]:
-    """Return what the teacher says in each round of a game; actions (T,), rewards and whether they were seen (T, d)."""
-    if rationale is None:
-        return [f"Action: {action + 1}" for action in actions]
-    tries = seen.cumsum(axis=0) - seen
-    totals = (seen * rewards).cumsum(axis=0) - seen * rewards
-    texts = []
-    for t, action in enumerate(actions):
+def rationales(
+    actions: np.ndarray, rewards: np.ndarray, observed: np.ndarray, names: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield what a rationale can say in each round of a game: tries and average of every action so far.
+
+    actions: (T,). rewards, and whether they were observed: (T, d). names: (d,), of the actions, empty for none.
+    """
+    tries = observed.cumsum(axis=0) - observed
+    totals = (observed * rewards).cumsum(axis=0) - observed * rewards
+    for t, chosen in enumerate(actions):
         known = [
             {
                 "number": a + 1,
-                "name": scenario.names[a] if scenario else "",
+                "name": names[a],
                 "tries": int(tries[t, a]),
                 "average": float(totals[t, a] / tries[t, a]) if tries[t, a] else None,
             }
             for a in range(rewards.shape[1])
         ]
-        highest = max((of["average"] for of in known if of["tries"]), default=None)
-        values = {
+        highest = max((action["average"] for action in known if action["tries"]), default=None)
+        yield {
             "t": t + 1,
             "d": len(known),
-            "feedback": job.games.problem.feedback,
-            "algorithm": job.teacher_name,
             "actions": known,
-            "chosen": known[action],
-            "best": [of for of in known if of["tries"] and of["average"] == highest],
+            "chosen": known[chosen],
+            "best": [action for action in known if action["tries"] and action["average"] == highest],
         }
-        texts.append(f"{rendered(rationale, values)}\nAction: {action + 1}")
-    return texts
