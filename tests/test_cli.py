@@ -74,7 +74,7 @@ def test_simulate_draws_a_plot_on_request(rmft, tmp_path):
         ([*GAME, "--algorithm", "ucb", "--seed", "-1"], "seed must be 0 or more"),
         (
             [*GAME, "--algorithm", "ucb", "--environment", "cmab"],
-            "--environment: unknown 'cmab'; one of fol, mab, ns-mab",
+            "Invalid value for '--environment': Value error, 'cmab' is not one of 'fol', 'mab', 'ns-mab'",
         ),
         ([*GAME, "--algorithm", "ucb", "--horizon", "ten"], "Invalid value for '--horizon'"),
         ([*GAME, "--algorithm", "ucb", "--radius", "2"], "--radius belongs to --policy-space ball"),

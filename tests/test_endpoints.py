@@ -17,7 +17,7 @@ from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import usage_of
 from rmft.errors import InputError
 from rmft.params import load
-from rmft.tools.estimate import estimate, spent_on, total
+from rmft.tools.estimate import expected_work, spent_on, total
 
 ROOT = Path(__file__).parents[1]
 PARAMS = load(ROOT / "params.yaml")
@@ -82,7 +82,7 @@ def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):
 
 def test_an_estimate_is_arithmetic_of_rounds_games_and_a_history_that_is_sent_whole():
     params = PARAMS.model_copy(update={"scale": "paper"}).at_scale()
-    parts = {part.part: part for part in estimate(params, ["closed_mab"])}
+    parts = {part.part: part for part in expected_work(params, ["closed_mab"])}
     base, tuned = parts["rollouts, base model"], parts["rollouts, fine-tuned"]
     assert base.calls == 200 * 5 * 25
     assert tuned.used.prompt == pytest.approx(4 * base.used.prompt, rel=1e-6)
@@ -94,10 +94,10 @@ def test_an_estimate_is_arithmetic_of_rounds_games_and_a_history_that_is_sent_wh
 
 
 def test_a_judge_behind_an_endpoint_is_estimated_as_if_it_were_asked_of_every_reply():
-    assert not [part for part in estimate(PARAMS.at_scale(), ["closed_mab"]) if "judge" in part.part]
+    assert not [part for part in expected_work(PARAMS.at_scale(), ["closed_mab"]) if "judge" in part.part]
     reasoning = PARAMS.reasoning.model_copy(update={"judge": "gpt-4o-mini"})
     params = PARAMS.model_copy(update={"reasoning": reasoning, "scale": "paper"}).at_scale()
-    (judge,) = estimate(params, ["open_mab_qwen"])  # whose games are played without an endpoint
+    (judge,) = expected_work(params, ["open_mab_qwen"])  # whose games are played without an endpoint
     assert judge.part == "gaussian-25, judge, at most"
     assert judge.calls == 50 * 25 * 2
     assert judge.used.completion == judge.calls * reasoning.max_tokens
@@ -110,13 +110,13 @@ def test_only_what_plays_at_an_endpoint_is_estimated(name):
     with pytest.raises(
         InputError, match="is no experiment that plays or is judged at an endpoint; those are closed_fol"
     ):
-        estimate(PARAMS.at_scale(), [name])
+        expected_work(PARAMS.at_scale(), [name])
 
 
 @pytest.mark.xdist_group("built")
 def test_an_estimate_is_within_a_fifth_of_what_the_journal_shows_later(built, monkeypatch):
     monkeypatch.chdir(built / "rmft")
-    expected, held = total(estimate(load().at_scale(), ["closed_mab"])), spent_on("closed_mab")
+    expected, held = total(expected_work(load().at_scale(), ["closed_mab"])), spent_on("closed_mab")
     for part in ("answers", "prompt", "completion", "trained"):
         assert getattr(expected, part) == pytest.approx(getattr(held, part), rel=0.2), part
 

@@ -83,21 +83,21 @@ def test_games_that_are_not_there_are_refused_with_those_that_are(asked):
 # --- What is shown of a game ---
 
 
-def test_every_round_has_what_was_told_replied_decided_paid_and_the_regret_so_far():
+def test_every_round_has_its_prompt_reply_action_rewards_and_the_regret_so_far():
     played = games(horizon=4)
     game = game_of(played, 3)
     text = printed(played, scenario=1, trajectory=1)
     assert list(rounds_of(text)) == [1, 2, 3, 4]
     for t, part in rounds_of(text).items():
         action, pays = game["action"][t - 1], game["rewards"][3 * t - 3 : 3 * t]
-        assert f"told     prompt-3-{t}" in part
-        assert f"         second-line-3-{t}" in part
-        assert f"replied  reply-3-{t} [bold]so[/bold]" in part
-        assert f"action {action + 1} paid {pays[action]:.2f} (" in part
+        assert f"prompt  prompt-3-{t}" in part
+        assert f"        second-line-3-{t}" in part
+        assert f"reply   reply-3-{t} [bold]so[/bold]" in part
+        assert f"action  {action + 1} paid {pays[action]:.2f} (" in part
         for other in {0, 1, 2} - {action}:
             assert f"{other + 1}: {pays[other]:.2f}" in part
         assert f"policy [{', '.join(f'{share:.2f}' for share in game['policy'][3 * t - 3 : 3 * t])}]" in part
-        assert f"regret   {regret_by_loops(game, t):.2f} realized, " in part
+        assert f"regret  {regret_by_loops(game, t):.2f} realized, " in part
     assert f"regret {regret_by_loops(game, 4):.2f} realized, " in text.partition("round 1")[0]
 
 
@@ -173,7 +173,7 @@ def test_whatever_a_model_says_no_control_character_reaches_a_pipe(said):
 def test_a_colour_that_a_model_speaks_in_is_shown_as_what_it_is():
     played = games(n=2, horizon=1)
     played["reply"] = [["\x1b[31m[red]2"]] * 2
-    assert "replied  ␛[31m[red]2" in printed(played)
+    assert "reply   ␛[31m[red]2" in printed(played)
 
 
 @pytest.mark.parametrize("width", [24, 40, 80])

@@ -6,6 +6,7 @@ Symbols: n instances, T rounds, d actions, p features of a context.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -21,6 +22,8 @@ __all__ = [
     "AdaptiveRewards",
     "ContextualTable",
     "Environment",
+    "EnvironmentName",
+    "PolicySpace",
     "RewardTable",
     "Rewards",
     "block_of_rewards",
@@ -33,6 +36,8 @@ __all__ = [
     "variation",
 ]
 
+EnvironmentName = Literal["fol", "mab", "ns-mab", "cb"]  # keys of ENVIRONMENTS
+PolicySpace = Literal["simplex", "ball"]
 ADAPTIVE = "adaptive"
 PROCESSES = (*TABULAR, ADAPTIVE, *CONTEXTUAL)  # of ours
 
@@ -50,7 +55,7 @@ class Environment:
     contextual: bool = False
 
 
-ENVIRONMENTS = {
+ENVIRONMENTS: dict[EnvironmentName, Environment] = {
     "fol": Environment(True, "hindsight", [*(name for name in TABULAR if name != "gradual-variation"), ADAPTIVE]),
     "mab": Environment(False, "best mean", ["uniform", "gaussian", "gamma", "bernoulli"]),
     "ns-mab": Environment(False, "best mean", ["gradual-variation"]),

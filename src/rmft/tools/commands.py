@@ -1,23 +1,41 @@
-"""Tools to look at what the workflow makes, to ask what made it, and to play: the other half of the command line."""
+"""Tools to look at what the workflow makes, to see what made it, and to play: the other half of the command line.
+
+Commands read options, call one module of `tools` or `lineage`, and print. They alone print.
+"""
 
 import json
 import os
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from typer import Argument, Option
 
+from rmft.algorithms import BANDIT_FEEDBACK, CONTEXTUAL, FULL_FEEDBACK, AlgorithmSettings
+from rmft.environments import PROCESSES, EnvironmentName, PolicySpace
+from rmft.environments.regret import Mean, Notion
 from rmft.errors import InputError
 
 if TYPE_CHECKING:
     from rmft.lineage.trace import Trace
 
 TOOLS = "Tools"
-DEFAULT_FEATURES = 3
 app = typer.Typer()
+TraceFormat = Literal["text", "json", "mermaid", "rocrate"]
+GameRegret = Literal["realized", "expected", "pseudo"]
+PROCESS = (
+    f"Reward process: {', '.join(PROCESSES)}, or one of your extensions; several with commas make an even mixture."
+)
+ALGORITHM = (
+    f"In fol: {', '.join(FULL_FEEDBACK)}; else: {', '.join(BANDIT_FEEDBACK)}; in cb also {', '.join(CONTEXTUAL)}. Or "
+    "one of your extensions, which params.yaml lists."
+)
+ETA = "Step size: a number, T=ROUNDS it is tuned to, or anytime. Default: T is the horizon."
+OPTION = "Of an algorithm of your extensions; repeatable."
+REGRET = "Default: expected in fol, pseudo in mab and cb, dynamic in ns-mab."
 
 
 @app.command(rich_help_panel=TOOLS)
@@ -38,13 +56,15 @@ def params(
 @app.command(rich_help_panel=TOOLS)
 def serve(
     port: Annotated[int, Option(help="0 for any that is free.")] = 8000,
-    host: Annotated[str, Option(help="Where to listen; whoever has the key can then ask.")] = "127.0.0.1",
+    host: Annotated[str, Option(help="Where to listen; anyone who has the key can send requests.")] = "127.0.0.1",
     plays: Annotated[str, Option(help="A language model of params.yaml.")] = "embedded",
     model: Annotated[str | None, Option(help="Its name at the endpoint. Default: the same.")] = None,
     state: Annotated[Path, Option(help="The folder of files, jobs and models.")] = Path(".rmft/serve"),
-    settings: Annotated[str | None, Option(help="What is played, as JSON, in place of params.yaml.")] = None,
+    settings: Annotated[
+        str | None, Option(help="The model and its fine-tuning as JSON, in place of params.yaml.")
+    ] = None,
     announce: Annotated[
-        Path | None, Option(help="A file that says, once it answers, the process and the port.")
+        Path | None, Option(help="A file for the process and the port, written once the server answers.")
     ] = None,
 ) -> None:
     """Serve a local model by the OpenAI protocol: chats, files, batches, and fine-tuning jobs that really train.
@@ -79,26 +99,26 @@ def serve(
 @app.command(rich_help_panel=TOOLS)
 def estimate(
     experiments: Annotated[
-        list[str] | None, Argument(help="Those that play or are judged at an endpoint. Default: all of them.")
+        list[str] | None, Argument(help="Experiments that play or are judged at an endpoint. Default: all of them.")
     ] = None,
     scale: Annotated[str | None, Option(help="A scale of params.yaml. Default: the one that is set there.")] = None,
 ) -> None:
-    """Say what experiments will ask of an endpoint: calls, tokens, dollars, hours; and what is in their journals."""
+    """Estimate what experiments will cost at an endpoint: calls, tokens, dollars, hours; show what journals hold."""
     from rich.console import Console
 
     from rmft.params import load
-    from rmft.tools.estimate import answering, as_table
-    from rmft.tools.estimate import estimate as reckon
+    from rmft.tools.estimate import as_table, endpoint_experiments, expected_work
 
     params = load(scale=scale)
-    Console(highlight=False).print(as_table(reckon(params.at_scale(), experiments or answering(params)), params))
+    work = expected_work(params.at_scale(), experiments or endpoint_experiments(params))
+    Console(highlight=False).print(as_table(work, params.scale))
 
 
 @app.command(rich_help_panel=TOOLS)
 def prune(
     folder: Annotated[Path, Argument(help="A folder below results or data/rewards.")] = Path("results"),
 ) -> None:
-    """Delete artifacts that params.yaml has no place for any more; files that no job wrote are left alone."""
+    """Delete artifacts that params.yaml no longer asks for. Files that no job wrote stay."""
     from rmft.artifacts.files import delete
     from rmft.lineage.audit import retired
     from rmft.params import load
@@ -115,7 +135,7 @@ def prune(
 def lineage(
     path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
     everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
-    as_format: Annotated[str, Option("--format", help="text, json, mermaid or rocrate.")] = "text",
+    as_format: Annotated[TraceFormat, Option("--format", help="How to print it.")] = "text",
     output: Annotated[
         Path | None, Option(help="With --format rocrate: a new folder for the crate with all files in it.")
     ] = None,
@@ -125,9 +145,8 @@ def lineage(
     With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
     """
     from rmft.lineage.audit import ask_snakemake, audit
-    from rmft.lineage.trace import as_text, trace
+    from rmft.lineage.trace import trace
 
-    _one_of("format", as_format, ("text", "json", "mermaid", "rocrate"))
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all")
     if everything and as_format != "text":
@@ -139,37 +158,37 @@ def lineage(
         problems = audit(artifacts)
         print(f"{len(artifacts)} artifacts, {len(problems) or 'no'} problems")
     else:
-        found = trace(path)
-        problems = found.problems
-        if as_format == "text":
-            print("\n".join(as_text(found, shutil.get_terminal_size((120, 24)).columns)))
-        else:
-            _export(found, as_format, output)
+        traced = trace(path)
+        problems = traced.problems
+        _print_trace(traced, as_format, output)
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems:
         raise typer.Exit(1)
 
 
-def _export(found: "Trace", as_format: str, output: Path | None) -> None:
-    """Print a trace for another program, or write it; a crate only of what is as recorded."""
+def _print_trace(traced: "Trace", as_format: TraceFormat, output: Path | None) -> None:
+    """Print a trace, or write its crate; an artifact with problems has no crate."""
     from rmft.lineage.export import as_crate, as_json, as_mermaid, write_crate
+    from rmft.lineage.trace import as_text
 
-    if as_format == "json":
-        print(json.dumps(as_json(found), indent=2))
+    if as_format == "text":
+        print("\n".join(as_text(traced, shutil.get_terminal_size((120, 24)).columns)))
+    elif as_format == "json":
+        print(json.dumps(as_json(traced), indent=2))
     elif as_format == "mermaid":
-        print(as_mermaid(found), end="")
-    elif found.problems:
+        print(as_mermaid(traced), end="")
+    elif traced.problems:
         print("rmft: no crate of what is not as recorded", file=sys.stderr)
     elif output is None:
-        print(json.dumps(as_crate(found).metadata.generate(), indent=2))
+        print(json.dumps(as_crate(traced).metadata.generate(), indent=2))
     else:
-        write_crate(output, as_crate(found))
+        write_crate(output, as_crate(traced))
 
 
 @app.command(rich_help_panel=TOOLS)
 def show(
-    path: Annotated[Path, Argument(help="Games told in words: of an iteration's rollouts or of an evaluation.")],
+    path: Annotated[Path, Argument(help="Games in words: of an iteration's rollouts or of an evaluation.")],
     worst: Annotated[int | None, Option(min=1, help="So many games of highest regret. Default: 1.")] = None,
     best: Annotated[int | None, Option(min=1, help="So many games of lowest regret.")] = None,
     scenario: Annotated[int | None, Option(help="Only games of this scenario.")] = None,
@@ -177,38 +196,31 @@ def show(
     rounds: Annotated[
         str | None, Option(metavar="A-B", help="These rounds, in full. Default: the first and the last ones.")
     ] = None,
-    environment: Annotated[str | None, Option(help="fol, mab, ns-mab or cb, for a file of no experiment.")] = None,
+    environment: Annotated[EnvironmentName | None, Option(help="For a file of no experiment.")] = None,
     regret: Annotated[
-        str | None,
-        Option(help="realized, expected or pseudo: what ranks. Default: the experiment's own; else realized."),
+        GameRegret | None, Option(help="The regret that ranks. Default: the experiment's own; else realized.")
     ] = None,
 ) -> None:
-    """Print games as they were told and answered, round by round.
+    """Print games with their prompts and replies, round by round.
 
     Example: `rmft show results/experiments/open_mab_gemma/seed-0/iteration-0/rollouts.parquet --worst 3`
     """
-    from dataclasses import replace
-
     from rich.console import Console
 
     from rmft.artifacts.trajectories import read_trajectories
-    from rmft.environments import ENVIRONMENTS
     from rmft.params import load
     from rmft.tools.show import GameFilter, Scoring, dialogues, rounds_named, scoring_of
 
     if worst is not None and best is not None:
         raise InputError("--worst and --best: say one of them")
-    if environment is not None:
-        _one_of("environment", environment, tuple(ENVIRONMENTS))
     played = read_trajectories(path)
     scoring = Scoring(environment, "realized") if environment else scoring_of(path, load())
     if regret is not None:
-        _one_of("regret", regret, ("realized", "expected", "pseudo"))
         scoring = replace(scoring, notion=regret)
     if worst is best is scenario is trajectory is None:
         worst = 1
-    asked = GameFilter(worst, best, scenario, trajectory, rounds_named(rounds) if rounds is not None else None)
-    Console(highlight=False).print(*dialogues(played, scoring, asked))
+    chosen = GameFilter(worst, best, scenario, trajectory, rounds_named(rounds) if rounds is not None else None)
+    Console(highlight=False).print(*dialogues(played, scoring, chosen))
 
 
 @app.command(rich_help_panel=TOOLS)
@@ -271,47 +283,23 @@ def paper_map(
 
 @app.command(rich_help_panel=TOOLS)
 def simulate(
-    environment: Annotated[str, Option(help="fol, mab, ns-mab or cb (contextual bandits).")],
-    process: Annotated[
-        str,
-        Option(
-            help="Reward process: uniform, gaussian, gamma, bernoulli, sine-trend, alternating, noisy-alternating, "
-            "adaptive, gradual-variation, in cb linear-contextual, or one of your extensions; several with commas "
-            "make an even mixture."
-        ),
-    ],
-    algorithm: Annotated[
-        str,
-        Option(
-            help="In fol: ftl, ftrl, hedge, uniform; else: ucb, exp3, rexp3, greedy, thompson-sampling, uniform; in cb "
-            "also linucb. Or one of your extensions, which params.yaml lists."
-        ),
-    ],
+    environment: Annotated[EnvironmentName, Option(help="fol: full information; cb: contextual bandits.")],
+    process: Annotated[str, Option(help=PROCESS)],
+    algorithm: Annotated[str, Option(help=ALGORITHM)],
     actions: Annotated[int, Option(help="d, the number of actions.")] = 3,
     horizon: Annotated[int, Option(help="T, the number of rounds.")] = 100,
     replicates: Annotated[int, Option(help="Independent instances to play.")] = 1000,
     seed: Annotated[int, Option(help="Root of every random stream.")] = 0,
-    policy_space: Annotated[str, Option(help="simplex, or for fol also ball.")] = "simplex",
+    policy_space: Annotated[PolicySpace, Option(help="ball: in fol only.")] = "simplex",
     radius: Annotated[float | None, Option(help="Of the ball. Default: 1.")] = None,
-    eta: Annotated[
-        str | None, Option(help="Step size: a number, T=ROUNDS it is tuned to, or anytime. Default: T is the horizon.")
-    ] = None,
+    eta: Annotated[str | None, Option(help=ETA)] = None,
     gamma: Annotated[float | None, Option(help="Exploration of exp3. Default: min(1, eta d / 2).")] = None,
     variation: Annotated[float | None, Option(help="V_T for rexp3. Default: each instance's own.")] = None,
     features: Annotated[int | None, Option(help="Of the context shown before each round, in cb. Default: 3.")] = None,
     alpha: Annotated[float | None, Option(help="Width of linucb's confidence bound. Default: 1.")] = None,
-    options: Annotated[
-        list[str] | None,
-        Option("--option", metavar="NAME=VALUE", help="Of an algorithm of your extensions; repeatable."),
-    ] = None,
-    regret: Annotated[
-        str | None,
-        Option(
-            help="expected, pseudo, realized or dynamic. Default: expected in fol, pseudo in mab and cb, dynamic in "
-            "ns-mab."
-        ),
-    ] = None,
-    mean: Annotated[str, Option(help="Means of clipped processes: nominal (the paper's) or clipped.")] = "nominal",
+    options: Annotated[list[str] | None, Option("--option", metavar="NAME=VALUE", help=OPTION)] = None,
+    regret: Annotated[Notion | None, Option(help=REGRET)] = None,
+    mean: Annotated[Mean, Option(help="Means of clipped processes; the paper's are nominal.")] = "nominal",
     as_json: Annotated[bool, Option("--json", help="Print JSON; min_frac in it is d · MinFrac(t).")] = False,
     plot: Annotated[Path | None, Option(help="Also draw: this path's pdf, png and csv.")] = None,
 ) -> None:
@@ -319,63 +307,21 @@ def simulate(
 
     Example: `rmft simulate --environment mab --process gaussian --algorithm ucb --plot ucb`
     """
-    from rmft.algorithms import AlgorithmSettings
-    from rmft.environments import ENVIRONMENTS
     from rmft.params import load_extensions
     from rmft.progress import bar
-    from rmft.tools.simulate import SimulatedGame, simulate
+    from rmft.tools import simulate as tool
 
     load_extensions()
-    _one_of("environment", environment, tuple(ENVIRONMENTS))
-    _one_of("policy-space", policy_space, ("simplex", "ball"))
-    _one_of("mean", mean, ("nominal", "clipped"))
-    if regret is not None:
-        _one_of("regret", regret, ("expected", "pseudo", "realized", "dynamic"))
-    if plot is not None and not plot.name:
-        raise InputError("--plot needs a file name")
-    if radius is not None and policy_space == "simplex":
-        raise InputError("--radius belongs to --policy-space ball")
-    game = SimulatedGame(
-        environment,
-        [name.strip() for name in process.split(",")],
-        actions,
-        horizon,
-        AlgorithmSettings(
-            algorithm,
-            _number_or_text(eta),
-            gamma,
-            variation,
-            alpha=alpha,
-            options=dict(map(_named, options or [])),
-        ),
-        (1.0 if radius is None else radius) if policy_space == "ball" else None,
-        regret,
-        mean,
-        DEFAULT_FEATURES if features is None and ENVIRONMENTS[environment].contextual else features,
-    )
+    stem = None if plot is None else tool.stem_of(plot)
+    tuning = {"eta": tool.number_or_text(eta), "gamma": gamma, "variation": variation, "alpha": alpha}
+    settings = AlgorithmSettings(algorithm, **tuning, options=tool.named_values(options or []))
+    processes, radius = [name.strip() for name in process.split(",")], tool.radius_of(policy_space, radius)
+    features = tool.features_of(environment, features)
+    game = tool.SimulatedGame(environment, processes, actions, horizon, settings, radius, regret, mean, features)
     with bar("rounds", replicates * horizon) as advance:
-        summary = simulate(seed, game, replicates, advance)
-    if plot:
+        summary = tool.simulate(seed, game, replicates, advance)
+    if stem:
         from rmft.figures.simulation import draw_summary
 
-        draw_summary(game, summary).save(plot.with_suffix("") if plot.suffix in (".pdf", ".png", ".csv") else plot)
-    print(json.dumps(summary.as_json()) if as_json else summary.as_text(), end="\n")
-
-
-def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise InputError(f"--{option}: unknown {value!r}; one of {', '.join(allowed)}")
-
-
-def _named(option: str) -> tuple[str, float | str]:
-    name, equals, value = option.partition("=")
-    if not equals:
-        raise InputError(f"--option: {option!r} is no NAME=VALUE")
-    return name, _number_or_text(value)
-
-
-def _number_or_text(text: str | None) -> float | str | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        return text
+        draw_summary(game, summary).save(stem)
+    print(json.dumps(summary.as_json()) if as_json else summary.as_text())

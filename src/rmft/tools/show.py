@@ -1,6 +1,6 @@
-"""`rmft show`: games that were told in words, as one reads them: what was said, decided and paid, round by round.
+"""`rmft show`: games in words, round by round: prompt, reply, action, rewards and regret.
 
-Everything is returned as rich renderables; labels are words, so that nothing is lost without colour.
+Functions return rich renderables. Every label is a word, so that nothing is lost without colour.
 
 Symbols: N games, T rounds, d actions. Scenarios and trajectories are numbered as in files, actions as in prompts.
 """
@@ -25,10 +25,10 @@ from rmft.params import Params
 from rmft.selection import TrajectoryColumns, invalid_replies, table_of
 
 EXPERIMENTS = ("results", "experiments")  # the folder with the results of all experiments
-ENDS = 3  # rounds that are shown of a long dialogue's beginning, and of its end
-LINES = 16  # of one message that are shown, unless rounds are asked for
-NAMED = 8  # rounds with invalid replies that are named where they are not shown
-# What a model says may move the cursor or colour the screen: control characters become pictures of themselves.
+ENDS = 3  # rounds shown at the beginning and at the end of a long game
+LINES = 16  # shown of one message, unless its round is asked for
+NAMED = 8  # of the rounds left out, how many with invalid replies are named
+# A reply may hold characters that move the cursor or colour the screen: show symbols in place of them.
 CONTROLS = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
     **dict.fromkeys(range(0x7F, 0xA0), "\N{REPLACEMENT CHARACTER}"),
@@ -37,7 +37,7 @@ CONTROLS = {
 
 @dataclass(frozen=True)
 class Scoring:
-    """How regret is counted. notion: by which games are ranked."""
+    """How regret is computed. notion: the regret that ranks games."""
 
     environment: str
     notion: Notion
@@ -46,9 +46,9 @@ class Scoring:
 
 @dataclass(frozen=True)
 class GameFilter:
-    """Which games are shown: of a scenario or trajectory or of all, the worst or the best so many, or in order.
+    """Which games to show: of one scenario or trajectory or of all, the worst or best so many, or all in order.
 
-    rounds: the first and the last of those that are shown, from 1; None for both ends of the game.
+    rounds: the first and the last round to show, from 1; None for both ends of the game.
     """
 
     worst: int | None = None
@@ -73,49 +73,49 @@ def scoring_of(path: Path, params: Params) -> Scoring:
 
 
 def rounds_named(text: str) -> tuple[int, int]:
-    """Return the first and the last round of `A-B` or `A`. Raise InputError where it is neither."""
-    found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    """Return the first and the last round of `A-B` or `A`. Raise InputError for any other text."""
+    match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
         raise InputError(f"--rounds: {text!r} is no range of rounds; 4-9 is one, or 4")
     return first, last
 
 
-def dialogues(played: TrajectoryColumns, scoring: Scoring, asked: GameFilter) -> Iterator[RenderableType]:
-    """Yield a line about all games, and then the games that are asked for. Raise InputError where there are none."""
+def dialogues(played: TrajectoryColumns, scoring: Scoring, games: GameFilter) -> Iterator[RenderableType]:
+    """Yield a line about all games, and then the chosen games. Raise InputError if there are none."""
     curves = regret_curves(played, scoring)
     final = curves[scoring.notion][:, -1]
-    rows = chosen(played, final, asked)
+    rows = chosen(played, final, games)
     yield _overview(played, scoring, final)
     for row in rows:
         game = {name: column[row] for name, column in played.items()}
-        yield from dialogue(game, {notion: curve[row] for notion, curve in curves.items()}, asked.rounds)
+        yield from dialogue(game, {notion: curve[row] for notion, curve in curves.items()}, games.rounds)
 
 
 def regret_curves(played: TrajectoryColumns, scoring: Scoring) -> dict[Notion, np.ndarray]:
-    """Return Regret(t) (N, T) by notion: first the one that ranks, then the others that are shown beside it."""
-    met = table_of(played, played["d"][0])
-    policies, actions = np.array(played["policy"]).reshape(met.shape), np.array(played["action"], dtype=int)
+    """Return Regret(t) (N, T) by notion: first the one that ranks, then the pseudo-regret."""
+    table = table_of(played, played["d"][0])
+    policies, actions = np.array(played["policy"]).reshape(table.shape), np.array(played["action"], dtype=int)
     comparator = environment_named(scoring.environment).comparator
     return {
-        notion: regret(notion, comparator, met, policies, actions, mean=scoring.mean)
+        notion: regret(notion, comparator, table, policies, actions, mean=scoring.mean)
         for notion in dict.fromkeys((scoring.notion, "pseudo"))
     }
 
 
-def chosen(played: TrajectoryColumns, final: np.ndarray, asked: GameFilter) -> list[int]:
-    """Return the rows of the games that are asked for, ranked by their final regrets (N,)."""
+def chosen(played: TrajectoryColumns, final: np.ndarray, games: GameFilter) -> list[int]:
+    """Return the rows of the chosen games, ranked by their final regrets (N,)."""
     rows = np.arange(len(final))
-    for name, number in (("scenario", asked.scenario), ("trajectory", asked.trajectory)):
+    for name, number in (("scenario", games.scenario), ("trajectory", games.trajectory)):
         if number is not None:
-            there = np.array(played[name])[rows]
-            rows = rows[there == number]
+            numbers = np.array(played[name])[rows]
+            rows = rows[numbers == number]
             if not len(rows):
-                raise InputError(f"--{name}: no {number} here; there are {there.min()} to {there.max()}")
-    if asked.worst is not None:
-        rows = rows[np.argsort(-final[rows], kind="stable")][: asked.worst]
-    elif asked.best is not None:
-        rows = rows[np.argsort(final[rows], kind="stable")][: asked.best]
+                raise InputError(f"--{name}: no {number} here; there are {numbers.min()} to {numbers.max()}")
+    if games.worst is not None:
+        rows = rows[np.argsort(-final[rows], kind="stable")][: games.worst]
+    elif games.best is not None:
+        rows = rows[np.argsort(final[rows], kind="stable")][: games.best]
     return rows.tolist()
 
 
@@ -134,7 +134,7 @@ def dialogue(
 
 
 def _shown(horizon: int, rounds: tuple[int, int] | None) -> list[int]:
-    """Return the rounds t, from 1, that are shown; a gap of one round is not worth its line."""
+    """Return the rounds t, from 1, to show; a gap of one round would not save a line."""
     if rounds is None:
         short = horizon <= 2 * ENDS + 1
         return [t for t in range(1, horizon + 1) if short or t <= ENDS or t > horizon - ENDS]
@@ -153,7 +153,7 @@ def _overview(played: TrajectoryColumns, scoring: Scoring, final: np.ndarray) ->
 
 
 def _panel(game: dict[str, Any], curves: dict[Notion, np.ndarray]) -> Panel:
-    """Return what a game came to."""
+    """Return the summary of a game."""
     horizon, uniform = len(game["action"]), sum(game["fallback"])
     invalid = _many(sum(game["attempts"]) - horizon + uniform, "invalid reply", "invalid replies")
     counts = np.bincount(game["action"], minlength=game["d"])
@@ -167,12 +167,12 @@ def _panel(game: dict[str, Any], curves: dict[Notion, np.ndarray]) -> Panel:
 
 
 def _gap(game: dict[str, Any], first: int, last: int) -> Text:
-    """Return what stands in place of rounds."""
+    """Return the line that stands for rounds left out."""
     retried = np.array(game["attempts"])[first - 1 : last] > 1
     invalid = np.flatnonzero(retried | np.array(game["fallback"])[first - 1 : last]) + first
     named = ", ".join(map(str, invalid[:NAMED])) + (", …" if len(invalid) > NAMED else "")
-    those = f", invalid replies in {named}" if named else ""
-    return Text(f"\n… rounds {first} to {last}{those}: --rounds {first}-{last} …\n", "dim", justify="center")
+    where = f", invalid replies in {named}" if named else ""
+    return Text(f"\n… rounds {first} to {last}{where}: --rounds {first}-{last} …\n", "dim", justify="center")
 
 
 def _round(game: dict[str, Any], curves: dict[Notion, np.ndarray], t: int, *, whole: bool) -> Table:
@@ -180,20 +180,20 @@ def _round(game: dict[str, Any], curves: dict[Notion, np.ndarray], t: int, *, wh
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    table.add_row("told", Text(_message(game["prompt"][t], whole=whole), "dim"))
-    table.add_row("replied", Text(_message(game["reply"][t], whole=whole)))
-    asked = game["attempts"][t]
+    table.add_row("prompt", Text(_message(game["prompt"][t], whole=whole), "dim"))
+    table.add_row("reply", Text(_message(game["reply"][t], whole=whole)))
+    attempts = game["attempts"][t]
     if game["fallback"][t]:
-        table.add_row("invalid", Text(f"{asked} of {asked} replies, so the action was drawn uniformly", "red"))
-    elif asked > 1:
-        table.add_row("invalid", Text(f"{asked - 1} of {asked} replies; the last one counts", "yellow"))
-    table.add_row("decided", Text(_decision(game, t), "green"))
+        table.add_row("invalid", Text(f"{attempts} of {attempts} replies, so the action was drawn uniformly", "red"))
+    elif attempts > 1:
+        table.add_row("invalid", Text(f"{attempts - 1} of {attempts} replies; the last one counts", "yellow"))
+    table.add_row("action", Text(_decision(game, t), "green"))
     table.add_row("regret", Text(f"{_regrets(curves, t)}, so far"))
     return table
 
 
 def _message(text: str, *, whole: bool) -> str:
-    """Return a text made harmless, and without the middle of too many lines."""
+    """Return a text without control characters and, unless it is to be whole, without the middle of its lines."""
     lines = text.translate(CONTROLS).split("\n")
     if not whole and len(lines) > LINES:
         left_out = f"… {len(lines) - LINES + 1} lines …"
@@ -202,12 +202,12 @@ def _message(text: str, *, whole: bool) -> str:
 
 
 def _decision(game: dict[str, Any], t: int) -> str:
-    """Return the action with what it paid and what others would have; the policy too, unless it is the action."""
+    """Return the action and its reward, the rewards of the others, and the policy unless it is the action."""
     d, action = game["d"], game["action"][t]
     rewards, policy = (game[name][t * d : (t + 1) * d] for name in ("rewards", "policy"))
     others = ", ".join(f"{a + 1}: {rewards[a]:.2f}" for a in range(d) if a != action)
     stated = "" if policy[action] == 1 else f", policy [{', '.join(f'{share:.2f}' for share in policy)}]"
-    return f"action {action + 1} paid {rewards[action]:.2f} ({others}){stated}"
+    return f"{action + 1} paid {rewards[action]:.2f} ({others}){stated}"
 
 
 def _regrets(curves: dict[Notion, np.ndarray], t: int) -> str:

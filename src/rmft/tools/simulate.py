@@ -6,6 +6,7 @@ Replicates are played a block at a time, so memory does not grow with their numb
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from rmft.algorithms import AlgorithmSettings, check_algorithm, start_on
 from rmft.artifacts.json_files import finite
 from rmft.environments import (
     ENVIRONMENTS,
+    EnvironmentName,
+    PolicySpace,
     block_of_rewards,
     check_features,
     check_policy_space,
@@ -27,14 +30,21 @@ from rmft.play import action_uniforms, play
 from rmft.streams import blocks
 
 OnRound = Callable[[int], object]
-DEFAULT_NOTION: dict[str, Notion] = {"fol": "expected", "mab": "pseudo", "ns-mab": "dynamic", "cb": "pseudo"}
+PLOTTED = (".pdf", ".png", ".csv")
+DEFAULT_FEATURES = 3
+DEFAULT_NOTION: dict[EnvironmentName, Notion] = {
+    "fol": "expected",
+    "mab": "pseudo",
+    "ns-mab": "dynamic",
+    "cb": "pseudo",
+}
 
 
 @dataclass(frozen=True)
 class SimulatedGame:
-    """What is simulated. radius: of the ball, None for the simplex. features: of contexts, None where are none."""
+    """A game to simulate. radius: of the ball, None for the simplex. features: of contexts, None if there are none."""
 
-    environment: str
+    environment: EnvironmentName
     processes: Sequence[str]
     d: int
     horizon: int
@@ -45,7 +55,7 @@ class SimulatedGame:
     features: int | None = None
 
     def check(self) -> None:
-        """Raise InputError where this cannot be played."""
+        """Raise InputError if the game cannot be played."""
         if self.d < 2:
             raise InputError(f"actions must be 2 or more, not {self.d}")
         if self.horizon < 1:
@@ -62,10 +72,10 @@ class SimulatedGame:
 
 @dataclass(frozen=True)
 class Summary:
-    """What came out, over n replicates of T rounds.
+    """The results of n replicates of T rounds.
 
-    final: (n,). curve, spread: (T,), mean and standard deviation of Regret(t). suff_fail_freq: (T,), and min_frac:
-    (T,), d · MinFrac(t); None on the ball, which has no actions.
+    final: final regrets (n,). curve, spread: (T,), mean and standard deviation of Regret(t). suff_fail_freq, min_frac:
+    (T,), SuffFailFreq(t) and d · MinFrac(t); None on the ball, which has no actions.
     """
 
     final: np.ndarray
@@ -81,12 +91,12 @@ class Summary:
 
     @property
     def standard_error(self) -> float:
-        """Return that of the mean final regret; NaN for one replicate."""
+        """Return the standard error of the mean final regret; NaN for one replicate."""
         n = len(self.final)
         return float(self.final.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `rmft simulate --json` prints; what is not finite becomes None."""
+        """Return the values that `rmft simulate --json` prints; those that are not finite become None."""
         fit, se = self.growth, self.standard_error
         return finite(
             {
@@ -98,7 +108,7 @@ class Summary:
         )
 
     def as_text(self) -> str:
-        """Return the main figures in a few lines."""
+        """Return the main numbers in a few lines."""
         fit, se = self.growth, self.standard_error
         lines = [
             f"final regret   {self.final.mean():.2f} ± {se:.2f} (largest {self.final.max():.2f})",
@@ -112,10 +122,47 @@ class Summary:
         return "\n".join(lines)
 
 
-def simulate(root: int, game: SimulatedGame, replicates: int, on_round: OnRound = lambda _: None) -> Summary:
-    """Play `replicates` independent instances. Raise InputError where the game cannot be played.
+def number_or_text(text: str | None) -> float | str | None:
+    """Return an option's value: a number if it is one."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
-    on_round: called with the number of replicates that have just played one more round.
+
+def named_values(options: Sequence[str]) -> dict[str, float | str]:
+    """Return the values of NAME=VALUE options by name. Raise InputError for any other."""
+    for option in options:
+        if "=" not in option:
+            raise InputError(f"--option: {option!r} is no NAME=VALUE")
+    return {name: number_or_text(value) for name, _, value in (option.partition("=") for option in options)}
+
+
+def radius_of(policy_space: PolicySpace, radius: float | None) -> float | None:
+    """Return the ball's radius, 1 by default; None for the simplex, for which no radius can be given."""
+    if policy_space == "ball":
+        return 1.0 if radius is None else radius
+    if radius is not None:
+        raise InputError("--radius belongs to --policy-space ball")
+    return None
+
+
+def features_of(environment: EnvironmentName, features: int | None) -> int | None:
+    """Return the number of features of contexts, DEFAULT_FEATURES by default; None where there are no contexts."""
+    return DEFAULT_FEATURES if features is None and ENVIRONMENTS[environment].contextual else features
+
+
+def stem_of(plot: Path) -> Path:
+    """Return the path of a plot without the ending of any file that is drawn. Raise InputError where it has no name."""
+    if not plot.name:
+        raise InputError("--plot needs a file name")
+    return plot.with_suffix("") if plot.suffix in PLOTTED else plot
+
+
+def simulate(root: int, game: SimulatedGame, replicates: int, on_round: OnRound = lambda _: None) -> Summary:
+    """Play `replicates` independent instances. Raise InputError if the game cannot be played.
+
+    on_round: called after each round of a block with the number of replicates in the block.
     """
     game.check()
     if root < 0:
