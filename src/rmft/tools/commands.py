@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from rmft.algorithms import BANDIT_FEEDBACK, CONTEXTUAL, FULL_FEEDBACK, AlgorithmSettings
-from rmft.environments import PROCESSES, EnvironmentName, PolicySpace
+from rmft.algorithms import ALGORITHMS, AlgorithmSettings
+from rmft.environments import ENVIRONMENTS, PROCESSES, EnvironmentName, PolicySpace
 from rmft.environments.regret import Mean, Notion
 from rmft.errors import InputError
 
@@ -29,10 +29,11 @@ GameRegret = Literal["realized", "expected", "pseudo"]
 PROCESS = (
     f"Reward process: {', '.join(PROCESSES)}, or one of your extensions; several with commas make an even mixture."
 )
-ALGORITHM = (
-    f"In fol: {', '.join(FULL_FEEDBACK)}; else: {', '.join(BANDIT_FEEDBACK)}; in cb also {', '.join(CONTEXTUAL)}. Or "
-    "one of your extensions, which params.yaml lists."
-)
+PLAYABLE = {
+    environment: ", ".join(name for name, algorithm in ALGORITHMS.items() if environment in algorithm.environments)
+    for environment in ENVIRONMENTS
+}
+ALGORITHM = "; ".join(f"in {of}: {names}" for of, names in PLAYABLE.items()) + "; or one of your extensions."
 ETA = "Step size: a number, T=ROUNDS it is tuned to, or anytime. Default: T is the horizon."
 OPTION = "Of an algorithm of your extensions; repeatable."
 REGRET = "Default: expected in fol, pseudo in mab and cb, dynamic in ns-mab."
