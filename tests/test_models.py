@@ -6,7 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmft.embedded_model.corpus import MILD, STRONG, STYLES, CorpusPlayer, Games, Names, even, leaning
+from rmft.embedded_model.corpus import (
+    MILD,
+    STRONG,
+    STYLES,
+    Corpus,
+    MadeUpScenarios,
+    ScriptedPlayer,
+    even,
+    leaning,
+)
 from rmft.embedded_model.fidelity import LEAST, TOLERANCE, checks, failures
 from rmft.embedded_model.tokenizer import all_protocols, build_tokenizer
 from rmft.language.parsing import parse
@@ -29,7 +38,7 @@ def game(protocol: Protocol, style: str, seed: int, rounds: int = 12) -> tuple[l
     """Let a scripted player play; return its replies, the rewards (T, d) and its actions (T,)."""
     rng = np.random.default_rng(seed)
     rewards = np.round(rng.uniform(0, 10, (rounds, protocol.d)), 2)
-    player = CorpusPlayer(protocol, style, np.full(protocol.d, 5), rng)
+    player = ScriptedPlayer(protocol, style, np.full(protocol.d, 5), rng)
     replies, actions, last = [], [], None
     for t in range(rounds):
         reply, action, policy = player.reply(last)
@@ -43,8 +52,8 @@ def shares(protocol: Protocol, replies: list[str], rewards: np.ndarray, actions:
     """Return the share of what is right, by check."""
     valid = [parse(reply, protocol, TOLERANCE) is not None for reply in replies]
     found = list(checks(protocol, replies, valid, rewards, actions))
-    names = {name for check in found for name in check.right}
-    return {name: np.mean([right for check in found for right in check.right.get(name, [])]) for name in names}
+    names = {name for right in found for name in right}
+    return {name: np.mean([value for right in found for value in right.get(name, [])]) for name in names}
 
 
 @every_protocol
@@ -98,18 +107,18 @@ def test_policies_as_they_are_written_are_policies(d):
 
 def test_a_game_keeps_one_style_from_beginning_to_end(prompts):
     rng = np.random.default_rng(0)
-    games = Games(0, rng, prompts, Names(rng))
+    corpus = Corpus(0, rng, prompts, MadeUpScenarios(rng))
     for _ in range(200):
-        turns = games.game(6, STYLES)
+        turns = corpus.game(6, STYLES)
         if "Highest score:" in turns[0].reply:
             assert all("Highest score:" in turn.reply for turn in turns)
 
 
 def test_what_follows_from_nothing_seen_is_not_learnt(prompts):
     rng = np.random.default_rng(1)
-    games = Games(0, rng, prompts, Names(rng))
+    corpus = Corpus(0, rng, prompts, MadeUpScenarios(rng))
     for _ in range(300):
-        first, *later = games.game(4, STYLES)
+        first, *later = corpus.game(4, STYLES)
         begun = first.message.startswith("You make")
         assert all(turn.learnt for turn in later)
         assert first.learnt or not begun
@@ -119,11 +128,11 @@ def test_what_follows_from_nothing_seen_is_not_learnt(prompts):
 def test_rows_hold_whole_games_and_labels_only_what_is_learnt(prompts):
     from transformers import AutoTokenizer
 
-    from rmft.embedded_model.pretraining import Rows
+    from rmft.embedded_model.pretraining import PackedGames
 
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
     rng = np.random.default_rng(0)
-    ids, labels = Rows(tokenizer, Games(0, rng, prompts, Names(rng)), 512).batch(4, STYLES)
+    ids, labels = PackedGames(tokenizer, Corpus(0, rng, prompts, MadeUpScenarios(rng)), 512).batch(4, STYLES)
     assert ids.shape == labels.shape == (4, 512)
     assert bool(((labels == NOT_LEARNT) | (labels == ids)).all())
     user, assistant, end, pad = tokenizer.convert_tokens_to_ids(["<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"])
@@ -140,8 +149,8 @@ def test_the_shipped_tokenizer_is_what_the_templates_give_and_is_true_to_the_let
     shipped, made = AutoTokenizer.from_pretrained(SHIPPED), build_tokenizer(0, prompts)
     assert shipped.get_vocab() == made.get_vocab()
     rng = np.random.default_rng(2)
-    games = Games(0, rng, prompts, Names(rng))
-    for turn in (turn for _ in range(50) for turn in games.game(3, STYLES)):
+    corpus = Corpus(0, rng, prompts, MadeUpScenarios(rng))
+    for turn in (turn for _ in range(50) for turn in corpus.game(3, STYLES)):
         for text in (turn.message, turn.reply):
             assert shipped.decode(shipped(text).input_ids, clean_up_tokenization_spaces=False) == text
 
@@ -181,5 +190,5 @@ def test_the_shipped_model_says_what_is_true(prompts):
 
 
 def test_streams_of_the_corpus_are_named():
-    first, again = (Games(3, stream(3, "environment", "corpus"), None, None).rewards[2] for _ in range(2))
+    first, again = (Corpus(3, stream(3, "environment", "corpus"), None, None).rewards[2] for _ in range(2))
     np.testing.assert_array_equal(first, again)

@@ -187,11 +187,11 @@ def test_a_reason_that_the_last_round_gives_is_right(why, action):
 
 
 def test_what_the_corpus_writes_is_right_in_every_claim():
-    from rmft.embedded_model.corpus import CorpusPlayer
+    from rmft.embedded_model.corpus import ScriptedPlayer
 
     rng = np.random.default_rng(0)
     for style in ("random", "turn", "recent", "tally"):
-        player, history, last = CorpusPlayer(BANDIT, style, np.full(3, 5), rng), History.begin(3), None
+        player, history, last = ScriptedPlayer(BANDIT, style, np.full(3, 5), rng), History.begin(3), None
         for t in range(30):
             text, action, _ = player.reply(last)
             claims = claims_of(text, BANDIT, history, parse(text, BANDIT, TOLERANCE), TOLERANCE)

@@ -1,10 +1,9 @@
-"""What the embedded model is taught: scripted players that answer the prompts of `language`.
+"""The corpus of the embedded model: games of scripted players that reply to the prompts of `language`.
 
-Every reply that reasons carries a tally in its own text: each action has a score in 0..9, starting at 5, up one on a
-good reward (5 or more) and down one on a poor one. What a player does with the tally is its style. One style plays the
-highest score and is about as good as the greedy algorithm; the others waste it, and are steady enough in their regret
-that the best of several games is rarely one of theirs by luck alone. The base model is a mixture of styles, so that
-iterative RMFT has something to find. This mixture is our design, not a property of language models.
+A reply with reasoning carries a tally: see `tally`. A player's style decides how it uses the tally. One style plays the
+action of highest score and is about as good as the greedy algorithm. The other styles play worse, and their regret
+varies little, so that they rarely win the best of L games by luck. The base model is a mixture of styles, so that
+iterative RMFT has a better style to select. This mixture is our design, not a property of language models.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,30 +17,35 @@ from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Round, Scenario
 
 LONGEST = 100  # rounds
-STRONG = {2: 0.90, 3: 0.90, 4: 0.91, 5: 0.92}  # the weight on the preferred action; the others share the rest evenly
+STRONG = {
+    2: 0.90,
+    3: 0.90,
+    4: 0.91,
+    5: 0.92,
+}  # the probability of the preferred action, by d; the other actions share the rest evenly
 MILD = {2: 0.70, 3: 0.60, 4: 0.55, 5: 0.52}
 Shares = dict[tuple[str, str], dict[str, float]]
-STYLES: Shares = {  # by interaction and output: the share of each style among the base model's games
+STYLES: Shares = {  # by interaction and output: the share of each style in the games of the corpus
     ("dialogue", "action"): {"random": 0.47, "turn": 0.28, "recent": 0.12, "tally": 0.13},
     ("dialogue", "distribution"): {"even": 0.50, "mild": 0.25, "recent": 0.12, "tally": 0.13},
     ("summary", "action"): {"random": 0.50, "turn": 0.30, "recent": 0.20},
     ("summary", "distribution"): {"even": 0.80, "recent": 0.20},
 }
-ADAPTS = 0.2  # share of rounds in which a player without reasoning answers the last reward
+ADAPTS = 0.2  # share of rounds in which a player without reasoning plays by the last reward
 PROCESSES = ("uniform", "gaussian", "bernoulli", "sine-trend", "alternating", "noisy-alternating", "gamma")
 
 
 @dataclass(frozen=True)
-class CorpusCompletion:
-    """A message, the reply to it, and whether the reply follows from what the model has seen."""
+class CorpusTurn:
+    """A message and the reply to it. learnt: whether the reply follows from messages and replies in the context."""
 
     message: str
     reply: str
     learnt: bool
 
 
-class CorpusPlayer:
-    """A scripted player in the middle of one game."""
+class ScriptedPlayer:
+    """A player of one style in the middle of one game. scores: (d,), its tally."""
 
     def __init__(self, protocol: Protocol, style: str, scores: np.ndarray, rng: np.random.Generator) -> None:
         self.protocol = protocol
@@ -52,7 +56,7 @@ class CorpusPlayer:
     def reply(self, last: Round | None) -> tuple[str, int, tuple[float, ...] | None]:
         """Return the reply after the last round, the action played and the policy stated."""
         d, reasons = self.protocol.d, self.protocol.format == "with-reasoning"
-        sees = self._notes(last) if reasons else ""
+        notes = self._notes(last) if reasons else ""
         style = self.style if reasons else self._unreasoned_style()
         if self.protocol.output == "action":
             words, action = self._choice(style, last)
@@ -61,7 +65,7 @@ class CorpusPlayer:
             words, policy = self._leaning(style, last)
             decision = f"Policy: [{', '.join(f'{p:.2f}' for p in policy)}]"
             action = int(self.rng.choice(d, p=np.asarray(policy) / sum(policy)))
-        return (f"{sees}{words}\n{decision}" if reasons else decision), action, policy
+        return (f"{notes}{words}\n{decision}" if reasons else decision), action, policy
 
     def _unreasoned_style(self) -> str:
         if self.rng.random() < ADAPTS:
@@ -69,7 +73,7 @@ class CorpusPlayer:
         return "random" if self.protocol.output == "action" else "even"
 
     def _notes(self, last: Round | None) -> str:
-        """Return what the reply says of the last round, and update the tally; a summary's reader keeps no tally."""
+        """Return the notes on the last round, and update the tally; in summary interaction there is no tally."""
         tallies = self.protocol.interaction == "dialogue"
         if last is None:
             return f"Scores:{self._scores()}. " if tallies else ""
@@ -97,7 +101,7 @@ class CorpusPlayer:
         return self._among([other for other in range(self.protocol.d) if other != action])
 
     def _choice(self, style: str, last: Round | None) -> tuple[str, int]:
-        """Return the words that lead to an action, and the action."""
+        """Return a style's last words before the decision, and its action."""
         anything = self._among(range(self.protocol.d))
         if style == "tally":
             highest = self._highest()
@@ -118,7 +122,7 @@ class CorpusPlayer:
         return f"Unstable by the last reward: {other + 1}.", other
 
     def _leaning(self, style: str, last: Round | None) -> tuple[str, tuple[float, ...]]:
-        """Return the words that lead to a policy, and the policy."""
+        """Return a style's last words before the decision, and its policy (d,)."""
         d = self.protocol.d
         if style == "tally":
             highest = self._highest()
@@ -140,44 +144,44 @@ class CorpusPlayer:
 
 
 def even(d: int) -> tuple[float, ...]:
-    """Return the uniform policy as it is written, with two decimals."""
+    """Return the uniform policy (d,), rounded to the two decimals of a reply."""
     return (round(1 / d, 2),) * d
 
 
 def leaning(d: int, preferred: int, weight: float) -> tuple[float, ...]:
-    """Return the policy with `weight` on the preferred action and the rest spread evenly, as it is written."""
+    """Return the policy (d,) with `weight` on the preferred action, rounded to the two decimals of a reply."""
     rest = round((1 - weight) / (d - 1), 2)
     return tuple(weight if action == preferred else rest for action in range(d))
 
 
-def draw_protocol(rng: np.random.Generator, names: "Names") -> Protocol:
-    """Draw a protocol. A summary is a single reply, so that a third of games is far less of what is learnt."""
+def draw_protocol(rng: np.random.Generator, scenarios: "MadeUpScenarios") -> Protocol:
+    """Draw a protocol. A third of games are summaries, of a single reply each: far less than a third of the tokens."""
     interaction = "summary" if rng.random() < 0.33 else "dialogue"
     written = "policy-only" if rng.random() < (0.3 if interaction == "summary" else 0.1) else "with-reasoning"
     d = int(rng.choice([2, 3, 4, 5], p=[0.2, 0.5, 0.15, 0.15]))
     output = "action" if rng.random() < 0.5 else "distribution"
     feedback = "bandit" if rng.random() < 0.6 else "full"
-    scenario = names.scenario(d) if rng.random() < 0.3 else None
+    scenario = scenarios.scenario(d) if rng.random() < 0.3 else None
     return Protocol(interaction, output, feedback, written, d, scenario)
 
 
-class Games:
-    """An endless supply of games for the corpus."""
+class Corpus:
+    """An endless supply of games."""
 
-    def __init__(self, seed: int, rng: np.random.Generator, prompts: Prompts, names: "Names") -> None:
+    def __init__(self, seed: int, rng: np.random.Generator, prompts: Prompts, scenarios: "MadeUpScenarios") -> None:
         self.rng = rng
         self.prompts = prompts
-        self.names = names
+        self.scenarios = scenarios
         self.rewards = {
             d: draw_rewards(seed, f"corpus-{d}", PROCESSES, (140, LONGEST, d)).rewards for d in (2, 3, 4, 5)
         }
 
-    def game(self, rounds: int, shares: Shares) -> list[CorpusCompletion]:
-        """Return `rounds` turns of one game: its beginning, or, half of the time, a part from the middle.
+    def game(self, rounds: int, shares: Shares) -> list[CorpusTurn]:
+        """Return `rounds` turns of one game: its beginning or, half of the time, a part from the middle.
 
-        A summary stands alone, so it is one turn.
+        A summary's prompt stands alone, so a game with summary interaction is one turn.
         """
-        protocol = draw_protocol(self.rng, self.names)
+        protocol = draw_protocol(self.rng, self.scenarios)
         styles = shares[protocol.interaction, protocol.output]
         style = str(self.rng.choice(list(styles), p=list(styles.values())))
         if protocol.interaction == "summary":
@@ -185,25 +189,25 @@ class Games:
         first = 0 if self.rng.random() < 0.5 else int(self.rng.integers(1, LONGEST - 1))
         return list(self._dialogue(protocol, style, first, min(first + rounds, LONGEST)))
 
-    def _dialogue(self, protocol: Protocol, style: str, first: int, end: int) -> Iterator[CorpusCompletion]:
-        """Yield turns first+1..end; what comes before `first` is made up."""
+    def _dialogue(self, protocol: Protocol, style: str, first: int, end: int) -> Iterator[CorpusTurn]:
+        """Yield turns first+1..end; the rounds up to `first` are made up."""
         d, table = protocol.d, self._table(protocol.d)
         low, high = (START, START) if first == 0 else (LOWEST, HIGHEST)
-        player = CorpusPlayer(protocol, style, self.rng.integers(low, high + 1, size=d), self.rng)
+        player = ScriptedPlayer(protocol, style, self.rng.integers(low, high + 1, size=d), self.rng)
         past = [self._made_up(t + 1, table[t]) for t in range(first)][-1:] * first
         for t in range(first, end):
             message = self.prompts.message(protocol, past)
             reply, action, policy = player.reply(past[-1] if past else None)
-            yield CorpusCompletion(message, reply, learnt=t > first or first == 0 or protocol.format == "policy-only")
+            yield CorpusTurn(message, reply, learnt=t > first or first == 0 or protocol.format == "policy-only")
             past.append(Round(t + 1, action, policy, tuple(table[t])))
 
-    def _summary(self, protocol: Protocol, style: str) -> CorpusCompletion:
-        shown = min(int(self.rng.geometric(0.15)) - 1, LONGEST - 1)  # short ones most, since they cost less
+    def _summary(self, protocol: Protocol, style: str) -> CorpusTurn:
+        shown = min(int(self.rng.geometric(0.15)) - 1, LONGEST - 1)  # mostly short ones, which cost less
         table = self._table(protocol.d)
         past = [self._made_up(t + 1, table[t]) for t in range(shown)]
-        player = CorpusPlayer(protocol, style, np.full(protocol.d, START), self.rng)
+        player = ScriptedPlayer(protocol, style, np.full(protocol.d, START), self.rng)
         reply, _, _ = player.reply(past[-1] if past else None)
-        return CorpusCompletion(self.prompts.message(protocol, past), reply, learnt=True)
+        return CorpusTurn(self.prompts.message(protocol, past), reply, learnt=True)
 
     def _made_up(self, t: int, rewards: np.ndarray) -> Round:
         d = len(rewards)
@@ -229,8 +233,8 @@ DEEDS = (
 )
 
 
-class Names:
-    """Made-up scenarios, so that the model learns to look past what actions are called."""
+class MadeUpScenarios:
+    """Scenarios of random words, so that the model learns to disregard the names of actions."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng

@@ -1,12 +1,13 @@
-"""The gate of the embedded model: what it says, sampled at temperature 1, must be true and must agree with itself.
+"""The fidelity gate of the embedded model: replies sampled at temperature 1 must be true and consistent.
 
-A reply is checked against the message that it answers and against the model's own previous reply, so that every round
-counts, and against the tally that the whole history would give, which shows how errors accumulate.
+Each reply is checked against the message before it and against the model's previous reply. The tally of all past
+rounds is compared too (`accumulates`), which shows how errors add up, but does not decide.
+
+Symbols: T rounds, d actions.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,10 +23,11 @@ from rmft.language.protocol import Protocol, Scenario
 from rmft.play import play
 
 TOLERANCE = 0.02
-CONTEXT, MAX_TOKENS = 16384, 128  # of a conversation, more than any here; of a reply
+CONTEXT, MAX_TOKENS = 16384, 128  # tokens of a conversation, more than any needs; of a reply
 SPANS = {"1-25": (1, 25), "26-50": (26, 50), "51-100": (51, 100)}
-LEAST = {"valid": 0.99, "agrees": 0.99, "quotes": 0.98, "carries": 0.98}
-# What is good has at most so much of the base model's regret: half, and what chance does to few games.
+LEAST = {"valid": 0.99, "agrees": 0.99, "quotes": 0.98, "carries": 0.98}  # shares that the gate asks for
+# Greedy (or FTL) must have at most this share of the base model's regret, so that RMFT has room to lower it: half, and
+# an allowance for the noise of few games.
 ROOM = 0.6
 ROOM_IN = ("regret of base", "dialogue", "with-reasoning", "1-25")
 SCENARIO = Scenario(
@@ -34,19 +36,15 @@ SCENARIO = Scenario(
 REFERENCES = {"full": "ftl", "bandit": "greedy"}
 
 
-@dataclass(frozen=True)
-class Check:
-    """What is right in reply t = 1..T, by name of the check: each reward that it quotes, each score that it carries."""
-
-    t: int
-    right: dict[str, list[bool]]
-
-
 def checks(
     protocol: Protocol, replies: list[str], valid: list[bool], rewards: np.ndarray, actions: np.ndarray
-) -> Iterator[Check]:
-    """Yield the check of every reply of one game. rewards: (T, d). actions: (T,), 0-based."""
-    state, truth = [START] * protocol.d, [START] * protocol.d
+) -> Iterator[dict[str, list[bool]]]:
+    """Yield for each reply of one game what is right in it, by name of the check.
+
+    replies, valid: (T,). rewards: (T, d). actions: (T,), 0-based. `quotes` has an entry for each reward that was
+    revealed, `carries` one for each score.
+    """
+    scores, truth = [START] * protocol.d, [START] * protocol.d
     for t, text in enumerate(replies):
         right = {"valid": [valid[t]]}
         if protocol.format == "with-reasoning" and valid[t]:
@@ -54,35 +52,31 @@ def checks(
             right["agrees"] = [agrees(text, parse(text, protocol, TOLERANCE), TOLERANCE)]
             right["quotes"] = _quotes(text, shown)
             if protocol.interaction == "dialogue":
-                told, expected = _scores(text, state), updated(state, shown)
-                truth = updated(truth, shown)
-                old = _olds(text)
+                stated, expected, truth = _scores(text, scores), updated(scores, shown), updated(truth, shown)
+                old = {int(note[1]) - 1: int(note[5]) for note in NOTE.finditer(text) if note[5]}
                 right["carries"] = [
-                    told[a] == expected[a] and old.get(a, state[a]) == state[a] for a in range(protocol.d)
+                    stated[a] == expected[a] and old.get(a, scores[a]) == scores[a] for a in range(protocol.d)
                 ]
-                right["accumulates"] = [told == truth]
-                state = told
-        yield Check(t + 1, right)
+                right["accumulates"] = [stated == truth]
+                scores = stated
+        yield right
 
 
 def _shown(protocol: Protocol, rewards: np.ndarray, actions: np.ndarray, t: int) -> dict[int, float]:
-    """Return the rewards by action that the message before the reply t = 0..T-1 shows."""
+    """Return the rewards, by action, in the message before reply t = 0..T-1."""
     if t == 0:
         return {}
     return {a: rewards[t - 1, a] for a in (range(protocol.d) if protocol.feedback == "full" else [actions[t - 1]])}
 
 
 def _quotes(text: str, shown: dict[int, float]) -> list[bool]:
+    """Return for each revealed reward whether the reply quotes and grades it correctly."""
     quoted = {int(note[1]) - 1: (note[2], note[3]) for note in NOTE.finditer(text)}
     return [quoted.get(a) == (f"{reward:.2f}", grade(reward)) for a, reward in shown.items()]
 
 
-def _olds(text: str) -> dict[int, int]:
-    return {int(note[1]) - 1: int(note[5]) for note in NOTE.finditer(text) if note[5]}
-
-
 def _scores(text: str, before: list[int]) -> list[int]:
-    """Return the tally that a reply states; what it does not state is as before."""
+    """Return the tally (d,) that a reply states; scores that it does not state are as before."""
     scores = list(before)
     for action, score in SCORE.findall(text):
         if 0 < int(action) <= len(scores):
@@ -100,19 +94,18 @@ def examine(
     *,
     named: bool,
 ) -> Iterator[dict[str, object]]:
-    """Yield rows of the gate for every protocol: the share of replies that are right, by check and span of rounds.
+    """Yield rows of fidelity.csv for every protocol: the share that is right, by check and span of rounds.
 
-    Then the model's regret at the horizon of training beside those of greedy (FTL where all rewards are seen) and of
-    uniform play.
+    Then the final regret at T ≤ 25 of the model, of greedy (FTL under full feedback) and of uniform play.
     """
     scenario = Scenario(SCENARIO.text, SCENARIO.names[:d]) if named else None
     for protocol in all_protocols(d, scenario):
         carries = protocol.interaction == "dialogue" and protocol.format == "with-reasoning"
-        rounds = horizon if carries else min(horizon, 8)  # where nothing is carried, rounds are alike
+        rounds = horizon if carries else min(horizon, 8)  # without a tally all rounds are alike
         table = draw_rewards(seed, "fidelity", ["gaussian"], (games, rounds, d))
         rules = GameSettings(prompts, protocol, temperature=1.0, retries=0, tolerance=TOLERANCE)
         ids = np.stack([np.arange(games), np.zeros(games, dtype=int)], axis=1)
-        told = play_in_words(open_chat_model(games), table.rewards, rules, RandomNumbers(seed, "fidelity", ids))
+        transcript = play_in_words(open_chat_model(games), table.rewards, rules, RandomNumbers(seed, "fidelity", ids))
         about = {
             "interaction": protocol.interaction,
             "output": protocol.output,
@@ -121,9 +114,9 @@ def examine(
             "d": d,
             "named": named,
         }
-        for (span, check), share in _shares(protocol, told, table).items():
+        for (span, check), share in _shares(protocol, transcript, table).items():
             yield {**about, "rounds": span, "statistic": check, "value": share}
-        for player, value in _regrets(protocol, told, table, min(rounds, 25), seed).items():
+        for player, value in _regrets(protocol, transcript, table, min(rounds, 25), seed).items():
             yield {**about, "rounds": f"1-{min(rounds, 25)}", "statistic": f"regret of {player}", "value": value}
 
 
@@ -135,18 +128,23 @@ def examine_all(
         yield from examine(open_chat_model, prompts, seed, games, horizon, d, named=named)
 
 
-def _shares(protocol: Protocol, told: Transcript, table: RewardTable) -> dict[tuple[str, str], float]:
-    found: dict[tuple[str, str], list[bool]] = defaultdict(list)
+def _shares(protocol: Protocol, transcript: Transcript, table: RewardTable) -> dict[tuple[str, str], float]:
+    """Return the share that is right, by span of rounds and check, over all games."""
+    results: dict[tuple[str, str], list[bool]] = defaultdict(list)
     for game, rewards in enumerate(table.rewards):
-        replies = [replies[game] for replies in told.replies]
-        for check in checks(protocol, replies, list(~told.fallback[:, game]), rewards, told.actions[:, game]):
-            span = next(name for name, (first, last) in SPANS.items() if first <= check.t <= last)
-            for name, right in check.right.items():
-                found[span, name] += right
-    return {key: float(np.mean(values)) for key, values in found.items() if values}
+        replies = [replies[game] for replies in transcript.replies]
+        valid, actions = list(~transcript.fallback[:, game]), transcript.actions[:, game]
+        for t, right in enumerate(checks(protocol, replies, valid, rewards, actions), start=1):
+            span = next(name for name, (first, last) in SPANS.items() if first <= t <= last)
+            for name, values in right.items():
+                results[span, name] += values
+    return {key: float(np.mean(values)) for key, values in results.items() if values}
 
 
-def _regrets(protocol: Protocol, told: Transcript, table: RewardTable, horizon: int, seed: int) -> dict[str, float]:
+def _regrets(
+    protocol: Protocol, transcript: Transcript, table: RewardTable, horizon: int, seed: int
+) -> dict[str, float]:
+    """Return the mean final regret of the model and of its references."""
     environment = "fol" if protocol.feedback == "full" else "mab"
     played = table.head(len(table.rewards), horizon)
     comparator = ENVIRONMENTS[environment].comparator
@@ -154,7 +152,7 @@ def _regrets(protocol: Protocol, told: Transcript, table: RewardTable, horizon: 
     def final(policies: np.ndarray, actions: np.ndarray) -> float:
         return float(regret("expected", comparator, played, policies, actions)[:, -1].mean())
 
-    found = {"base": final(told.policies[:horizon].transpose(1, 0, 2), told.actions[:horizon].T)}
+    regrets = {"base": final(transcript.policies[:horizon].transpose(1, 0, 2), transcript.actions[:horizon].T)}
     for name in (REFERENCES[protocol.feedback], "uniform"):
         player = start_on(seed, "fidelity", AlgorithmSettings(name), played, None)
         games = play(
@@ -163,12 +161,12 @@ def _regrets(protocol: Protocol, told: Transcript, table: RewardTable, horizon: 
             full_feedback=protocol.feedback == "full",
             uniforms=lambda _: np.full(len(played.rewards), 0.5),
         )
-        found[name] = final(games.policies, games.actions)
-    return found
+        regrets[name] = final(games.policies, games.actions)
+    return regrets
 
 
 def failures(rows: list[dict[str, object]]) -> list[str]:
-    """Return, in words, what keeps the model from passing."""
+    """Return the reasons for which a model does not pass the gate; none if it passes."""
     wrong = [
         f"{row['statistic']} {row['value']:.4f} < {LEAST[row['statistic']]} in {_about(row)}"
         for row in rows

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from transformers import Qwen3ForCausalLM
 
-from rmft.embedded_model.corpus import STYLES, Games, Names, Shares
+from rmft.embedded_model.corpus import STYLES, Corpus, MadeUpScenarios, Shares
 from rmft.embedded_model.tokenizer import ASSISTANT, END, USER, architecture
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT
@@ -20,7 +20,7 @@ from rmft.streams import stream
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-SKILLED: Shares = {  # the mix to begin with: what is hard to learn is seen most
+SKILLED: Shares = {  # the mixture that training begins with: mostly tallies, which are hardest to learn
     ("dialogue", "action"): {"random": 0.10, "turn": 0.10, "recent": 0.15, "tally": 0.65},
     ("dialogue", "distribution"): {"even": 0.10, "mild": 0.20, "recent": 0.15, "tally": 0.55},
     ("summary", "action"): STYLES["summary", "action"],
@@ -29,24 +29,24 @@ SKILLED: Shares = {  # the mix to begin with: what is hard to learn is seen most
 
 
 def learning_rate(settings: Pretraining, step: int) -> float:
-    """Return the rate of a step: a linear rise, then a cosine down to a hundredth."""
+    """Return the learning rate of a step: linear warm-up, then cosine decay to a hundredth."""
     if step < settings.warmup_steps:
         return settings.learning_rate * (step + 1) / settings.warmup_steps
     done = (step - settings.warmup_steps) / (settings.steps - settings.warmup_steps)
     return settings.learning_rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
 
 
-class Rows:
-    """Rows of the corpus: whole games one after the other, with labels on replies."""
+class PackedGames:
+    """Training rows of N tokens: whole games, one after the other, with labels on the replies to learn."""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerFast", games: Games, length: int) -> None:
+    def __init__(self, tokenizer: "PreTrainedTokenizerFast", corpus: Corpus, length: int) -> None:
         self.tokenizer = tokenizer
-        self.games = games
+        self.corpus = corpus
         self.length = length
         self.left: tuple[list[int], list[int]] | None = None
 
     def batch(self, rows: int, shares: Shares) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return ids and labels (rows, N); each game is put where it first fits, until one fits nowhere."""
+        """Return ids and labels (rows, N). Each game goes into the first row with room, until one fits in no row."""
         ids, labels = [[] for _ in range(rows)], [[] for _ in range(rows)]
         game = self.left or self._game(shares)
         while (row := next((r for r in range(rows) if len(ids[r]) + len(game[0]) <= self.length), None)) is not None:
@@ -61,17 +61,17 @@ class Rows:
         return torch.tensor([row + [padding] * (self.length - len(row)) for row in rows])
 
     def _game(self, shares: Shares) -> tuple[list[int], list[int]]:
-        """Return tokens and labels of a game, at most a row of them."""
-        turns = self.games.game(int(self.games.rng.integers(2, 9)), shares)
+        """Return ids and labels of a game, at most N of each."""
+        turns = self.corpus.game(int(self.corpus.rng.integers(2, 9)), shares)
         texts = [text for turn in turns for text in (USER + turn.message + ASSISTANT, turn.reply + END)]
         pieces = [piece.ids for piece in self.tokenizer.backend_tokenizer.encode_batch_fast(texts)]
         ids, labels = [], []
-        for turn, asked, said in zip(turns, pieces[::2], pieces[1::2], strict=True):
-            asked = asked[-(self.length - len(said)) :]  # of a long summary, what the model's windows hold
-            if len(ids) + len(asked) + len(said) > self.length:
+        for turn, prompt, reply in zip(turns, pieces[::2], pieces[1::2], strict=True):
+            prompt = prompt[-(self.length - len(reply)) :]  # the end of a summary that is too long for a row
+            if len(ids) + len(prompt) + len(reply) > self.length:
                 break
-            ids += asked + said
-            labels += [NOT_LEARNT] * len(asked) + (said if turn.learnt else [NOT_LEARNT] * len(said))
+            ids += prompt + reply
+            labels += [NOT_LEARNT] * len(prompt) + (reply if turn.learnt else [NOT_LEARNT] * len(reply))
         return ids, labels
 
 
@@ -82,17 +82,17 @@ def pretrain(
     tokenizer: "PreTrainedTokenizerFast",
     on_step: Callable[[int, int, float], object] = lambda *_: None,
 ) -> Qwen3ForCausalLM:
-    """Return the trained model. on_step: called with the step, of how many, and its loss."""
+    """Return the pre-trained model. on_step: called with the step from 1, the number of steps, and the step's loss."""
     torch.set_num_threads(settings.threads)
     rng = stream(seed, "environment", "corpus")
-    rows = Rows(tokenizer, Games(seed, rng, prompts, Names(rng)), settings.tokens)
+    packed = PackedGames(tokenizer, Corpus(seed, rng, prompts, MadeUpScenarios(rng)), settings.tokens)
     torch.manual_seed(int(stream(seed, "initialisation", "embedded").integers(2**31)))
     end, pad = (tokenizer.convert_tokens_to_ids(token) for token in (END, tokenizer.pad_token))
     model = Qwen3ForCausalLM(architecture(len(tokenizer), end, pad))
     optimizers = _optimizers(model)
     for step in range(settings.steps):
         shares = STYLES if step >= (1 - settings.settle) * settings.steps else SKILLED
-        ids, labels = rows.batch(settings.rows, shares)
+        ids, labels = packed.batch(settings.rows, shares)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
@@ -103,14 +103,14 @@ def pretrain(
             optimizer.step()
             optimizer.zero_grad()
         on_step(step + 1, settings.steps, loss.item())
-    # What so small a model leaves to tokens that make no sense is a little of everything. Steeper logits take it away,
-    # and leave choices between equals as they are.
+    # So small a model leaves some probability to tokens that make no sense. Steeper logits remove it, and hardly change
+    # choices between equally likely tokens.
     model.model.norm.weight.data *= settings.sharpen
     return model
 
 
 def _optimizers(model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
-    """Return Muon for the layers' matrices, which halves the steps that learning takes, and AdamW for the rest."""
+    """Return Muon for the layers' matrices, which halves the number of steps needed, and AdamW for the rest."""
     matrices = [weights for name, weights in model.named_parameters() if weights.ndim == 2 and "layers" in name]
     others = [weights for name, weights in model.named_parameters() if weights.ndim != 2 or "layers" not in name]
     return [

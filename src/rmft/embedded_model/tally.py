@@ -1,7 +1,7 @@
-"""The tally that the embedded model carries in its replies: how it is kept, how it is written, how it is read back.
+"""The tally that the embedded model carries in its replies: its rule, and how replies state it.
 
 Every action has a score from 0 to 9 that starts at 5, goes up by one on a good reward (5 or more) and down by one on a
-poorer one. The corpus writes replies by this rule; the gate and `reasoning` hold replies against it.
+poor reward. The corpus writes replies by this rule; the fidelity gate and `reasoning` check replies against it.
 
 Symbols: d actions. Actions are 1..d in text and 0-based everywhere else.
 """
@@ -21,7 +21,7 @@ CHOICE = re.compile(r": (\d+)\.$")
 
 
 def is_good(reward: float) -> bool:
-    """Return whether a reward, as it is shown, is good."""
+    """Return whether a reward, rounded to two decimals as in prompts, is good."""
     return round(reward, 2) >= GOOD
 
 
@@ -31,26 +31,26 @@ def grade(reward: float) -> str:
 
 
 def moved(score: int, reward: float) -> int:
-    """Return an action's score after it has paid a reward."""
+    """Return the next score of an action that paid this reward."""
     return min(max(score + (1 if is_good(reward) else -1), LOWEST), HIGHEST)
 
 
 def updated(scores: Sequence[int], shown: Mapping[int, float]) -> list[int]:
-    """Return the scores (d) after a round. shown: the rewards that were shown, by action."""
+    """Return the scores (d,) after a round. shown: the revealed rewards, by action."""
     return [moved(score, shown[a]) if a in shown else score for a, score in enumerate(scores)]
 
 
 def best_of(rewards: Sequence[float]) -> int:
-    """Return the action that paid most: in whole points, since a difference in the decimals is noise in these games."""
+    """Return the action of the highest reward in whole points: in these games, decimals are noise."""
     return int(np.argmax([int(reward) for reward in rewards]))
 
 
-def agrees(text: str, read: Decision, tolerance: float) -> bool:
-    """Return whether the last line of a reply does what the words before it say. read: what it decides."""
-    words = text.rpartition("\n")[0]
-    said = CHOICE.search(words)
-    if read.action is not None:
-        return said is not None and int(said[1]) == read.action + 1
-    if said is None:
-        return words.endswith("alike.") and np.ptp(read.policy) < tolerance
-    return np.argmax(read.policy) == int(said[1]) - 1 and np.ptp(read.policy) > tolerance
+def agrees(text: str, decision: Decision, tolerance: float) -> bool:
+    """Return whether the decision on a reply's last line is the one that its reasoning states."""
+    reasoning = text.rpartition("\n")[0]
+    stated = CHOICE.search(reasoning)
+    if decision.action is not None:
+        return stated is not None and int(stated[1]) == decision.action + 1
+    if stated is None:
+        return reasoning.endswith("alike.") and np.ptp(decision.policy) < tolerance
+    return np.argmax(decision.policy) == int(stated[1]) - 1 and np.ptp(decision.policy) > tolerance

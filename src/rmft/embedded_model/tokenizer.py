@@ -1,10 +1,11 @@
-"""The embedded model's tokenizer and architecture: Qwen3's, tiny, with memory that is flat in the number of rounds."""
+"""The embedded model's tokenizer and architecture: a tiny Qwen3 whose cache does not grow with the number of rounds."""
 
 import itertools
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from rmft.embedded_model.corpus import STYLES, Games, Names
+from rmft.embedded_model.corpus import STYLES, Corpus, MadeUpScenarios
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Scenario
 from rmft.streams import stream
@@ -20,8 +21,8 @@ TEMPLATE = (
     "{%- endfor -%}"
     "{%- if add_generation_prompt -%}" + ASSISTANT + "{%- endif -%}"
 )
-# What varies in a game is cut into tokens that carry one meaning each: a score with its action, a number's whole part,
-# its decimals. With them a reply is made of local steps that a tiny model learns.
+# The variable parts of a game are split into tokens of one meaning each: a score with its action, a number's integer
+# part, its decimals. A reply then consists of local steps, which a tiny model can learn.
 VARIABLES = [
     *(f" {action}={score}" for action in range(1, 6) for score in range(10)),
     *(f"{action} paid " for action in range(1, 6)),
@@ -31,37 +32,33 @@ VARIABLES = [
     *(f".{number:02d}" for number in range(100)),
 ]
 VARIABLE = re.compile("|".join(re.escape(text) for text in sorted(VARIABLES, key=len, reverse=True)))
-NAME = "\x00"  # stands for words that no list can hold
+NAME = "\x00"  # in place of the words of a scenario
 
 
-class Nameless(Names):
-    """Scenarios without a word of their own, so that what is left is what all games have in common."""
+class BlankScenarios(MadeUpScenarios):
+    """Scenarios without words, so that the texts of games hold only what all games have in common."""
 
     def scenario(self, d: int) -> Scenario:
-        """Return a scenario of d actions that are called alike."""
+        """Return a scenario of d actions whose names are all NAME."""
         return Scenario(NAME, (NAME,) * d)
 
 
-def fixed_spans(seed: int, prompts: Prompts, games: int = 6000) -> list[str]:
-    """Return the pieces of text that all games of the corpus have in common, each of them one token."""
+def fixed_spans(seed: int, prompts: Prompts, games: int = 3000) -> list[str]:
+    """Return the pieces of text that games of the corpus have in common; each becomes one token."""
     rng = stream(seed, "environment", "spans")
-    endless = Games(seed, rng, prompts, Nameless(rng))
-    texts = (text for _ in range(games) for turn in endless.game(3, STYLES) for text in (turn.message, turn.reply))
-    spans: dict[str, int] = {}
-    for text in texts:
-        for piece in re.split(NAME, text):
-            for span in VARIABLE.split(piece):
-                spans[span] = spans.get(span, 0) + 1
-    return sorted(span for span, seen in spans.items() if len(span) > 1 and seen >= 5)
+    corpus = Corpus(seed, rng, prompts, BlankScenarios(rng))
+    texts = (text for _ in range(games) for turn in corpus.game(3, STYLES) for text in (turn.message, turn.reply))
+    counts = Counter(span for text in texts for piece in text.split(NAME) for span in VARIABLE.split(piece))
+    return sorted(span for span, count in counts.items() if len(span) > 1 and count >= 5)
 
 
 def build_tokenizer(seed: int, prompts: Prompts, merges: int = 250) -> "PreTrainedTokenizerFast":
-    """Return the tokenizer: fixed spans and variables as single tokens, byte-level BPE for names and other text."""
+    """Return the tokenizer: fixed spans and variables as single tokens, byte-level BPE for all other text."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    names = Names(stream(seed, "environment", "names"))
-    scenarios = [names.scenario(4) for _ in range(2000)]
+    made_up = MadeUpScenarios(stream(seed, "environment", "names"))
+    scenarios = [made_up.scenario(4) for _ in range(2000)]
     words = (text for scenario in scenarios for text in (scenario.text, *scenario.names))
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -79,7 +76,7 @@ def build_tokenizer(seed: int, prompts: Prompts, merges: int = 250) -> "PreTrain
 
 
 def architecture(vocabulary: int, end: int, pad: int) -> "Qwen3Config":
-    """Return the configuration: every layer sees a window of tokens that holds the last rounds."""
+    """Return the configuration. Every layer has a sliding window of 192 tokens, which holds the last rounds."""
     from transformers import Qwen3Config
 
     layers = 4
