@@ -100,16 +100,13 @@ def select(count: int) -> None:
     """Join shards and select from so many trajectories of 25 rounds, ten of each scenario."""
     from rmft.artifacts.json_files import write_jsonl
     from rmft.artifacts.trajectories import join_trajectories, trajectory_batches, write_selection
-    from rmft.selection import demonstrations_in
+    from rmft.selection import RewardSource, Scoring, demonstrations_in
     from rmft.selection import select as selected
-    from rmft.workflow.records import SelectionJob
 
-    job = SelectionJob(
-        seed=0, stream="scaling", problem=problem(3, Path()), process=["gaussian"], selected=1, mean="nominal",
-        rerolls=5,
-    )  # fmt: skip
+    scoring, source = Scoring("mab", "realized"), RewardSource(0, "scaling", ["gaussian"])
     join_trajectories(Path("rollouts.parquet"), sorted(Path("shards").iterdir()), count)
-    found = selected(job, trajectory_batches(Path("rollouts.parquet"), tokens=False))
+    batches = trajectory_batches(Path("rollouts.parquet"), tokens=False)
+    found = selected(batches, scoring, source, selected=1, rerolls=5)
     lines = demonstrations_in(trajectory_batches(Path("rollouts.parquet")), found["selected"])
     write_jsonl(Path("demonstrations.jsonl"), lines)
     write_selection(Path("selection.parquet"), found)

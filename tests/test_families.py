@@ -36,11 +36,11 @@ from rmft.language.protocol import NOT_LEARNT
 from rmft.params import load as load_params
 from rmft.params.language import LanguageModelSettings, LanguageProblem, LoRA, ProtocolSettings
 from rmft.rollouts import roll_out
-from rmft.selection import demonstrations, select
+from rmft.selection import RewardSource, Scoring, demonstrations, select
 from rmft.stages.rollouts import open_chat_models
 from rmft.training.sft import ADAPTER_CONFIG, FineTuned, fine_tune
 from rmft.workflow.games import games_of
-from rmft.workflow.records import RolloutsJob, SelectionJob
+from rmft.workflow.records import RolloutsJob
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
 
@@ -184,11 +184,9 @@ def demonstrated(checkpoint) -> list[dict]:
 def demonstrations_of(checkpoint: Checkpoint) -> list[dict]:
     """Return the games of the least regret that a base model has played."""
     played = play(checkpoint)
-    job = SelectionJob(
-        seed=1, stream="test", process=["gaussian"], selected=1, mean="nominal", rerolls=2,
-        problem=PROBLEM,
-    )  # fmt: skip
-    return demonstrations(played, select(job, [played])["selected"])
+    scoring = Scoring(PROBLEM.environment, PROBLEM.training_regret)
+    ranked = select([played], scoring, RewardSource(1, "test", ["gaussian"]), selected=1, rerolls=2)
+    return demonstrations(played, ranked["selected"])
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ from rmft.report.verdicts import (
     figure_verdict,
     table_verdict,
 )
-from rmft.selection import select
+from rmft.selection import RewardSource, Scoring, select
 from rmft.tables.layout import (
     DIRECTION_ONLY,
     INCONCLUSIVE,
@@ -54,7 +54,7 @@ from rmft.tables.layout import (
     VALUES,
 )
 from rmft.workflow import paths
-from rmft.workflow.plan import report_job, selection_job
+from rmft.workflow.plan import report_job
 from rmft.workflow.records import ReportJob
 
 FULL_SIZE = load(ROOT / "params.yaml")
@@ -424,7 +424,9 @@ def write_games(job: ReportJob, experiment: str) -> None:
     told = games(MANY)
     told["reply"][0][0] = "</script><img src=https://example.org/x onerror=alert(1)>"
     write_trajectories(folder / "rollouts.parquet", told)
-    write_selection(folder / "selection.parquet", select(selection_job(PARAMS, experiment, 0, 0), [told]))
+    source = RewardSource(0, "test", PARAMS.experiments[experiment].process)
+    ranked = select([told], Scoring(PARAMS.experiments[experiment].environment, "realized"), source, 1, 1)
+    write_selection(folder / "selection.parquet", ranked)
     n, horizon = 4, 5
     regret = np.cumsum(np.ones((2 * n, horizon)), axis=1)
     columns = {

@@ -16,30 +16,28 @@ from rmft.environments.processes import TABULAR
 from rmft.environments.tables import one_hot
 from rmft.metrics.luck import advantages as mean_advantages
 from rmft.params.language import LanguageProblem, ProtocolSettings
-from rmft.selection import demonstrations, rerolled_regrets, select
-from rmft.workflow.records import SelectionJob
+from rmft.selection import RewardSource, Scoring, demonstrations, rerolled_regrets, select
 
 
-def job(
+def selection(
+    played: dict[str, list],
     *,
     environment: str = "mab",
     output: str = "action",
     process: str = "gaussian",
-    selected: int = 1,
     mean: str = "nominal",
+    selected: int = 1,
     rerolls: int = 1,
-    d: int = 3,
     score: str = "regret",
     pool: str = "scenario",
-) -> SelectionJob:
-    telling = ProtocolSettings(
+) -> dict[str, np.ndarray]:
+    """Select as the stage does, by the notion of regret that a problem says."""
+    settings = ProtocolSettings(
         interaction="dialogue", output=output, format="policy-only", prompts="", max_tokens=8, retries=0, tolerance=0.02
     )
-    problem = LanguageProblem(kind="language", environment=environment, d=d, protocol=telling)
-    return SelectionJob(
-        seed=0, stream="test", problem=problem, process=[process], selected=selected, mean=mean, rerolls=rerolls,
-        score=score, pool=pool,
-    )  # fmt: skip
+    problem = LanguageProblem(kind="language", environment=environment, d=played["d"][0], protocol=settings)
+    scoring = Scoring(environment, problem.training_regret, mean)
+    return select([played], scoring, RewardSource(0, "test", [process]), selected, rerolls, score, pool)
 
 
 def trajectories(table: RewardTable, actions: np.ndarray, policies: np.ndarray | None = None) -> dict[str, list]:
@@ -87,7 +85,7 @@ def test_what_selects_is_realized_regret_of_actions_in_bandits_and_expected_regr
 ):
     table = draw("gamma", 3, 4, 3)
     actions, policies = at_random(table, 2)
-    found = select(job(environment=environment, output=output, mean=mean), [trajectories(table, actions, policies)])
+    found = selection(trajectories(table, actions, policies), environment=environment, output=output, mean=mean)
     means = table.means if mean == "nominal" else table.clipped_means
     for row, (i, j) in enumerate(np.ndindex(3, 2)):
         draws = table.rewards[i]
@@ -117,7 +115,7 @@ def test_selected_are_the_k_lowest_regrets_that_do_not_repeat_what_was_said(data
     played["reply"] = data.draw(st.lists(st.lists(words, min_size=2, max_size=2), min_size=10, max_size=10))
     order = data.draw(st.permutations(range(10)))
     played = {name: [column[row] for row in order] for name, column in played.items()}
-    found = select(job(environment="fol", selected=k, d=2, process="alternating"), [played])
+    found = selection(played, environment="fol", selected=k, process="alternating")
     for scenario in range(scenarios):
         rows = [row for row in range(10) if played["scenario"][row] == scenario]
         ranked = sorted(rows, key=lambda row: (found["regret"][row], played["trajectory"][row]))
@@ -133,9 +131,7 @@ def test_selected_are_the_k_lowest_regrets_that_do_not_repeat_what_was_said(data
 
 def selected(table: RewardTable, actions: np.ndarray, k: int, replies: list[list[str]] | None = None) -> list[bool]:
     played = trajectories(table, actions)
-    return select(job(selected=k, d=table.shape[2]), [played | ({"reply": replies} if replies else {})])[
-        "selected"
-    ].tolist()
+    return selection(played | ({"reply": replies} if replies else {}), selected=k)["selected"].tolist()
 
 
 def test_of_equal_regrets_the_one_that_was_sampled_first_is_selected():
@@ -161,9 +157,7 @@ def test_within_a_scenario_reward_selects_what_regret_selects(environment, outpu
     table = draw("gamma", 40, 6, 3)
     played = trajectories(table, *at_random(table, 8))
     by_regret, by_reward = (
-        select(
-            job(environment=environment, output=output, process="gamma", selected=3, mean=mean, score=score), [played]
-        )
+        selection(played, environment=environment, output=output, process="gamma", selected=3, mean=mean, score=score)
         for score in ("regret", "reward")
     )
     assert by_regret["rank"].tolist() == by_reward["rank"].tolist()
@@ -177,9 +171,7 @@ def test_across_scenarios_reward_selects_those_that_pay_and_regret_those_that_ar
     played["reply"] = [[str(row)] for row in range(6)]
     chosen = {
         score: np.flatnonzero(
-            select(job(environment="fol", d=2, process="alternating", score=score, pool="iteration"), [played])[
-                "selected"
-            ]
+            selection(played, environment="fol", process="alternating", score=score, pool="iteration")["selected"]
         ).tolist()
         for score in ("regret", "reward")
     }
@@ -190,7 +182,7 @@ def test_across_scenarios_reward_selects_those_that_pay_and_regret_those_that_ar
 def test_of_an_iteration_as_many_are_selected_as_of_its_scenarios_and_none_left_out_is_better(k, root, score):
     table = draw("gaussian", 4, 5, 3)
     played = trajectories(table, *at_random(table, 5, root))
-    found = select(job(selected=k, score=score, pool="iteration"), [played])
+    found = selection(played, selected=k, score=score, pool="iteration")
     assert found["selected"].sum() == 4 * k
     assert found["rank"][found["selected"]].max() == 4 * k - 1 + found["duplicate"][found["rank"] < 4 * k].sum()
     if score != "reward":
@@ -203,7 +195,7 @@ def test_rerolled_regret_selects_who_plays_well_over_who_is_lucky():
     means = {
         score: [found[column][found["selected"]].mean() for column in ("regret", "rerolled")]
         for score in ("regret", "rerolled")
-        for found in [select(job(score=score, rerolls=10), [played])]
+        for found in [selection(played, score=score, rerolls=10)]
     }
     assert means["rerolled"][1] < means["regret"][1]
     assert means["rerolled"][0] > means["regret"][0]
@@ -213,7 +205,7 @@ def test_invalid_replies_are_every_one_that_was_asked_for_again_or_given_up():
     played = trajectories(draw("gaussian", 1, 3, 3), np.zeros((1, 2, 3), dtype=int))
     played["attempts"] = [[1, 3, 1], [3, 3, 2]]
     played["fallback"] = [[False, False, False], [True, False, True]]
-    assert select(job(), [played])["invalid"].tolist() == [2, 3 + 2 + 2]
+    assert selection(played)["invalid"].tolist() == [2, 3 + 2 + 2]
 
 
 # --- Demonstrations ---
@@ -267,7 +259,9 @@ def test_regret_on_rerolled_rewards_averages_to_what_the_true_means_of_the_draws
     best = (table.means if mean == "nominal" else table.clipped_means).max(axis=2).sum(axis=1)
     closed_form = best - (table.clipped_means * one_hot(actions[:, 0], 3)).sum(axis=(1, 2))
     once, often = (
-        rerolled_regrets(job(process="gamma", mean=mean, rerolls=rerolls), played) - closed_form for rerolls in (1, 16)
+        rerolled_regrets(played, Scoring("mab", "realized", mean), RewardSource(0, "test", ["gamma"]), rerolls)
+        - closed_form
+        for rerolls in (1, 16)
     )
     assert_mean(often, 0.0)
     assert often.std() == pytest.approx(once.std() / 4, rel=0.2)  # as of 16 draws that differ
@@ -277,8 +271,8 @@ def test_regret_on_rerolled_rewards_averages_to_what_the_true_means_of_the_draws
 @pytest.mark.parametrize("process", ["sine-trend", "alternating"])
 def test_where_rewards_follow_a_rule_all_of_the_advantage_survives(process, output):
     table = draw(process, 8, 6, 3)
-    found = select(
-        job(environment="fol", output=output, process=process, rerolls=2), [trajectories(table, *at_random(table, 4))]
+    found = selection(
+        trajectories(table, *at_random(table, 4)), environment="fol", output=output, process=process, rerolls=2
     )
     np.testing.assert_allclose(found["rerolled"], found["regret"])
     in_hindsight, again = mean_advantages(found)
@@ -301,7 +295,7 @@ def each_plays_one_action(process: str, scenarios: int, horizon: int, d: int) ->
     """Return the selection among d trajectories, each of which always plays an action of its own."""
     table = draw_rewards(0, "test", [process], (scenarios, horizon, d))
     constant = np.broadcast_to(np.arange(d)[None, :, None], (scenarios, d, horizon))
-    return select(job(process=process, rerolls=5, d=d), [trajectories(table, constant)])
+    return selection(trajectories(table, constant), process=process, rerolls=5)
 
 
 def fair(streams, n, horizon, d):

@@ -1,119 +1,159 @@
-"""Which trajectories become demonstrations: in each scenario the k of lowest regret, Algorithm `ssft-language-model`.
+"""Selection: Algorithm `ssft-language-model`, "select k": in each scenario the k trajectories of lowest regret.
 
-Ours: they may be ranked by another score than regret, and all of an iteration together. Within a scenario all meet the
-same rewards, so that there regret is a constant less what was earned, and ranks them as the reward does; the two differ
-where trajectories of several scenarios are ranked together.
+Ours: trajectories may be ranked by another score than regret, and all of an iteration together. Within a scenario all
+trajectories have the same rewards, so regret is a constant less what was earned and ranks them as the reward does; the
+two differ where trajectories of several scenarios are ranked together.
 
-TrajectoryColumns of equal score are taken in the order in which they were sampled. One that says word for word what a
-better one of its scenario says is passed over, so that k demonstrations are k different ones; if there are fewer
-different ones than k, all of them are taken.
+Trajectories of equal score are ranked in the order in which they were sampled. A trajectory whose replies repeat those
+of a better one of its scenario word for word is passed over, so that k demonstrations are k different ones; where fewer
+than k are different, all of them are selected.
 
-Luck in hindsight: the lowest of L regrets is low partly because the draws happened to favour what was played. So each
-trajectory's actions (where regret is over policies: those) also meet rewards that are drawn again, from the same means,
-and `metrics.luck` says how much of the selected trajectories' advantage is left there.
+Luck in hindsight: the lowest of L regrets is low partly because the draws happened to favour its actions. So the
+actions of each trajectory (or its policies, where regret is over policies) are scored again on rewards that are drawn
+anew from the same means; `metrics.luck` computes how much of the selected trajectories' advantage is left there.
 
 Symbols: M scenarios, L trajectories each, n = M · L in all, T rounds, d actions.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from rmft.environments import ENVIRONMENTS, rewards_of
-from rmft.environments.regret import Notion, earned, regret
+from rmft.environments import environment_named, rewards_of
+from rmft.environments.regret import Mean, Notion, earned, regret
 from rmft.environments.tables import RewardTable
 from rmft.language.protocol import NOT_LEARNT
-from rmft.workflow.records import SelectionJob
 
-TrajectoryColumns = dict[str, list[Any]]
+TrajectoryColumns = dict[str, list[Any]]  # as `artifacts.trajectories` reads and writes them
+Score = Literal["regret", "reward", "rerolled"]
+Pool = Literal["scenario", "iteration"]
 
 
-def select(job: SelectionJob, batches: Iterable[TrajectoryColumns]) -> dict[str, np.ndarray]:
-    """Return the columns of a selection, one trajectory a row, as played.
+@dataclass(frozen=True)
+class Scoring:
+    """How regret is counted; see `environments.regret`."""
 
-    batches: the trajectories, so many at a time that they fit in memory.
+    environment: str
+    notion: Notion
+    mean: Mean = "nominal"
+
+    @property
+    def comparator(self) -> str:
+        """Return the comparator of the environment's regret."""
+        return environment_named(self.environment).comparator
+
+
+@dataclass(frozen=True)
+class RewardSource:
+    """What the rewards of trajectories were drawn with. words: the name of the stream. features: of contexts."""
+
+    seed: int
+    words: str
+    processes: Sequence[str]
+    features: int | None = None
+
+
+def select(
+    batches: Iterable[TrajectoryColumns],
+    scoring: Scoring,
+    source: RewardSource,
+    selected: int,
+    rerolls: int,
+    score: Score = "regret",
+    pool: Pool = "scenario",
+) -> dict[str, np.ndarray]:
+    """Return the columns of a selection, one trajectory a row, in the order in which they were played.
+
+    batches: the trajectories, so many at a time that they fit in memory. selected: k. rerolls: how often rewards are
+    drawn again. score: what ranks, the lowest first (of `reward`, the highest). pool: what is ranked together: the k
+    best of each scenario are selected, or the k M best of all.
     """
-    parts = [_measured(job, played) for played in batches]
-    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    scenario, score, said = found["scenario"], found.pop("score"), found.pop("said")
-    pool = scenario if job.pool == "scenario" else np.zeros_like(scenario)
-    duplicate, rank = np.zeros(len(scenario), dtype=bool), np.zeros(len(scenario), dtype=int)
-    selected = np.zeros(len(scenario), dtype=bool)
-    order = np.lexsort((found["trajectory"], scenario, score, pool))
-    for rows in np.split(order, np.flatnonzero(np.diff(pool[order])) + 1):
+    parts = [_scored(played, scoring, source, rerolls, score) for played in batches]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    scenario, scores, texts = columns["scenario"], columns.pop("score"), columns.pop("texts")
+    pools = scenario if pool == "scenario" else np.zeros_like(scenario)
+    rank, duplicate = np.zeros(len(scenario), dtype=int), np.zeros(len(scenario), dtype=bool)
+    chosen = np.zeros(len(scenario), dtype=bool)
+    order = np.lexsort((columns["trajectory"], scenario, scores, pools))
+    for rows in np.split(order, np.flatnonzero(np.diff(pools[order])) + 1):
         rank[rows] = np.arange(len(rows))
-        seen: set[tuple[int, bytes]] = set()
+        better: set[tuple[int, bytes]] = set()
         for row in rows:
-            what = (scenario[row], said[row])
-            duplicate[row] = what in seen
-            seen.add(what)
-        most = job.selected * len(np.unique(scenario[rows]))
-        selected[rows[~duplicate[rows]][:most]] = True
-    return found | {"rank": rank, "duplicate": duplicate, "selected": selected}
+            replies = (scenario[row], texts[row])
+            duplicate[row] = replies in better
+            better.add(replies)
+        most = selected * len(np.unique(scenario[rows]))
+        chosen[rows[~duplicate[rows]][:most]] = True
+    return columns | {"rank": rank, "duplicate": duplicate, "selected": chosen}
 
 
-def _measured(job: SelectionJob, played: TrajectoryColumns) -> dict[str, np.ndarray]:
-    """Return what selection needs to know of trajectories. said: tells apart what was replied in them."""
-    games = job, played, table_of(played, job.problem.d), job.problem.training_regret
-    regrets, rerolled = final_regrets(*games), rerolled_regrets(job, played)
-    said = [hashlib.blake2b("\0".join(replies).encode(), digest_size=16).digest() for replies in played["reply"]]
+def _scored(
+    played: TrajectoryColumns, scoring: Scoring, source: RewardSource, rerolls: int, score: Score
+) -> dict[str, np.ndarray]:
+    """Return what selection needs of trajectories. texts: a hash of the replies of each."""
+    rewards = table_of(played, played["d"][0])
+    regrets, rerolled = final_regrets(played, rewards, scoring), rerolled_regrets(played, scoring, source, rerolls)
+    if score == "reward":
+        scores = -earnings(played, rewards, scoring).cumsum(axis=1)[:, -1]
+    else:
+        scores = regrets if score == "regret" else rerolled
+    texts = [hashlib.blake2b("\0".join(replies).encode(), digest_size=16).digest() for replies in played["reply"]]
     return {
         "scenario": np.array(played["scenario"]),
         "trajectory": np.array(played["trajectory"]),
         "regret": regrets,
         "rerolled": rerolled,
         "invalid": invalid_replies(played),
-        "score": {"regret": regrets, "rerolled": rerolled, "reward": -earnings(*games).cumsum(axis=1)[:, -1]}[
-            job.score
-        ],
-        "said": np.array(said, dtype=object),
+        "score": scores,
+        "texts": np.array(texts, dtype=object),
     }
 
 
 def table_of(played: TrajectoryColumns, d: int) -> RewardTable:
-    """Return the rewards (n, T, d) that trajectories met, with their means."""
+    """Return the rewards (n, T, d) of trajectories, with their means."""
     arrays = (np.array(played[name]).reshape(len(played["d"]), -1, d) for name in ("rewards", "means", "clipped_means"))
     return RewardTable(*arrays)
 
 
-def final_regrets(job: SelectionJob, played: TrajectoryColumns, met: RewardTable, notion: Notion) -> np.ndarray:
-    """Return the regret (n,) of trajectories at round T, had they met these rewards."""
-    return regret(notion, *_met(job, played, met), mean=job.mean)[:, -1]
+def final_regrets(played: TrajectoryColumns, rewards: RewardTable, scoring: Scoring) -> np.ndarray:
+    """Return the regret (n,) at round T of the policies and actions of trajectories on these rewards."""
+    policies, actions = _decisions(played, rewards)
+    return regret(scoring.notion, scoring.comparator, rewards, policies, actions, mean=scoring.mean)[:, -1]
 
 
-def earnings(job: SelectionJob, played: TrajectoryColumns, met: RewardTable, notion: Notion) -> np.ndarray:
+def earnings(played: TrajectoryColumns, rewards: RewardTable, scoring: Scoring) -> np.ndarray:
     """Return what trajectories earned in each round (n, T), as a notion of regret counts it."""
-    return earned(notion, *_met(job, played, met), mean=job.mean)
+    policies, actions = _decisions(played, rewards)
+    return earned(scoring.notion, scoring.comparator, rewards, policies, actions, mean=scoring.mean)
 
 
-def _met(
-    job: SelectionJob, played: TrajectoryColumns, met: RewardTable
-) -> tuple[str, RewardTable, np.ndarray, np.ndarray]:
-    policies, actions = np.array(played["policy"]).reshape(met.shape), np.array(played["action"], dtype=int)
-    return ENVIRONMENTS[job.problem.environment].comparator, met, policies, actions
+def _decisions(played: TrajectoryColumns, rewards: RewardTable) -> tuple[np.ndarray, np.ndarray]:
+    """Return policies (n, T, d) and actions (n, T)."""
+    return np.array(played["policy"]).reshape(rewards.shape), np.array(played["action"], dtype=int)
 
 
-def rerolled_regrets(job: SelectionJob, played: TrajectoryColumns) -> np.ndarray:
-    """Return the regret (n,) of the same actions or policies on rewards drawn again, averaged over `rerolls` draws."""
-    d, scenario, horizon = job.problem.d, np.array(played["scenario"]), len(played["reply"][0])
+def rerolled_regrets(played: TrajectoryColumns, scoring: Scoring, source: RewardSource, rerolls: int) -> np.ndarray:
+    """Return the regret (n,) of the same policies and actions on rewards drawn again, averaged over the draws."""
+    scenario, shape = np.array(played["scenario"]), (len(played["reply"][0]), played["d"][0])
     total = np.zeros(len(scenario))
-    for again in range(1, job.rerolls + 1):
-        drawn = rewards_of(job.seed, job.stream, job.process, scenario, (horizon, d), again, job.problem.features)
-        total += final_regrets(job, played, drawn, job.problem.training_regret)
-    return total / job.rerolls
+    for reroll in range(1, rerolls + 1):
+        drawn = rewards_of(source.seed, source.words, source.processes, scenario, shape, reroll, source.features)
+        total += final_regrets(played, drawn, scoring)
+    return total / rerolls
 
 
 def invalid_replies(played: TrajectoryColumns) -> np.ndarray:
     """Return the number (n,) of replies without a valid decision in each trajectory."""
-    asked = np.array(played["attempts"], dtype=int)
-    return (asked - 1 + np.array(played["fallback"], dtype=bool)).sum(axis=1)
+    attempts = np.array(played["attempts"], dtype=int)
+    return (attempts - 1 + np.array(played["fallback"], dtype=bool)).sum(axis=1)
 
 
 def demonstrations_in(batches: Iterable[TrajectoryColumns], selected: Iterable[bool]) -> Iterator[dict[str, Any]]:
-    """Yield the `demonstrations` of trajectories, so many of which are at hand at a time, in their order."""
+    """Yield the `demonstrations` of trajectories that are read batch by batch, in their order."""
     chosen = iter(selected)
     for played in batches:
         yield from demonstrations(played, list(islice(chosen, len(played["scenario"]))))
@@ -122,28 +162,30 @@ def demonstrations_in(batches: Iterable[TrajectoryColumns], selected: Iterable[b
 def demonstrations(played: TrajectoryColumns, selected: Sequence[bool]) -> list[dict[str, Any]]:
     """Return the conversations of selected trajectories: tokens with labels, and the same as chat messages to read.
 
-    Labels are NOT_LEARNT where the model did not choose the token. A reply of weight 0 says nothing valid, and is not
-    to be learnt from either. A dialogue is one conversation, a summary T of them.
+    Labels are NOT_LEARNT where the model did not choose the token. An invalid reply has weight 0 and is not to be
+    learnt from either. A dialogue is one conversation, a summary T of them.
     """
     lines = []
     for row in np.flatnonzero(selected):
-        messages = [
+        rounds = [
             [
-                {"role": "user", "content": told},
-                {"role": "assistant", "content": said, **({"weight": 0} if lost else {})},
+                {"role": "user", "content": prompt},
+                {"role": "assistant", "content": reply, **({"weight": 0} if fallback else {})},
             ]
-            for told, said, lost in zip(*(played[name][row] for name in ("prompt", "reply", "fallback")), strict=True)
+            for prompt, reply, fallback in zip(
+                *(played[name][row] for name in ("prompt", "reply", "fallback")), strict=True
+            )
         ]
         conversations = list(zip(played["ids"][row], played["replied"][row], strict=True))
-        whole = [[said for both in messages for said in both]] if len(conversations) == 1 else messages
-        for (ids, replied), chat in zip(conversations, whole, strict=True):
+        chats = [[message for messages in rounds for message in messages]] if len(conversations) == 1 else rounds
+        for (ids, replied), messages in zip(conversations, chats, strict=True):
             lines.append(
                 {
                     "scenario": played["scenario"][row],
                     "trajectory": played["trajectory"][row],
                     "ids": ids,
                     "labels": [token if chosen else NOT_LEARNT for token, chosen in zip(ids, replied, strict=True)],
-                    "messages": chat,
+                    "messages": messages,
                 }
             )
     return lines

@@ -9,13 +9,22 @@ from pathlib import Path
 from rmft.artifacts.json_files import write_jsonl
 from rmft.artifacts.trajectories import trajectory_batches, write_selection
 from rmft.metrics.luck import advantages
-from rmft.selection import demonstrations_in, select
+from rmft.selection import RewardSource, Scoring, demonstrations_in, select
 from rmft.workflow.records import SelectionJob
 
 
 def run(job: SelectionJob, rollouts: Path, output: Path, demonstrations: Path) -> None:
     """Rank the trajectories and keep the best of each scenario."""
-    ranked = select(job, trajectory_batches(rollouts, tokens=False))
+    problem = job.problem
+    ranked = select(
+        trajectory_batches(rollouts, tokens=False),
+        Scoring(problem.environment, problem.training_regret, job.mean),
+        RewardSource(job.seed, job.stream, job.process, problem.features),
+        job.selected,
+        job.rerolls,
+        job.score,
+        job.pool,
+    )
     write_jsonl(demonstrations, demonstrations_in(trajectory_batches(rollouts), ranked["selected"]))
     write_selection(output, ranked)
     in_hindsight, redrawn = advantages(ranked)

@@ -18,11 +18,10 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from rmft.environments import environment_named
-from rmft.environments.regret import Mean, Notion, regret
+from rmft.environments.regret import Notion, regret
 from rmft.errors import InputError
 from rmft.params import Params
-from rmft.selection import TrajectoryColumns, invalid_replies, table_of
+from rmft.selection import Scoring, TrajectoryColumns, invalid_replies, table_of
 
 EXPERIMENTS = ("results", "experiments")  # the folder with the results of all experiments
 ENDS = 3  # rounds shown at the beginning and at the end of a long game
@@ -33,15 +32,6 @@ CONTROLS = {
     **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
     **dict.fromkeys(range(0x7F, 0xA0), "\N{REPLACEMENT CHARACTER}"),
 }
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """How regret is computed. notion: the regret that ranks games."""
-
-    environment: str
-    notion: Notion
-    mean: Mean = "nominal"
 
 
 @dataclass(frozen=True)
@@ -96,9 +86,8 @@ def regret_curves(played: TrajectoryColumns, scoring: Scoring) -> dict[Notion, n
     """Return Regret(t) (N, T) by notion: first the one that ranks, then the pseudo-regret."""
     table = table_of(played, played["d"][0])
     policies, actions = np.array(played["policy"]).reshape(table.shape), np.array(played["action"], dtype=int)
-    comparator = environment_named(scoring.environment).comparator
     return {
-        notion: regret(notion, comparator, table, policies, actions, mean=scoring.mean)
+        notion: regret(notion, scoring.comparator, table, policies, actions, mean=scoring.mean)
         for notion in dict.fromkeys((scoring.notion, "pseudo"))
     }
 

@@ -7,7 +7,7 @@ record, so nothing can matter to it that Snakemake does not compare.
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field
 
@@ -29,6 +29,7 @@ from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Tr
 from rmft.params.outputs import Figure, Label, Style, Table
 from rmft.params.scenarios import Generated
 from rmft.params.section import Section
+from rmft.selection import Pool, Score
 
 COMMANDS = (  # that jobs run
     "scenarios",
@@ -189,8 +190,8 @@ class SelectionJob(Job):
     problem: LanguageProblem
     process: list[str]
     selected: int
-    score: Literal["regret", "reward", "rerolled"] = "regret"
-    pool: Literal["scenario", "iteration"] = "scenario"
+    score: Score = "regret"
+    pool: Pool = "scenario"
     mean: Mean
     rerolls: int
 
