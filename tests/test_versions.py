@@ -190,7 +190,7 @@ def test_experiments_run_beside_the_workspace_and_one_can_be_taken_over(tree):
     assert digests(tree) != before
     assert up_to_date(tree)
     assert "no difference" in done(tree, "rmft", "diff", "three", "workspace")
-    assert "rmft.selected=3" in done(tree, "rmft", "lineage", "results/figures/regret-dynamics-noisy.pdf")
+    assert "rmft.selected=3" in done(tree, "rmft", "lineage", "--full", "results/figures/regret-dynamics-noisy.pdf")
 
 
 def test_a_checkpoint_that_is_no_longer_kept_is_pruned_and_no_other_file(tree):

@@ -1,4 +1,4 @@
-"""Is every artifact what its job wrote, made from what is there now, and up to date? What is not, with what to run."""
+"""Find every artifact that is not what its job wrote, not up to date, or no part of the workflow; say what to run."""
 
 import functools
 import os
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
@@ -15,9 +15,9 @@ from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import read_receipt
 from rmft.errors import InputError
 from rmft.lineage.records import Record, mark_unfinished, read_record, unfinished
-from rmft.workflow.runs import run_tool
 
 KNOWN_HASHES = Path(".snakemake/hashes.json")
+EXPERIMENTS = PurePosixPath("results/experiments")
 KINDS = ("missing", "altered", "unrecorded", "stale", "orphan")
 OF_INPUTS = ("ok", "updated input files")  # Snakemake's words where nothing of the job itself changed
 REASONS = {  # Snakemake's words where ours say more
@@ -31,7 +31,7 @@ SETTLED_SECONDS = 2.0  # a file touched more recently could change again within 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be."""
+    """A problem of one file or folder, and the command that mends it."""
 
     kind: Literal["missing", "altered", "unrecorded", "stale", "orphan"]  # KINDS
     path: str
@@ -42,8 +42,32 @@ class Finding:
         return f"{self.kind}: {self.path} {self.reason}; run `{self.remedy}`"
 
 
+# Before a build
+
+
+def refuse_altered(artifacts: Iterable[str]) -> None:
+    """Raise InputError if an artifact is not what its job wrote, or has no record of its job.
+
+    Snakemake would take it for the job's, since it compares times of files and hashes of inputs only. A file that
+    Snakemake itself has marked as unfinished is left to it. An artifact older than the last attempt at a missing file
+    that it was made from is so marked: Snakemake, asked for this artifact alone, would not look for the missing file.
+    """
+    records = {path: read_record(path) for path in artifacts}
+    present = {path for path in artifacts if Path(path).exists()}
+    finished = [path for path in artifacts if path in present and not unfinished(path)]
+    hashes = _hashes(finished)
+    problems = [problem for path in finished if (problem := problem_of(path, records[path], hashes[path]))]
+    if problems:
+        others = f" (and {len(problems) - 1} more: `rmft lineage --all`)" if len(problems) > 1 else ""
+        if len(problems) > MANY:
+            others += f"; `mkdir old; mv {' '.join(ARTIFACTS)} old; snakemake` makes all anew"
+        raise InputError(f"{problems[0]}, or `dvc checkout` what you last committed{others}")
+    for path in outdated(records, present) & set(finished):
+        mark_unfinished(path)
+
+
 def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
-    """Return what is wrong with an artifact itself: nothing tells what made it, or it is not what was made."""
+    """Return what is wrong with an artifact itself: no record of its job, or other bytes than the job wrote."""
     again = f"rm {path}; snakemake"
     if record is None:
         return Finding("unrecorded", path, "has no whole record of what made it", again)
@@ -54,36 +78,15 @@ def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
     return None
 
 
-def refuse_altered(artifacts: Iterable[str]) -> None:
-    """Raise InputError if an artifact is not what its job wrote, or if nothing tells what made it.
-
-    Snakemake would take it for the job's, since it compares the times of files and the hashes of what was read.
-    What it has itself marked as unfinished is left to it. What is older than the last attempt at a file that it was
-    made from, and that is missing, is so marked: Snakemake, asked for it alone, would not look for that file.
-    """
-    records = {path: read_record(path) for path in artifacts}
-    present = {path for path in artifacts if Path(path).exists()}
-    finished = [path for path in artifacts if path in present and not unfinished(path)]
-    hashes = _hashes(finished)
-    problems = [found for path in finished if (found := problem_of(path, records[path], hashes[path]))]
-    if problems:
-        others = f" (and {len(problems) - 1} more: `rmft lineage --all`)" if len(problems) > 1 else ""
-        if len(problems) > MANY:
-            others += f"; `rm -r {' '.join(ARTIFACTS)}; snakemake` makes all anew"
-        raise InputError(f"{problems[0]}, or `dvc checkout` what you last committed{others}")
-    for path in outdated(records, present) & set(finished):
-        mark_unfinished(path)
-
-
 def outdated(records: dict[str, Record | None], present: set[str]) -> set[str]:
-    """Return the artifacts older than the last attempt at something missing that they were made from.
+    """Return the artifacts older than the last attempt at a missing file that they were made from.
 
-    A failed job leaves Snakemake's record of it, and nothing of what it was to write.
+    A failed job leaves Snakemake's record of it, and no output.
     """
 
     @functools.cache
     def last_attempt(path: str) -> datetime:
-        """Return when the youngest of an artifact and all it was made from was last begun."""
+        """Return when the youngest of an artifact and all its ancestors was last begun."""
         record = records.get(path)
         if record is None:
             return LONG_AGO if path not in records or path in present else NOW
@@ -98,11 +101,11 @@ def outdated(records: dict[str, Record | None], present: set[str]) -> set[str]:
 
 
 def _hashes(paths: list[str]) -> dict[str, str]:
-    """Return the SHA-256 of files by path; those of unchanged ones from the last time.
+    """Return the SHA-256 of files by path; of unchanged files as stored the last time.
 
-    Unchanged is what has the same inode, size, and times of content and of inode: no edit keeps the last of these.
+    A file is unchanged if inode, size, and the times of content and inode are the same: an edit changes the last one.
     """
-    known, found, hashes = {}, {}, {}
+    known, current, hashes = {}, {}, {}
     with suppress(InputError, ValueError):  # damaged: hash all anew
         known = dict(read_json(KNOWN_HASHES)) if KNOWN_HASHES.exists() else {}
     for path in paths:
@@ -111,66 +114,40 @@ def _hashes(paths: list[str]) -> dict[str, str]:
         *known_key, digest = known[path] if isinstance(known.get(path), list) else [None]
         hashes[path] = digest if known_key == key else sha256(Path(path))
         if time.time() - stat.st_ctime > SETTLED_SECONDS:
-            found[path] = [*key, hashes[path]]
-    if found != known:
-        with suppress(InputError):  # a full or read-only disk: nothing is lost but time
-            write_json(KNOWN_HASHES, found)
+            current[path] = [*key, hashes[path]]
+    if current != known:
+        with suppress(InputError):  # a full or read-only disk: the next run hashes again
+            write_json(KNOWN_HASHES, current)
     return hashes
 
 
-def audit(asked: dict[str, str]) -> list[Finding]:
-    """Return all that is not as it should be in the whole tree; every file is hashed anew.
+# Of the whole tree
 
-    asked: every artifact of the workflow, with why Snakemake would make it (again), or "" where it would not. What is
-    only out of date because something that it is made from is not as it should be is left out: one cause, one line.
+
+def audit(reasons: dict[str, str]) -> list[Finding]:
+    """Return all problems of the whole tree; every file is hashed anew.
+
+    reasons: for every artifact of the workflow, why Snakemake would make it (again), or "" where it would not.
+    An artifact that is out of date only because of a problem with one of its ancestors is left out.
     """
     hash_of = functools.cache(lambda name: sha256(Path(name)))
-    records = {path: read_record(path) for path in asked}
-    spoilt = {path: found for path in asked if (found := spoilt_by(path, records[path], hash_of))}
-    problems = list(spoilt.values())
-    suspect = _made_from(set(spoilt), records)
-    for path in asked.keys() - spoilt.keys():
-        record, why = records[path], asked[path]
-        if why and not (path in suspect and why in OF_INPUTS):
-            problems.append(Finding("stale", path, f"is out of date: {REASONS.get(why, why)}", "snakemake"))
+    records = {path: read_record(path) for path in reasons}
+    own = {path: problem for path in reasons if (problem := own_problem(path, records[path], hash_of))}
+    problems = list(own.values())
+    suspect = _descendants(set(own), records)
+    for path in reasons.keys() - own.keys():
+        record, reason = records[path], reasons[path]
+        if reason and not (path in suspect and reason in OF_INPUTS):
+            problems.append(Finding("stale", path, f"is out of date: {REASONS.get(reason, reason)}", "snakemake"))
         elif record and path not in suspect:
             problems += changed_inputs(record, hash_of)
-    problems += other_weights(record for path in sorted(asked.keys() - spoilt.keys()) if (record := records[path]))
-    for path in (path for folder in ARTIFACTS for path in Path(folder).rglob("*") if path.is_file()):
-        if path.as_posix() not in asked:
-            problems.append(_orphan(path))
+    problems += weights_that_differ(record for path in sorted(reasons.keys() - own.keys()) if (record := records[path]))
+    problems += orphans(reasons)
     return sorted(problems, key=lambda problem: (KINDS.index(problem.kind), problem.path))
 
 
-def other_weights(records: Iterable[Record]) -> Iterator[Finding]:
-    """Yield for each file of a hub's model an artifact made with other bytes of it: a revision has but one content.
-
-    Which of the two is wrong only the hub can tell.
-    """
-    known: dict[str, tuple[str, str]] = {}
-    told: set[str] = set()
-    for record in records:
-        for name, digest in record.receipt.hub.items():
-            first, where = known.setdefault(name, (digest, record.path))
-            if digest != first and name not in told:
-                told.add(name)
-                reason = f"was made with {name} of other bytes than {where}, so one of them is wrong"
-                yield Finding("stale", record.path, reason, f"rm {record.path} {where}; snakemake")
-
-
-def _orphan(path: Path) -> Finding:
-    remedy = f"rmft prune {path.parent}" if _as_written(path) else f"rm {path}"
-    return Finding("orphan", path.as_posix(), "is no part of what snakemake builds", remedy)
-
-
-def _as_written(path: Path) -> bool:
-    """Return whether a job wrote this file, and it is as it was written."""
-    slip = read_receipt(path)
-    return slip is not None and slip.sha256 == sha256(path)
-
-
-def spoilt_by(path: str, record: Record | None, hash_of: Callable[[str], str]) -> Finding | None:
-    """Return what is wrong with an artifact whatever it was made from."""
+def own_problem(path: str, record: Record | None, hash_of: Callable[[str], str]) -> Finding | None:
+    """Return what is wrong with an artifact, whatever it was made from."""
     if not Path(path).exists():
         return Finding("missing", path, "is not there", "snakemake")
     if unfinished(path):
@@ -178,18 +155,8 @@ def spoilt_by(path: str, record: Record | None, hash_of: Callable[[str], str]) -
     return problem_of(path, record, hash_of(path))
 
 
-def _made_from(spoilt: set[str], records: dict[str, Record | None]) -> set[str]:
-    """Return the artifacts that have a spoilt one among their ancestors."""
-    found, before = set(), None
-    while found != before:
-        before = set(found)
-        bad = spoilt | found
-        found |= {path for path, record in records.items() if record and not bad.isdisjoint(record.inputs)}
-    return found
-
-
 def changed_inputs(record: Record, hash_of: Callable[[str], str]) -> Iterator[Finding]:
-    """Yield where an artifact was made from what was another file at the time."""
+    """Yield a problem for each input that is missing, or that was another file when the job read it."""
     for name, recorded in record.inputs.items():
         if not Path(name).exists():
             yield Finding("missing", name, f"is not there, and {record.path} was made from it", "snakemake")
@@ -198,32 +165,82 @@ def changed_inputs(record: Record, hash_of: Callable[[str], str]) -> Iterator[Fi
             yield Finding("stale", record.path, f"was made from another {name}", again)
 
 
-def retired(folder: Path, artifacts: Iterable[str]) -> list[Path]:
-    """Return the files in a folder that jobs wrote, that are as they wrote them, and that are none of `artifacts`.
+def weights_that_differ(records: Iterable[Record]) -> Iterator[Finding]:
+    """Yield a problem for each file of a hub's model that two artifacts were made with, in different bytes.
 
-    Raise InputError where the folder is not one of artifacts.
+    A revision has one content, so one of the two is wrong; only the hub can tell which.
     """
-    folder = Path(os.path.normpath(folder))
-    if not is_artifact(f"{folder.as_posix()}/"):
-        raise InputError(f"{folder}: not below {' or '.join(ARTIFACTS)}")
+    known: dict[str, tuple[str, str]] = {}
+    reported: set[str] = set()
+    for record in records:
+        for name, digest in record.receipt.hub.items():
+            first, where = known.setdefault(name, (digest, record.path))
+            if digest != first and name not in reported:
+                reported.add(name)
+                reason = f"was made with {name} of other bytes than {where}, so one of them is wrong"
+                yield Finding("stale", record.path, reason, f"rm {record.path} {where}; snakemake")
+
+
+def _descendants(spoilt: set[str], records: dict[str, Record | None]) -> set[str]:
+    """Return the artifacts that have a spoilt one among their ancestors."""
+    reached, before = set(), None
+    while reached != before:
+        before = set(reached)
+        bad = spoilt | reached
+        reached |= {path for path, record in records.items() if record and not bad.isdisjoint(record.inputs)}
+    return reached
+
+
+# Files that are no part of the workflow
+
+
+def orphans(artifacts: Iterable[str]) -> Iterator[Finding]:
+    """Yield a problem for each folder with files of former jobs, and for each file that no job wrote.
+
+    All folders that have moved below results/experiments since they were written share one line.
+    """
     wanted = set(artifacts)
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.as_posix() not in wanted)
-    return [path for path in files if _as_written(path)]
+    kept = {parent for path in wanted for parent in PurePosixPath(path).parents}
+    names = {folder.name for folder in kept if folder.parent == EXPERIMENTS}
+    former: dict[PurePosixPath, int] = {}
+    for path in _files_below(*ARTIFACTS):
+        if path in wanted:
+            continue
+        if not _as_written(Path(path)):
+            reason = "is no part of what snakemake builds, and no job wrote it as it is"
+            yield Finding("orphan", path, reason, f"mv {path} .")
+            continue
+        folders = [folder for folder in PurePosixPath(path).parents if folder not in kept]
+        top = folders[-1] if folders and len(folders[-1].parts) > 1 else PurePosixPath(path)
+        former[top] = former.get(top, 0) + 1
+    moved = [folder for folder in former if folder.parent == EXPERIMENTS.parent and folder.name in names]
+    if moved:
+        where = f"{moved[0]}" if len(moved) == 1 else f"{moved[0]} and {len(moved) - 1} more folders"
+        reason = f"of former versions: results of experiments are now below {EXPERIMENTS}, made by other code"
+        yield Finding("orphan", where, f"{'is' if len(moved) == 1 else 'are'} {reason}", "rmft prune")
+    for top in former.keys() - set(moved):
+        count = "" if former[top] == 1 else f"({former[top]} files) "
+        yield Finding("orphan", f"{top}", f"{count}is no part of what snakemake builds", f"rmft prune {top}")
 
 
-def ask_snakemake() -> dict[str, str]:
-    """Return every artifact of the workflow, with why Snakemake would make it (again), or "" where it would not.
+def _files_below(*folders: str) -> Iterator[str]:
+    for folder in folders:
+        yield from (path.as_posix() for path in sorted(Path(folder).rglob("*")) if path.is_file())
 
-    Raise InputError with its last line where Snakemake fails.
+
+def _as_written(path: Path) -> bool:
+    """Return whether a job wrote this file, and it is as it was written."""
+    receipt = read_receipt(path)
+    return receipt is not None and receipt.sha256 == sha256(path)
+
+
+def retired(path: Path, artifacts: Iterable[str]) -> list[Path]:
+    """Return the files at or below a path that are as jobs wrote them and that are none of `artifacts`.
+
+    Raise InputError where the path is not below the folders of artifacts.
     """
-    # config: an audit says itself what the Snakefile would refuse to start with.
-    command = ["snakemake", "--summary", "--nolock", "--config", "audit=true"]
-    asked = run_tool(command)
-    if asked.returncode:
-        line = (asked.stderr.strip().splitlines() or ["no message"])[-1]
-        raise InputError(f"snakemake --summary failed: {line.removeprefix('rmft: ')}")
-    reasons = {}
-    for line in asked.stdout.splitlines()[1:]:
-        path, _date, _rule, _log, status, plan = line.split("\t")
-        reasons[path] = "" if plan == "no update" else status
-    return reasons
+    path = Path(os.path.normpath(path))
+    if not is_artifact(f"{path.as_posix()}/"):
+        raise InputError(f"{path}: not below {' or '.join(ARTIFACTS)}")
+    files = [path.as_posix()] if path.is_file() else _files_below(path.as_posix())
+    return [Path(file) for file in sorted(set(files) - set(artifacts)) if _as_written(Path(file))]

@@ -1,14 +1,13 @@
-"""From an artifact back to the root seed: everything that it was made from, and whether all of it is still so."""
+"""From an artifact back to the root seed: all files that it was made from, with every hash verified."""
 
 import functools
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
 from rmft.errors import InputError
-from rmft.lineage.audit import Finding, changed_inputs, other_weights, spoilt_by
+from rmft.lineage.audit import Finding, changed_inputs, own_problem, weights_that_differ
 from rmft.lineage.records import Record, read_record
 
 SHORT = 12  # digits of a hash that are shown
@@ -18,8 +17,8 @@ SHORT = 12  # digits of a hash that are shown
 class Ancestor:
     """A file on the way from an artifact to its sources.
 
-    sha256: of the file as it is, None where it is missing. record: None for sources, which are in git, and for
-    artifacts that have lost theirs.
+    sha256: of the file as it is now, None where it is missing. record: None for sources, which are in git, and for
+    artifacts whose record is lost.
     """
 
     path: str
@@ -28,19 +27,18 @@ class Ancestor:
 
     @property
     def inputs(self) -> list[str]:
-        """Return what it was made from."""
+        """Return the files that it was made from."""
         return list(self.record.inputs) if self.record else []
 
     @property
-    def data(self) -> list[str]:
-        """Return what it was made from, without the user's own code; none where it was drawn from the root seed."""
-        extensions = self.record.code.get("extensions", []) if self.record else []
-        return [name for name in self.inputs if name not in extensions]
+    def drawn(self) -> bool:
+        """Return whether a job drew it from the root seed, without data: from the user's extensions at most."""
+        return self.record is not None and set(self.inputs) <= set(self.record.code.get("extensions", []))
 
 
 @dataclass(frozen=True)
 class Trace:
-    """All ancestors of an artifact by path, itself first, each before what it was made from; and what is wrong."""
+    """All ancestors of an artifact by path, itself first, each before its inputs; and the problems found."""
 
     path: str
     ancestors: dict[str, Ancestor]
@@ -76,85 +74,23 @@ def _ancestors(start: str, hash_of: Callable[[str], str]) -> Iterator[tuple[str,
 
 
 def _problems(ancestors: dict[str, Ancestor], hash_of: Callable[[str], str]) -> Iterator[Finding]:
-    """Yield what is wrong with an ancestor itself, then where one was made from what was another at the time."""
-    own = {path: _of_itself(ancestor, hash_of) for path, ancestor in ancestors.items()}
+    """Yield what is wrong with an ancestor itself, then where an input was another file when a job read it."""
+    own = {path: _own_problem(ancestor, hash_of) for path, ancestor in ancestors.items()}
     spoilt = {path for path, problem in own.items() if problem}
     for path, ancestor in ancestors.items():
         if own[path]:
             yield own[path]
         elif ancestor.record and spoilt.isdisjoint(ancestor.inputs):
             yield from changed_inputs(ancestor.record, hash_of)
-    yield from other_weights(
-        ancestor.record for path, ancestor in ancestors.items() if ancestor.record and not own[path]
-    )
+    sound = (ancestor.record for path, ancestor in ancestors.items() if path not in spoilt)
+    yield from weights_that_differ(record for record in sound if record)
 
 
-def _of_itself(ancestor: Ancestor, hash_of: Callable[[str], str]) -> Finding | None:
-    if is_artifact(ancestor.path):
-        return spoilt_by(ancestor.path, ancestor.record, hash_of)
-    if ancestor.sha256 is None:
-        return Finding("missing", ancestor.path, "is not there", f"git checkout {ancestor.path}")
-    return None
-
-
-def as_text(found: Trace, width: int = 120) -> Iterator[str]:
-    """Yield the lines of the tree: each artifact above what it was made from, and what was told before only once."""
-    told: set[str] = set()
-
-    def below(path: str, depth: int) -> Iterator[str]:
-        ancestor, indent = found.ancestors[path], "  " * depth
-        digest = (ancestor.sha256 or "missing")[:SHORT]
-        if ancestor.record is None:
-            yield f"{indent}{path}  {digest}  {'no record' if is_artifact(path) else 'a source, in git'}"
-        elif path in told:
-            yield f"{indent}{path}  {digest}  (above)"
-        else:
-            told.add(path)
-            yield f"{indent}{path}  {digest}"
-            for text in _job(ancestor.record, told):
-                yield from _wrapped(text, width, f"{indent}  | ")
-            for name in ancestor.inputs:
-                yield from below(name, depth + 1)
-            if not ancestor.data:
-                yield f"{indent}  root seed {ancestor.record.settings.get('seed')}"
-
-    return below(found.path, 0)
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=f"{indent}  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _job(record: Record, told: set[str]) -> Iterator[str]:
-    """Yield how a job made its artifact: when and where, from which code, with which libraries and settings."""
-    made, code = record.receipt, record.code
-    commit = f"{made.commit[:SHORT]}{made.commit[40:]}" if made.commit else "none"
-    yield f"{record.rule}: {record.wall_seconds:.1f} s on {made.machine}, {record.started:%Y-%m-%d %H:%M} UTC"
-    yield f"code {code['digest']}, commit {commit}, Python {made.python}"
-    libraries = ", ".join(f"{name} {version}" for name, version in code["libraries"].items())
-    settings = "  ".join(f"{key}={_plain(value)}" for key, value in flat(record.settings))
-    hub = ", ".join(f"{name} {digest[:SHORT]}" for name, digest in made.hub.items())
-    for text in filter(None, (libraries, settings, hub)):
-        if text not in told:
-            told.add(text)
-            yield text
-
-
-def _plain(value: object) -> str:
-    return f"[{', '.join(map(_plain, value))}]" if isinstance(value, list) else str(value)
-
-
-def flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Yield dotted keys and values of nested settings; what is null is left out."""
-    if isinstance(settings, dict):
-        for key, value in settings.items():
-            yield from flat(value, f"{prefix}.{key}" if prefix else key)
-    elif settings is not None:
-        yield prefix, settings
+def _own_problem(ancestor: Ancestor, hash_of: Callable[[str], str]) -> Finding | None:
+    path = ancestor.path
+    if is_artifact(path):
+        problem = own_problem(path, ancestor.record, hash_of)
+        if problem and problem.kind == "unrecorded" and ancestor.record is None:  # perhaps no job makes this file
+            return Finding("unrecorded", path, problem.reason, "rmft lineage --all")
+        return problem
+    return None if ancestor.sha256 else Finding("missing", path, "is not there", f"git checkout {path}")

@@ -117,7 +117,7 @@ def estimate(
 
 @app.command(rich_help_panel=TOOLS)
 def prune(
-    folder: Annotated[Path, Argument(help="A folder below results or data/rewards.")] = Path("results"),
+    path: Annotated[Path, Argument(help="A file or folder below results or data/rewards.")] = Path("results"),
 ) -> None:
     """Delete artifacts that params.yaml no longer asks for. Files that no job wrote stay."""
     from rmft.artifacts.files import delete
@@ -127,55 +127,59 @@ def prune(
     from rmft.workflow.runs import hold_folder
 
     hold_folder()
-    for path in retired(folder, [*everything(load().at_scale()), *EMBEDDED]):
-        delete(path)
-        print(f"deleted {path}, which is no part of the workflow any more")
+    for file in retired(path, [*everything(load().at_scale()), *EMBEDDED]):
+        delete(file)
+        print(f"deleted {file}, which is no part of the workflow any more")
 
 
 @app.command(rich_help_panel=TOOLS)
 def lineage(
     path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
     everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
+    full: Annotated[bool, Option("--full", help="Print every job back to the root seed.")] = False,
     as_format: Annotated[TraceFormat, Option("--format", help="How to print it.")] = "text",
     output: Annotated[
         Path | None, Option(help="With --format rocrate: a new folder for the crate with all files in it.")
     ] = None,
 ) -> None:
-    """Print what made an artifact, back to the root seed, and verify every hash on the way.
+    """Print what made an artifact, and verify every hash on the way back to the root seed.
 
     With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
     """
-    from rmft.lineage.audit import ask_snakemake, audit
+    from rmft.lineage.audit import audit
+    from rmft.lineage.text import as_text, as_tree
     from rmft.lineage.trace import trace
+    from rmft.workflow.runs import reasons_to_run
 
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all")
-    if everything and as_format != "text":
-        raise InputError("--format goes with an artifact, not with --all")
+    if everything and (as_format != "text" or full):
+        raise InputError("--format and --full go with an artifact, not with --all")
     if output is not None and as_format != "rocrate":
         raise InputError("--output belongs to --format rocrate; for others: > FILE")
     if everything:
-        artifacts = ask_snakemake()
-        problems = audit(artifacts)
-        print(f"{len(artifacts)} artifacts, {len(problems) or 'no'} problems")
+        reasons = reasons_to_run()
+        problems = audit(reasons)
+        print(f"{len(reasons)} artifacts, {len(problems) or 'no'} problems")
     else:
         traced = trace(path)
         problems = traced.problems
-        _print_trace(traced, as_format, output)
+        if as_format == "text":
+            print("\n".join((as_tree if full else as_text)(traced, shutil.get_terminal_size((120, 24)).columns)))
+        else:
+            _export(traced, as_format, output)
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems:
         raise typer.Exit(1)
 
 
-def _print_trace(traced: "Trace", as_format: TraceFormat, output: Path | None) -> None:
-    """Print a trace, or write its crate; an artifact with problems has no crate."""
-    from rmft.lineage.export import as_crate, as_json, as_mermaid, write_crate
-    from rmft.lineage.trace import as_text
+def _export(traced: "Trace", as_format: TraceFormat, output: Path | None) -> None:
+    """Print a trace for another program, or write its crate; an artifact with problems has no crate."""
+    from rmft.lineage.crate import as_crate, write_crate
+    from rmft.lineage.export import as_json, as_mermaid
 
-    if as_format == "text":
-        print("\n".join(as_text(traced, shutil.get_terminal_size((120, 24)).columns)))
-    elif as_format == "json":
+    if as_format == "json":
         print(json.dumps(as_json(traced), indent=2))
     elif as_format == "mermaid":
         print(as_mermaid(traced), end="")

@@ -58,3 +58,20 @@ def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise InputError(f"{command[0]}: not found; activate the environment: source .venv/bin/activate") from None
+
+
+def reasons_to_run() -> dict[str, str]:
+    """Return for every artifact of the workflow why Snakemake would make it (again), or "" where it would not.
+
+    Raise InputError with its last line where Snakemake fails.
+    """
+    # config: the Snakefile leaves out what would refuse to start on a tree that is not in order.
+    summary = run_tool(["snakemake", "--summary", "--nolock", "--config", "audit=true"])
+    if summary.returncode:
+        line = (summary.stderr.strip().splitlines() or ["no message"])[-1]
+        raise InputError(f"snakemake --summary failed: {line.removeprefix('rmft: ')}")
+    reasons = {}
+    for line in summary.stdout.splitlines()[1:]:
+        path, _date, _rule, _log, status, plan = line.split("\t")
+        reasons[path] = "" if plan == "no update" else status
+    return reasons

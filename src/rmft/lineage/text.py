@@ -1,0 +1,174 @@
+"""A trace as text: in short, what made one artifact and from what; in full, every job back to the root seed."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+
+from rmft.artifacts.files import is_artifact
+from rmft.lineage.records import Record
+from rmft.lineage.trace import SHORT, Ancestor, Trace
+
+INPUTS = 6  # direct inputs that the short text names before it counts the others
+LINES = 5  # of one text in the short text
+LOOKS = "style."  # settings of figures that change how they look, and no value in them
+LABEL = 12  # characters of the first column of the short text
+
+
+def as_text(trace: Trace, width: int = 120) -> Iterator[str]:
+    """Yield about ten lines: the artifact, its job, its direct inputs, and the sources and seed behind them."""
+    artifact = trace.ancestors[trace.path]
+    yield trace.path
+    for label, texts in _short(trace, artifact):
+        for number, text in enumerate(texts):
+            indent = f"  {'' if number else label:{LABEL}}"
+            yield from _wrapped(text, width, indent, " " * len(indent), LINES)
+    if not trace.problems:
+        yield f"verified: {len(trace.ancestors)} hashes; --full shows every job"
+
+
+def _short(trace: Trace, artifact: Ancestor) -> Iterator[tuple[str, Iterable[str]]]:
+    yield "sha256", [(artifact.sha256 or "missing")[:SHORT]]
+    record = artifact.record
+    if record is None:
+        yield "record", ["none"]
+        return
+    settings = [_setting(key, value) for key, value in flat(record.settings) if not key.startswith(LOOKS)]
+    yield "job", [_run(record)]
+    yield "settings", ["  ".join(settings)] if settings else []
+    yield "code", [_code(record)]
+    yield "libraries", filter(None, [_libraries(record), _hub(record)])
+    yield "made from", _inputs(trace, artifact)
+    yield "back to", _origins(trace)
+
+
+def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
+    """Yield the direct inputs, several sources in one folder as the folder."""
+    inputs = [trace.ancestors[name] for name in artifact.inputs]
+    folders = Counter(_folder(source) for source in inputs if not is_artifact(source.path))
+    texts = {
+        _folder(file) if folders[_folder(file)] > 1 and not is_artifact(file.path) else file.path: file
+        for file in inputs
+    }
+    for text, file in [*texts.items()][:INPUTS]:
+        count = folders[text]
+        if count > 1:
+            yield f"{text}  {count} sources, in git"
+        else:
+            rule = file.record.rule if file.record else _kind(file)
+            yield f"{text}  {(file.sha256 or 'missing')[:SHORT]}  {rule}"
+    if len(texts) > INPUTS:
+        yield f"and {len(texts) - INPUTS} more files"
+
+
+def _folder(file: Ancestor) -> str:
+    return str(PurePath(file.path).parent)
+
+
+def _origins(trace: Trace) -> Iterator[str]:
+    """Yield the rules behind an artifact, the folders of its sources, and the root seed."""
+    before = [ancestor for path, ancestor in trace.ancestors.items() if path != trace.path]
+    rules = Counter(ancestor.record.rule for ancestor in before if ancestor.record)
+    folders = Counter(_folder(ancestor) for ancestor in before if not is_artifact(ancestor.path))
+    if rules:
+        yield f"artifacts by rule: {_counts(rules)}"
+    if folders:
+        yield f"sources in git: {_counts(folders)}"
+    seeds = {ancestor.record.settings.get("seed") for ancestor in trace.ancestors.values() if ancestor.record} - {None}
+    if seeds:
+        yield f"root seed {', '.join(map(str, sorted(seeds)))}"
+
+
+def _counts(names: Counter[str]) -> str:
+    return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in names.items())
+
+
+def as_tree(trace: Trace, width: int = 120) -> Iterator[str]:
+    """Yield every ancestor below what was made from it, with its job; repeat nothing."""
+    shown: set[str] = set()
+
+    def below(path: str, depth: int) -> Iterator[str]:
+        ancestor, indent = trace.ancestors[path], "  " * depth
+        line = f"{indent}{path}  {(ancestor.sha256 or 'missing')[:SHORT]}"
+        if ancestor.record is None:
+            yield f"{line}  {_kind(ancestor)}"
+        elif path in shown:
+            yield f"{line}  (above)"
+        else:
+            shown.add(path)
+            yield line
+            for text in _job(ancestor.record, shown):
+                yield from _wrapped(text, width, f"{indent}  | ", f"{indent}  |   ")
+            for name in ancestor.inputs:
+                yield from below(name, depth + 1)
+            if ancestor.drawn:
+                yield f"{indent}  root seed {ancestor.record.settings.get('seed')}"
+
+    yield from below(trace.path, 0)
+    if not trace.problems:
+        yield f"verified: {len(trace.ancestors)} hashes"
+
+
+def _job(record: Record, shown: set[str]) -> Iterator[str]:
+    """Yield when, where, from which code and with which libraries and settings a job ran; the last two only once."""
+    yield _run(record)
+    yield f"code {_code(record)}"
+    settings = "  ".join(_setting(key, value) for key, value in flat(record.settings))
+    for text in filter(None, (_libraries(record), settings, _hub(record))):
+        if text not in shown:
+            shown.add(text)
+            yield text
+
+
+def _kind(ancestor: Ancestor) -> str:
+    return "no record" if is_artifact(ancestor.path) else "a source, in git"
+
+
+def _run(record: Record) -> str:
+    return (
+        f"{record.rule}: {record.wall_seconds:.1f} s on {record.receipt.machine}, {record.started:%Y-%m-%d %H:%M} UTC"
+    )
+
+
+def _code(record: Record) -> str:
+    made = record.receipt
+    commit = f"{made.commit[:SHORT]}{made.commit[40:]}" if made.commit else "none"
+    return f"{record.code['digest']}, commit {commit}, Python {made.python}"
+
+
+def _libraries(record: Record) -> str:
+    return ", ".join(f"{name} {version}" for name, version in record.code["libraries"].items())
+
+
+def _hub(record: Record) -> str:
+    return ", ".join(f"{name} {digest[:SHORT]}" for name, digest in record.receipt.hub.items())
+
+
+def _setting(key: str, value: object) -> str:
+    return f"{key}={_plain(value)}"
+
+
+def _plain(value: object) -> str:
+    return f"[{', '.join(map(_plain, value))}]" if isinstance(value, list) else str(value)
+
+
+def flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield dotted keys and values of nested settings, except null values."""
+    if isinstance(settings, dict):
+        for key, value in settings.items():
+            yield from flat(value, f"{prefix}.{key}" if prefix else key)
+    elif settings is not None:
+        yield prefix, settings
+
+
+def _wrapped(text: str, width: int, first: str, others: str, lines: int | None = None) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+        max_lines=lines,
+        placeholder=" …",
+    )

@@ -1,0 +1,255 @@
+"""The audit of a tree that somebody has interfered with: what it names, and that the commands it gives mend it."""
+
+import json
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from recorded import EVALUATION, FIGURE, MODEL, OTHER, REWARDS, SOURCE, write_artifact, write_tree
+from trees import digests, edit, run, set_value, snakemake, to_do
+
+from rmft.artifacts.receipts import Receipt, receipt_path
+from rmft.errors import InputError
+from rmft.lineage.audit import KNOWN_HASHES, audit, outdated, refuse_altered, retired, weights_that_differ
+from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of, unfinished
+
+pytestmark = pytest.mark.xdist_group("lineage")
+ARTIFACTS = (REWARDS, MODEL, EVALUATION, OTHER, FIGURE)
+STARTED = datetime.now(UTC)
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch) -> Path:
+    """Return a folder with five artifacts and their records, and make it the current one."""
+    write_tree(monkeypatch, tmp_path)
+    return tmp_path
+
+
+def problems(**reasons: str) -> list[str]:
+    """Return the audit of the recorded tree in lines. reasons: why Snakemake would make an artifact, by its stem."""
+    return [str(problem) for problem in audit({path: reasons.get(Path(path).stem, "") for path in ARTIFACTS})]
+
+
+def flip(path: Path) -> None:
+    """Change the last bit of a file and none of its times."""
+    whole, times = path.read_bytes(), path.stat()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def swap(one: Path, other: Path) -> None:
+    """Give two files each other's name."""
+    aside = one.with_name("aside")
+    one.rename(aside)
+    other.rename(one)
+    aside.rename(other)
+
+
+def rewrite(path: Path, change: Callable[[str], str]) -> None:
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+RECORD, RECEIPT = file_of(METADATA, EVALUATION), receipt_path(Path(EVALUATION))
+INTERFERENCE = {
+    "flipped bit": (lambda: flip(Path(EVALUATION)), [f"altered: {EVALUATION} "]),
+    "swapped": (lambda: swap(Path(EVALUATION), Path(OTHER)), [f"altered: {OTHER} ", f"altered: {EVALUATION} "]),
+    "deleted record": (RECORD.unlink, [f"unrecorded: {EVALUATION} "]),
+    "damaged record": (lambda: rewrite(RECORD, lambda text: text[:-9]), [f"unrecorded: {EVALUATION} "]),
+    "garbled record": (
+        lambda: rewrite(RECORD, lambda text: json.dumps({**json.loads(text), "params": ['\'{"code":{']})),
+        [f"unrecorded: {EVALUATION} "],
+    ),
+    "deleted receipt": (RECEIPT.unlink, [f"unrecorded: {EVALUATION} "]),
+    "receipt of another job": (
+        lambda: rewrite(RECEIPT, lambda text: json.dumps({**json.loads(text), "job": "another"})),
+        [f"unrecorded: {EVALUATION} was written by another job "],
+    ),
+    "receipt of a job that read something else": (
+        lambda: rewrite(RECEIPT, lambda text: json.dumps({**json.loads(text), "read": {}})),
+        [f"unrecorded: {EVALUATION} was written by another job "],
+    ),
+    "deleted artifact": (Path(EVALUATION).unlink, [f"missing: {EVALUATION} "]),
+    "edited source": (lambda: flip(Path(SOURCE)), [f"stale: {FIGURE} was made from another {SOURCE}"]),
+    "deleted source": (Path(SOURCE).unlink, [f"missing: {SOURCE} is not there, and {FIGURE} was made from it"]),
+    "stranger": (lambda: Path("results/mine.txt").write_text("mine"), ["orphan: results/mine.txt "]),
+    "edited artifact of a former job": (lambda: (former("results/old.csv"), flip(Path("results/old.csv"))), [
+        "orphan: results/old.csv is no part of what snakemake builds, and no job wrote it as it is; run `mv",
+    ]),
+}  # fmt: skip
+
+
+def former(path: str) -> None:
+    """Write an artifact that the workflow makes no more."""
+    with pytest.MonkeyPatch.context() as patch:
+        write_artifact(patch, path, "former")
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("name", INTERFERENCE)
+def test_the_audit_names_what_was_interfered_with_and_nothing_that_follows_from_it(name):
+    interfere, expected = INTERFERENCE[name]
+    assert problems() == []
+    interfere()
+    follows = {"regret": "updated input files"} if EVALUATION in expected[-1] else {}
+    found = problems(**follows)
+    assert len(found) == len(expected)
+    for problem, start in zip(found, expected, strict=True):
+        assert problem.startswith(start)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_what_snakemake_would_make_again_is_stale_for_its_reason():
+    changed = "is out of date: its parameters or its code changed; run `snakemake`"
+    assert problems(gamma="params changed") == [f"stale: {OTHER} {changed}"]
+    file_of(UNFINISHED, REWARDS).parent.mkdir(parents=True)
+    file_of(UNFINISHED, REWARDS).write_text("{}", encoding="utf-8")
+    flip(Path(REWARDS))
+    assert problems(regret="ok") == [f"stale: {REWARDS} was never finished; run `snakemake`"]
+
+
+@pytest.mark.usefixtures("recorded")
+def test_all_results_of_a_former_layout_are_one_line_and_those_of_a_dropped_experiment_another():
+    old = [f"results/numeric/seed-{seed}/iteration-{i}/rollouts.parquet" for seed in range(3) for i in range(3)]
+    dropped = [f"results/experiments/dropped/iteration-{i}/model.safetensors" for i in range(2)]
+    for path in (*old, *dropped, "data/rewards/dropped.npz"):
+        former(path)
+    moved, *others = sorted(problems(), reverse=True)
+    assert moved.startswith("orphan: results/numeric is of former versions: results of experiments are now below")
+    assert moved.endswith("run `rmft prune`")
+    is_none = "is no part of what snakemake builds; run `rmft prune"
+    assert others == [
+        f"orphan: results/experiments/dropped (2 files) {is_none} results/experiments/dropped`",
+        f"orphan: data/rewards/dropped.npz {is_none} data/rewards/dropped.npz`",
+    ]
+    assert [path.as_posix() for path in retired(Path("data/rewards/dropped.npz"), ARTIFACTS)] == [
+        "data/rewards/dropped.npz"
+    ]
+    assert len(retired(Path("results"), ARTIFACTS)) == 11
+
+
+@pytest.mark.usefixtures("recorded")
+def test_nothing_that_is_wanted_or_that_no_job_wrote_is_retired_however_the_folder_is_written():
+    Path("results/figures/mine.txt").write_text("mine", encoding="utf-8")
+    for folder in ("results/figures", "results/../results/figures", "results/figures/."):
+        assert retired(Path(folder), ARTIFACTS) == []
+        assert retired(Path(folder), []) == [Path(FIGURE)]
+    with pytest.raises(InputError, match="src: not below results or data/rewards"):
+        retired(Path("results/../src"), [])
+
+
+def test_bytes_of_a_hub_that_differ_at_one_revision_are_reported_once():
+    file = "org/model@0123/model.safetensors"
+
+    def record(path: str, digest: str) -> Record:
+        receipt = Receipt("", "", {}, None, "", "", {file: digest})
+        return Record(path, "rollouts_shard", {}, {}, {}, "", STARTED, 1.0, receipt)
+
+    same = [record("results/a", "1"), record("results/b", "1")]
+    assert list(weights_that_differ(same)) == []
+    (problem,) = weights_that_differ([*same, record("results/c", "2"), record("results/d", "2")])
+    assert (problem.kind, problem.path) == ("stale", "results/c")
+    assert f"{file} of other bytes than results/a" in problem.reason
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_build_is_refused_on_what_no_job_wrote_and_many_such_files_can_be_moved_aside():
+    refuse_altered(ARTIFACTS)
+    flip(Path(EVALUATION))
+    with pytest.raises(InputError, match=f"^altered: {EVALUATION} is not .*`rm {EVALUATION}; snakemake`, or `dvc"):
+        refuse_altered(ARTIFACTS)
+    paths = [f"results/{number}.txt" for number in range(11)]
+    for path in paths:
+        Path(path).write_text("copied from elsewhere", encoding="utf-8")
+    with pytest.raises(InputError, match=r"10 more: .*`mkdir old; mv results data/rewards old; snakemake` makes all"):
+        refuse_altered(paths)
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("content", ["[]", "{", "", f'{{"{FIGURE}": 3}}'])
+def test_known_hashes_that_are_damaged_are_hashed_anew(content):
+    KNOWN_HASHES.write_text(content, encoding="utf-8")
+    refuse_altered(ARTIFACTS)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_what_is_older_than_the_last_attempt_at_a_missing_input_is_made_again():
+    Path(EVALUATION).unlink()
+    refuse_altered(ARTIFACTS)
+    assert not unfinished(FIGURE)  # it is younger than the evaluation
+    rewrite(RECORD, lambda text: json.dumps({**json.loads(text), "starttime": 4e9, "endtime": 4e9}))  # and failed
+    refuse_altered(ARTIFACTS)
+    assert unfinished(FIGURE)
+    assert not unfinished(OTHER)
+
+
+def test_an_attempt_counts_through_everything_that_is_missing():
+    def record(path: str, hours: int, *inputs: str) -> Record:
+        receipt = Receipt("", "", {}, None, "", "")
+        started = STARTED + timedelta(hours=hours)
+        return Record(path, "rule", dict.fromkeys(inputs, ""), {}, {}, "", started, 1.0, receipt)
+
+    records = {"a": record("a", 5), "b": record("b", 1, "a"), "c": record("c", 2, "b"), "d": record("d", 3, "c")}
+    assert outdated(records, {"a", "b", "c", "d"}) == set()
+    assert outdated(records, {"d"}) == {"b", "c", "d"}
+
+
+# With a real Snakemake
+
+
+def audited(tree: Path) -> list[str]:
+    """Return the problems that `rmft lineage --all` names; its exit code must tell whether there are any."""
+    finished = run(tree, "rmft", "lineage", "--all")
+    lines = finished.stderr.splitlines()
+    assert finished.returncode == bool(lines), finished.stdout + finished.stderr
+    return lines
+
+
+BUILT = "results/experiments/numeric_mab/evaluation/gaussian.parquet"
+
+
+def test_edits_of_parameters_and_of_values_of_the_paper_are_stale_and_building_mends_them(tree):
+    assert (to_do(tree), audited(tree)) == (set(), [])
+    set_value(tree, "evaluation.floor", 0.5)
+    paper = tree / "data/paper/theorem-1.csv"
+    rewrite(paper, lambda text: text + "\n")
+    os.utime(paper, (0, 0))  # older than what was made from it
+    stale = {line.split()[1] for line in audited(tree) if line.startswith("stale: ")}
+    assert {"results/metrics.json", "results/tables/simplex-table.csv", "results/tables/theorem-1.csv"} <= stale
+    assert not any(path.startswith(("results/experiments/", "results/figures/")) for path in stale)
+    edit(tree / "data/paper/theorem-1.csv", "\n\n", "\n")
+    snakemake(tree)
+    assert audited(tree) == []
+
+
+def test_snakemake_refuses_to_build_on_what_was_touched_and_each_command_of_the_audit_mends_one_thing(tree):
+    before = digests(tree)
+    set_value(tree, "experiments.numeric_mab.evaluations.gaussian.T", 50)
+    run(tree, "snakemake", "--touch")
+    set_value(tree, "experiments.numeric_mab.evaluations.gaussian.T", 100)
+    flip(tree / "results/metrics.json")
+    (tree / "results/mine.txt").write_text("mine", encoding="utf-8")
+    for arguments in ((), ("--dry-run",)):
+        refused = run(tree, "snakemake", *arguments)
+        assert refused.returncode == 2
+        assert refused.stderr.splitlines()[-1].startswith(("rmft: altered: results/", "rmft: unrecorded: results/"))
+    lines = audited(tree)
+    assert {line.split(": ")[0] for line in lines} >= {"altered", "orphan"}
+    for line in lines:
+        run(tree, "bash", "-c", line.rpartition("run `")[2].removesuffix("`"))  # which may stop at the next problem
+    assert audited(tree) == []
+    assert digests(tree) == before
+    assert (tree / "mine.txt").read_text(encoding="utf-8") == "mine"
+
+
+def test_an_artifact_that_is_a_link_to_nothing_or_was_never_finished_is_made_again(tree):
+    before = digests(tree)
+    (tree / BUILT).unlink()
+    (tree / BUILT).symlink_to(tree / "nothing")
+    other = "results/experiments/numeric_mab/evaluation/gamma.parquet"
+    (tree / file_of(UNFINISHED, other)).write_text("{}", encoding="utf-8")
+    flip(tree / other)
+    snakemake(tree)
+    assert digests(tree) == before
+    assert audited(tree) == []

@@ -1,0 +1,203 @@
+"""Traces of artifacts, in text and for other programs: what is shown, and that every hash is verified."""
+
+import hashlib
+import json
+import platform
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from recorded import CODE, EVALUATION, FIGURE, MODEL, OTHER, REWARDS, SOURCE, write_artifact, write_tree
+from rocrate.rocrate import ROCrate
+from trees import ROOT
+
+ALL = {FIGURE, EVALUATION, OTHER, REWARDS, MODEL, SOURCE}
+PROFILES = ("provenance-run-crate-0.5", "workflow-run-crate-0.5", "process-run-crate-0.5")
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch) -> Path:
+    """Return a folder with a figure and its records, and make it the current one."""
+    write_tree(monkeypatch, tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def workflow(recorded) -> Path:
+    """Return the same with the files of the workflow, which a crate holds."""
+    shutil.copy(ROOT / "Snakefile", recorded)
+    shutil.copytree(ROOT / "workflow", recorded / "workflow")
+    return recorded
+
+
+def ancestors(rmft) -> dict:
+    return json.loads(rmft("lineage", FIGURE, "--format", "json")[1])["ancestors"]
+
+
+def flip(path: Path) -> None:
+    """Change the last bit of a file."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+
+
+@pytest.mark.usefixtures("recorded")
+def test_the_short_text_names_job_code_settings_inputs_sources_and_seed_in_some_fifteen_lines(rmft):
+    code, out, error = rmft("lineage", FIGURE)
+    assert (code, error) == (0, "")
+    lines = out.splitlines()
+    assert len(lines) < 16
+    assert (lines[0], lines[-1]) == (FIGURE, "verified: 6 hashes; --full shows every job")
+    assert re.search(r"job +figure: 1.5 s on Linux \w+, \d+ cores", out)
+    assert re.search(rf"code +{CODE['digest']}, commit \S+, Python {re.escape(platform.python_version())}\n", out)
+    assert "settings    label=regret\n" in out  # and not its colours
+    assert f"{EVALUATION}  {hashlib.sha256(Path(EVALUATION).read_bytes()).hexdigest()[:12]}  evaluation" in out
+    assert "artifacts by rule: evaluation (2), reward_set, training\n" in out
+    assert "sources in git: data/paper\n" in out
+    assert "root seed 7\n" in out
+
+
+@pytest.mark.usefixtures("recorded")
+def test_many_inputs_are_counted_and_sources_of_one_folder_are_one_line(rmft, monkeypatch):
+    names = [f"data/paper/{number}.csv" for number in range(5)] + [f"results/{number}.csv" for number in range(9)]
+    for name in names:
+        Path(name).write_text(name, encoding="utf-8")
+    write_artifact(monkeypatch, "results/report.html", "report", names)
+    code, out, error = rmft("lineage", "results/report.html")
+    assert "data/paper  5 sources, in git" in out
+    assert "and 4 more files" in out
+    assert "verified" not in out
+    assert code == 1
+    assert error.count("unrecorded: results/") == 9
+
+
+@pytest.mark.usefixtures("recorded")
+def test_the_full_text_shows_every_job_and_every_setting_once(rmft):
+    lines = rmft("lineage", FIGURE, "--full")[1].splitlines()
+    assert {line.split()[0] for line in lines if line.strip().startswith(("results/", "data/"))} == ALL
+    text = "\n".join(lines)
+    assert "style.colours.ucb=#0072B2" in text
+    assert text.count("numpy 2.4.6") == text.count("training.rmft.selected=1") == 1
+    assert "radius" not in text  # it is null
+    assert text.count("(above)") == 2  # rewards and model of the second evaluation
+    assert lines[-1] == "verified: 6 hashes"
+
+
+@pytest.mark.parametrize("spoil", [FIGURE, EVALUATION, REWARDS])
+def test_a_trace_verifies_the_artifact_itself_and_everything_on_the_way(recorded, rmft, spoil):
+    flip(recorded / spoil)
+    code, out, error = rmft("lineage", FIGURE)
+    assert code == 1
+    assert "verified" not in out
+    assert error == f"altered: {spoil} is not what its job wrote; run `rm {spoil}; snakemake`\n"
+
+
+def test_sources_that_changed_or_are_gone_are_problems_with_a_remedy(recorded, rmft):
+    flip(recorded / SOURCE)
+    again = f"snakemake --forcerun {FIGURE}"
+    assert rmft("lineage", FIGURE)[2] == f"stale: {FIGURE} was made from another {SOURCE}; run `{again}`\n"
+    (recorded / SOURCE).unlink()
+    assert rmft("lineage", FIGURE)[2] == f"missing: {SOURCE} is not there; run `git checkout {SOURCE}`\n"
+
+
+def test_nobody_is_told_to_delete_a_file_that_no_job_may_have_written(recorded, rmft):
+    (recorded / "results/notes.txt").write_text("mine", encoding="utf-8")
+    code, _, error = rmft("lineage", "results/notes.txt")
+    unrecorded = "unrecorded: results/notes.txt has no whole record of what made it"
+    assert (code, error) == (1, f"{unrecorded}; run `rmft lineage --all`\n")
+
+
+def test_json_gives_every_hash_as_it_is_and_the_same_from_absolute_paths(recorded, rmft):
+    assert rmft("lineage", recorded / FIGURE, "--format", "json") == rmft("lineage", FIGURE, "--format", "json")
+    found = ancestors(rmft)
+    assert found.keys() == ALL
+    for path, ancestor in found.items():
+        assert ancestor["sha256"] == hashlib.sha256((recorded / path).read_bytes()).hexdigest()
+    assert found[REWARDS]["settings"]["seed"] == 7
+    assert found[SOURCE]["kind"] == "source"
+
+
+@pytest.mark.usefixtures("recorded")
+def test_mermaid_has_an_arrow_for_everything_that_was_read(rmft):
+    chart = rmft("lineage", FIGURE, "--format", "mermaid")[1]
+    numbers = {name: number for number, name in re.findall(r'  (n\d+)\["(.+?)<br/>', chart)}
+    arrows = set(re.findall(r"  (n\d+) -->\|\w+\| (n\d+)", chart))
+    read = {(name, path) for path, ancestor in ancestors(rmft).items() for name in ancestor.get("inputs", [])}
+    assert arrows == {(numbers[name], numbers[path]) for name, path in read}
+
+
+def test_a_crate_is_read_back_with_every_file_job_step_and_setting(workflow, rmft):
+    assert rmft("lineage", FIGURE, "--format", "rocrate", "--output", "crate") == (0, "", "")
+    crate = ROCrate(workflow / "crate")
+    files = {entity.id: entity for entity in crate.get_by_type("File")}
+    assert files.keys() > ALL
+    for path in ALL:
+        assert files[path]["sha256"] == hashlib.sha256((workflow / "crate" / path).read_bytes()).hexdigest()
+    jobs = [action for action in crate.get_by_type("CreateAction") if action.id != "#run"]
+    read = {action["result"].id: [entity.id for entity in action["object"]] for action in jobs}
+    for path, ancestor in ancestors(rmft).items():
+        assert list(ancestor.get("inputs", {})) == [name for name in read.get(path, []) if name in ALL]
+    (training,) = (action for action in jobs if action["result"].id == MODEL)
+    settings = {entity["name"]: entity["value"] for entity in training["object"]}
+    assert settings == {"seed": 7, "training.rmft.selected": 1}
+    assert crate.mainEntity.id == "Snakefile"
+    steps = {step["name"] for step in crate.mainEntity["step"]}
+    assert steps == {"reward_set", "training", "evaluation", "figure"}
+    assert crate.dereference("#run")["result"].id == FIGURE
+
+
+@pytest.mark.usefixtures("workflow")
+def test_the_public_validator_passes_a_crate_for_all_profiles_that_it_names(rmft):
+    validator = shutil.which("rocrate-validator")
+    if validator is None:  # not in our environment: it needs an older rich than we lock
+        pytest.skip("no rocrate-validator: install roc-validator in an environment of its own, and put it on the PATH")
+    rmft("lineage", FIGURE, "--format", "rocrate", "--output", "crate")
+    for profile in PROFILES:
+        command = [validator, "--no-interactive", "--disable-color", "validate", "--no-paging", "-p", profile]
+        ran = subprocess.run([*command, "--offline", "crate"], capture_output=True, text=True, check=False)
+        printed = ran.stdout + ran.stderr
+        if "cache" in printed.lower():
+            pytest.skip(
+                "rocrate-validator has no JSON-LD contexts: run `rocrate-validator cache warm` once, with a network"
+            )
+        assert f"valid {profile}" in printed, printed
+        assert ran.returncode == 0, printed
+
+
+def test_a_crate_is_not_made_of_what_is_not_as_recorded_nor_over_another_nor_without_the_workflow(workflow, rmft):
+    taken = rmft("lineage", OTHER, "--format", "rocrate", "--output", "workflow")
+    assert taken == (2, "", "rmft: workflow: exists already; name a new folder\n")
+    flip(workflow / EVALUATION)
+    assert rmft("lineage", FIGURE, "--format", "rocrate", "--output", "crate")[0] == 1
+    (workflow / "Snakefile").unlink()
+    _, _, error = rmft("lineage", OTHER, "--format", "rocrate", "--output", "crate")
+    assert error == f"rmft: {OTHER}: no Snakefile in this folder, so there is no crate of it\n"
+    assert not (workflow / "crate").exists()
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("README.md",), "README.md: no artifact of this workflow; try a file below results or data/rewards"),
+        (("results/figures/none.pdf",), "results/figures/none.pdf: no such file, and no record of it;"),
+        ((), "lineage: name one artifact, or say --all"),
+        (("--all", "--format", "json"), "--format and --full go with an artifact, not with --all"),
+        ((FIGURE, "--format", "xml"), "Invalid value for '--format': "),
+    ],
+)
+def test_what_has_no_lineage_is_refused_in_one_line(rmft, arguments, says):
+    code, _, error = rmft("lineage", *arguments)
+    assert code == 2
+    assert error.startswith(f"rmft: {says}")
+    assert error.count("\n") == 1
+
+
+def test_neither_host_nor_folder_nor_user_is_in_a_receipt_or_a_crate(workflow, rmft, monkeypatch):
+    monkeypatch.setenv("USER", "somebody-in-particular")
+    write_artifact(monkeypatch, FIGURE, "figure", [EVALUATION])
+    written = "".join(path.read_text(encoding="utf-8") for path in (workflow / ".snakemake/receipts").rglob("*.json"))
+    written += rmft("lineage", FIGURE, "--format", "rocrate")[1]
+    for private in (platform.node(), str(workflow), "somebody-in-particular"):
+        assert private not in written
