@@ -22,10 +22,12 @@ from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 from rmft.params import load as load_params
 from rmft.params.grpo import Objective
-from rmft.params.language import LanguageModelSettings, LanguageProblem, LoRA
+from rmft.params.language import LanguageModelSettings, LoRA
 from rmft.params.section import Section
+from rmft.selection import Scoring
 from rmft.training.advantages import LEAST, advantages, rounds_of
 from rmft.training.grpo import reinforce
+from rmft.training.sft import FineTuned
 from rmft.workflow.plan import rollouts_job
 from rmft.workflow.records import GRPOJob
 
@@ -83,12 +85,19 @@ def base(tmp_path_factory) -> LanguageModelSettings:
     return LanguageModelSettings(kind="language", weights=str(path), dtype="float32", device="cpu", batch=4)
 
 
-def job(base: LanguageModelSettings, settings: Objective = ONE_STEP, stream: str = "test") -> GRPOJob:
-    telling = replace(EXPERIMENT.protocol, output="action")
-    problem = LanguageProblem(kind="grpo", environment="mab", d=D, protocol=telling)
-    return GRPOJob(
-        seed=0, stream=stream, problem=problem, model=base, grpo=settings, temperature=1.0, mean="nominal"
-    )  # fmt: skip
+def trained(
+    base: LanguageModelSettings,
+    settings: Objective = ONE_STEP,
+    played: dict | None = None,
+    start: Path | None = None,
+    *,
+    words: str = "test",
+    temperature: float = 1.0,
+    on_step=lambda *_: None,
+) -> FineTuned:
+    """Reinforce the decisions of games in a bandit by their realized regret."""
+    scoring = Scoring("mab", "realized")
+    return reinforce(played or PLAYED, base, start, settings, scoring, temperature, 0, (words,), on_step)
 
 
 def games(seed: int = 0, rounds: int = ROUNDS, invalid: tuple[int, int] = (1, 1)) -> dict:
@@ -135,7 +144,7 @@ def model(base):
 @pytest.fixture(scope="module")
 def tuned(base):
     """Return the base model after one step."""
-    return reinforce(job(base), PLAYED, None)
+    return trained(base)
 
 
 def written(result, path: Path) -> Path:
@@ -239,7 +248,7 @@ def test_a_valid_reply_without_tokens_is_an_error():
 
 @pytest.mark.parametrize("credit", ["regret", "step", "round"])
 def test_the_first_step_is_one_of_reinforce_with_the_groups_mean_as_baseline(credit, base, model):
-    result = reinforce(job(base, replace(ONE_STEP, reward=credit)), PLAYED, None)
+    result = trained(base, replace(ONE_STEP, reward=credit))
     rewards = np.array(PLAYED["rewards"]).reshape(GAMES, ROUNDS, D)
     got = np.take_along_axis(rewards, np.array(PLAYED["action"])[..., None], axis=2)[..., 0]
     credited = advantages(credit, np.array(PLAYED["scenario"]), got, regrets(PLAYED))
@@ -260,8 +269,8 @@ def test_the_first_step_is_one_of_reinforce_with_the_groups_mean_as_baseline(cre
 
 def test_a_second_step_clips_what_has_gone_far_and_lets_it_come_back(base, model, tmp_path):
     far = replace(ONE_STEP, learning_rate=0.02, max_grad_norm=0.0, clip=0.1)
-    log = reinforce(job(base, replace(far, epochs=2)), PLAYED, None).log
-    once = with_weights(model, written(reinforce(job(base, far), PLAYED, None), tmp_path / "once.safetensors"))
+    log = trained(base, replace(far, epochs=2)).log
+    once = with_weights(model, written(trained(base, far), tmp_path / "once.safetensors"))
     old = AutoModelForCausalLM.from_pretrained(base.weights, dtype=torch.float32)
     terms, clipped = [], []
     for game, advantage in enumerate(of_games(PLAYED)):
@@ -280,7 +289,7 @@ def test_a_second_step_clips_what_has_gone_far_and_lets_it_come_back(base, model
 
 def test_equal_returns_teach_nothing(base, model):
     same = PLAYED | {"action": [np.zeros(ROUNDS, dtype=int)] * GAMES}
-    result = reinforce(job(base), same, None)
+    result = trained(base, played=same)
     assert result.log[0]["grad_norm"] == 0
     assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in result.tensors.items())
 
@@ -292,22 +301,22 @@ def test_what_is_told_after_the_last_reply_gets_no_gradient(base):
             "replied": [[[*chosen, False]] for (chosen,) in PLAYED["replied"]],
         }
 
-    assert as_bytes(reinforce(job(base), followed_by(7), None)) == as_bytes(reinforce(job(base), followed_by(8), None))
+    assert as_bytes(trained(base, played=followed_by(7))) == as_bytes(trained(base, played=followed_by(8)))
 
 
 def test_what_was_said_in_an_invalid_round_is_not_reinforced(base, tuned):
     valid = games(invalid=(slice(0, 0), 0))
     assert valid["ids"] == PLAYED["ids"]
-    assert as_bytes(reinforce(job(base), valid, None)) != as_bytes(tuned)
+    assert as_bytes(trained(base, played=valid)) != as_bytes(tuned)
 
 
 @pytest.mark.parametrize("settings", [ONE_STEP, ADAPTED], ids=lambda settings: settings.method)
 def test_divergence_is_from_the_base_model_whatever_is_continued(settings, base, model, tmp_path):
     settings = replace(settings, kl=0.5, learning_rate=0.02)
-    first = reinforce(job(base, settings), PLAYED, None)
+    first = trained(base, settings)
     assert first.log[0]["kl"] == 0
     path = written(first, tmp_path / "first.safetensors")
-    log = reinforce(job(base, settings), PLAYED, path).log
+    log = trained(base, settings, PLAYED, path).log
     theirs = AutoModelForCausalLM.from_pretrained(base.weights, dtype=torch.float32)
     ours = with_weights(theirs, path)
     kl, terms = [], []
@@ -322,7 +331,7 @@ def test_divergence_is_from_the_base_model_whatever_is_continued(settings, base,
 
 
 def test_the_temperature_of_play_is_that_of_the_probabilities(base, model):
-    result = reinforce(replace(job(base), temperature=2.0), PLAYED, None)
+    result = trained(base, temperature=2.0)
     for game, advantage in enumerate(of_games(PLAYED)):
         ids, chosen = PLAYED["ids"][game][0], PLAYED["replied"][game][0]
         log_p = (model(torch.tensor([ids])).logits[0] / 2).log_softmax(-1)
@@ -332,27 +341,27 @@ def test_the_temperature_of_play_is_that_of_the_probabilities(base, model):
 
 
 def test_several_passes_a_step_give_the_step_of_one_pass(base, tuned):
-    parts = reinforce(job(base, replace(ONE_STEP, accumulation=4)), PLAYED, None)
+    parts = trained(base, replace(ONE_STEP, accumulation=4))
     for name, tensor in tuned.tensors.items():
         torch.testing.assert_close(parts.tensors[name], tensor, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("settings", [ONE_STEP, ADAPTED], ids=lambda settings: settings.method)
 def test_the_same_job_gives_the_same_bytes_and_another_ones_streams_another_order(settings, base):
-    def trained(stream: str) -> bytes:
+    def with_words(words: str) -> bytes:
         torch.rand(3)  # whatever happened to the global generator before
-        return as_bytes(reinforce(job(base, replace(settings, batch_size=2), stream), PLAYED, None))
+        return as_bytes(trained(base, replace(settings, batch_size=2), words=words))
 
-    assert (once := trained("a")) == trained("a")
-    assert once != trained("b")
+    assert (once := with_words("a")) == with_words("a")
+    assert once != with_words("b")
 
 
 def test_every_epoch_reads_every_game_once(base):
     settings = replace(ONE_STEP, batch_size=2, epochs=3, learning_rate=1e-12)
-    told = []
-    log = reinforce(job(base, settings), PLAYED, None, lambda *step: told.append(step)).log
+    steps = []
+    log = trained(base, settings, on_step=lambda *step: steps.append(step)).log
     assert [row["epoch"] for row in log] == pytest.approx([(step + 1) / 4 for step in range(12)])
-    assert told == [(row["step"], 12, row["loss"]) for row in log]
+    assert steps == [(row["step"], 12, row["loss"]) for row in log]
     by_epoch = np.array([row["loss"] for row in log]).reshape(3, 4)
     assert by_epoch.mean(axis=1) == pytest.approx(-of_games(PLAYED).mean(), abs=1e-4)
     assert [row["regret"] for row in log] == pytest.approx([regrets(PLAYED).mean()] * 12)
@@ -383,7 +392,7 @@ def test_where_one_action_is_always_best_its_probability_rises_to_one(base, mode
             "ids": [[[*told, (best, other)[action]]] for action in actions],
             "replied": [[[False] * 3 + [True]]] * GAMES,
         }
-        result = reinforce(job(base, settings, f"iteration-{iteration}"), played, path)
+        result = trained(base, settings, played, path, words=f"iteration-{iteration}")
         path = written(result, folder / "toy.safetensors")
     assert shares == sorted(shares)
     assert shares[0] < 0.5 < 0.9 < shares[-1]
@@ -398,7 +407,7 @@ def test_a_summary_is_learnt_from_round_by_round(base, model):
         apart["ids"].append([ids[a:b] for a, b in parts])
         apart["replied"].append([[False] * 2 + [True] * (b - a - 2) for a, b in parts])
     apart["fallback"] = [np.zeros(ROUNDS, dtype=bool)] * GAMES
-    result = reinforce(job(base, replace(ONE_STEP, batch_size=GAMES * ROUNDS)), apart, None)
+    result = trained(base, replace(ONE_STEP, batch_size=GAMES * ROUNDS), apart)
     terms = []
     for game, advantage in enumerate(of_games(PLAYED)):
         for ids in apart["ids"][game]:
@@ -410,18 +419,18 @@ def test_a_summary_is_learnt_from_round_by_round(base, model):
 
 def test_games_that_outgrow_the_context_are_refused(base):
     with pytest.raises(InputError, match="the context 20; play fewer rounds"):
-        reinforce(job(replace(base, context=20)), PLAYED, None)
+        trained(replace(base, context=20))
 
 
 def test_a_loss_that_diverges_stops_the_training(base):
     settings = replace(ONE_STEP, learning_rate=1e30, batch_size=4, max_grad_norm=0.0)
     with pytest.raises(InputError, match=r"grpo\.learning_rate: at 1e\+30 the loss diverges in step 2"):
-        reinforce(job(base, settings), PLAYED, None)
+        trained(base, settings)
 
 
 def test_nothing_is_printed_or_left_behind(base, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    reinforce(job(base, replace(ONE_STEP, kl=0.1)), PLAYED, None)
+    trained(base, replace(ONE_STEP, kl=0.1))
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
 

@@ -79,6 +79,12 @@ class ChatTemplate:
         # token, differently.
         return _encode(self.tokenizer, self.closing + self._content(text) + self.head)[1:]
 
+    def completion(self, text: str) -> list[int]:
+        """Return the ids of a completion as they stand after the head, end token included."""
+        head, whole = _encode(self.tokenizer, self.head), _encode(self.tokenizer, self.head + text)
+        ids = whole[len(head) :] if whole[: len(head)] == head else _encode(self.tokenizer, text)
+        return [*ids, self.end]
+
     def _content(self, text: str) -> str:
         """Return a message as the template writes it."""
         return text.strip() if self.trims else text

@@ -11,6 +11,7 @@ from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.tensors import write_tensors
 from rmft.artifacts.trajectories import read_trajectories
 from rmft.progress import now_and_then
+from rmft.selection import Scoring
 from rmft.training.grpo import reinforce
 from rmft.workflow.records import GRPOJob
 
@@ -23,6 +24,8 @@ def run(job: GRPOJob, rollouts: Path, output: Path, log: Path, weights: Path | N
     def report(step: int, steps: int, loss: float) -> None:
         say(f"grpo {output}: {step}/{steps} steps, loss {loss:.4f}")
 
-    tuned = reinforce(job, read_trajectories(rollouts), weights, report)
+    scoring = Scoring(job.problem.environment, job.problem.credited_regret, job.mean)
+    played, words = read_trajectories(rollouts), (job.stream,)
+    tuned = reinforce(played, job.model, weights, job.grpo, scoring, job.temperature, job.seed, words, report)
     write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
     write_tensors(output, tuned.tensors, tuned.metadata)

@@ -15,7 +15,6 @@ from jinja2 import Template
 
 from rmft.agents.chat_template import ChatTemplate
 from rmft.algorithms import AlgorithmSettings, start_on
-from rmft.endpoint_server.spelling import Spelling
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 from rmft.language.prompts import rendered
@@ -53,7 +52,7 @@ class Teacher:
         texts: list[list[str]],
         max_tokens: int,
     ) -> None:
-        self.chat_template, self.spelling, self.max_tokens = chat_template, Spelling(chat_template), max_tokens
+        self.chat_template, self.max_tokens = chat_template, max_tokens
         self.actions, self.policies, self.texts = actions, policies, texts
         self.t = 0
         self.starts = True
@@ -72,7 +71,7 @@ class Teacher:
         completions = []
         for row, message in enumerate(messages):
             text = self.texts[row][self.t]
-            ids = self.spelling.reply(text)
+            ids = self.chat_template.completion(text)
             if len(ids) > self.max_tokens:
                 allowed = f"protocol.max_tokens allows {self.max_tokens}"
                 raise InputError(f"rationale: the reply {text!r} has {len(ids)} tokens, and {allowed}")

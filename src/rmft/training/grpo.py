@@ -1,4 +1,4 @@
-"""GRPO on games told in words: a rival of RMFT that learns from all trajectories, weighted by what they earned.
+"""GRPO on games in words: a rival of RMFT that learns from all trajectories, weighted by their rewards.
 
 With advantages A of the rounds (`advantages`), π the model, π_old the one that played and π_0 the base model, a step
 maximises the mean over conversations of the mean over the tokens that the model chose of
@@ -6,11 +6,11 @@ maximises the mean over conversations of the mean over the tokens that the model
     min(r A, clip(r, 1 - ε, 1 + ε) A) - β (π_0/π - log π_0/π - 1),    r = π/π_old,
 
 each π being the token's probability given all before it (Shao et al., 2024, Eqs. 3 and 4). TRL's GRPOTrainer computes
-that. It does not play: its `rollout_func` hands it the tokens of rollouts as they were sampled and, as `env_mask`,
-which of them the model chose, so it is token-exact over many turns. One thing is added, an advantage for every token:
-TRL gives a whole conversation one, and leaves those by token to subclasses.
+the loss but does not play: `rollout_func` gives it the tokens of rollouts as they were sampled and, as `env_mask`,
+which of them the model chose, so training is token-exact over many turns. We add one thing, an advantage for every
+token: TRL gives a whole conversation one advantage, and leaves those by token to subclasses.
 
-# ASSUME: the paper says nothing of its GRPO but the budget. Each iteration is a new run of AdamW, as in SFT; the
+# ASSUME: the paper states nothing about its GRPO but the budget. Each iteration is a new run of AdamW, as in SFT; the
 # reference of the divergence is the base model throughout.
 
 Symbols: N conversations (n games; in a summary n · T), P tokens of the longest one, its first left out.
@@ -33,12 +33,13 @@ from trl import GRPOConfig, GRPOTrainer
 from rmft.agents.context import context_limit
 from rmft.agents.weights import load_pretrained
 from rmft.errors import InputError
-from rmft.selection import TrajectoryColumns, earnings, final_regrets, table_of
-from rmft.streams import stream
+from rmft.params.grpo import Objective
+from rmft.params.language import LanguageModelSettings
+from rmft.selection import Scoring, TrajectoryColumns, earnings, final_regrets, table_of
+from rmft.streams import Word, stream
 from rmft.training.advantages import advantages, rounds_of
 from rmft.training.attention import within_window
 from rmft.training.sft import FineTuned, arguments, on_one_gpu, quiet, same_every_time, to_write, trainable, unrounded
-from rmft.workflow.records import GRPOJob
 
 LOGGED = {  # columns of the log by what TRL calls them
     "loss": "loss",
@@ -51,48 +52,53 @@ LOGGED = {  # columns of the log by what TRL calls them
 
 
 def reinforce(
-    job: GRPOJob,
     played: TrajectoryColumns,
+    base: LanguageModelSettings,
     start: Path | None,
+    settings: Objective,
+    scoring: Scoring,
+    temperature: float,
+    seed: int,
+    words: tuple[Word, ...] = (),
     on_step: Callable[[int, int, float], object] = lambda *_: None,
 ) -> FineTuned:
-    """Return θ_{i+1} from the games of θ_i, the base model with the weights or the adapter in `start`.
+    """Return θ_{i+1} from the games of θ_i: `base` with the weights or the adapter in `start`, if there are any.
 
-    The same arguments give the same bytes on the same machine. on_step is told (step, of how many, its loss). A row of
-    the log: step, epoch, loss (before the step), learning_rate, grad_norm (before clipping), kl (from the base model; 0
-    where it has no weight), clipped (share of tokens), entropy (of a token, in nats), and of all games reward (a round)
-    and regret (at the end), which are the same in all rows.
+    scoring: the notion of regret that credits rounds. temperature: at which the games were sampled. seed, words: the
+    names of the random streams; the same arguments give the same bytes on the same machine. on_step: called with the
+    step, the number of steps and the loss. A row of the log: step, epoch, loss (before the step), learning_rate,
+    grad_norm (before clipping), kl (from the base model; 0 where it has no weight), clipped (share of tokens), entropy
+    (of a token, in nats), and of all games reward (a round) and regret (at the end), the same in all rows.
     """
-    job = job.model_copy(update={"model": on_one_gpu(job.model)})
-    same_every_time(job.model.device)
-    games = job, played, table_of(played, job.problem.d), job.problem.credited_regret
-    rewards, regrets = earnings(*games), final_regrets(*games)
-    credited = advantages(job.grpo.reward, np.array(played["scenario"]), rewards, regrets)
-    batch = Credited.of(played, credited, rewards)
+    base = on_one_gpu(base)
+    same_every_time(base.device)
+    seeds = [int(stream(seed, purpose, "grpo", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
+    table = table_of(played, played["d"][0])
+    rewards, regrets = earnings(played, table, scoring), final_regrets(played, table, scoring)
+    credited = advantages(settings.reward, np.array(played["scenario"]), rewards, regrets)
+    batch = CreditedConversations.of(played, credited, rewards)
     log = _Log(on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})
     with quiet(), tempfile.TemporaryDirectory() as folder:
-        model, tokenizer = load_pretrained(job.model)
-        batch.check(context_limit(model.config, job.model.context))
+        model, tokenizer = load_pretrained(base)
+        batch.check(context_limit(model.config, base.context))
         dtype = model.dtype
-        seeds = [
-            int(stream(job.seed, purpose, "grpo", job.stream).integers(2**32))
-            for purpose in ("initialisation", "shuffle")
-        ]
         torch.manual_seed(seeds[0])
-        model = trainable(model, job.grpo, start)
+        model = trainable(model, settings, start)
+        config = _config(settings, base, batch, temperature, seeds, folder)
         with unrounded(model):
-            trainer = Trainer(model, _config(job, batch, seeds, folder), batch, tokenizer, log)
+            trainer = TokenCreditTrainer(model, config, batch, tokenizer, log)
         torch.manual_seed(seeds[1])
         trainer.train()
     return FineTuned(*to_write(model, model.state_dict(), dtype), log.rows)
 
 
 @dataclass(frozen=True)
-class Credited:
-    """What was told and said in N conversations, and what of it is credited; those of a group follow each other.
+class CreditedConversations:
+    """N conversations, and the advantage of each of their tokens; those of a group follow each other.
 
-    groups: (N,) the scenario, and in a summary the round, whose conversations are compared. ids, chosen: the tokens,
-    and which of them the model chose. advantages: of each token, 0 where it did not. earned: (N,) in the whole game.
+    groups: (N,), the scenario, and in a summary the round, whose conversations are compared. ids, chosen: the tokens,
+    and which of them the model chose. advantages: of each token, 0 where the model did not choose it. earned: (N,), the
+    rewards of the whole game.
     """
 
     groups: list[str]
@@ -113,31 +119,31 @@ class Credited:
             rounds_of(replied, ~np.array(fallback))
             for replied, fallback in zip(played["replied"], played["fallback"], strict=True)
         ]
-        found = cls([], [], [], [], [])
+        conversations = cls([], [], [], [], [])
         for scenario, part, _, game in sorted(keys):
             of_tokens = rounds[game][part]
-            found.groups.append(f"{scenario}/{part}")
-            found.ids.append(played["ids"][game][part])
-            found.chosen.append((of_tokens >= 0).tolist())
-            found.advantages.append(np.where(of_tokens >= 0, credited[game][of_tokens], 0.0))
-            found.earned.append(float(earned[game].sum()))
-        return found
+            conversations.groups.append(f"{scenario}/{part}")
+            conversations.ids.append(played["ids"][game][part])
+            conversations.chosen.append((of_tokens >= 0).tolist())
+            conversations.advantages.append(np.where(of_tokens >= 0, credited[game][of_tokens], 0.0))
+            conversations.earned.append(float(earned[game].sum()))
+        return conversations
 
     def check(self, context: int | None) -> None:
-        """Refuse what cannot be learnt from as it is; nothing is ever cut."""
+        """Raise InputError where a conversation does not fit into the context; nothing is ever cut."""
         longest = max(map(len, self.ids))
         if context is not None and longest > context:
             raise InputError(f"rollouts: a conversation has {longest} tokens, the context {context}; play fewer rounds")
 
 
-class Trainer(GRPOTrainer):
-    """TRL's trainer, with an advantage for every token, on conversations that have been had."""
+class TokenCreditTrainer(GRPOTrainer):
+    """TRL's trainer on conversations that have been played, with an advantage for every token."""
 
     def __init__(
         self,
         model: transformers.PreTrainedModel,
         config: GRPOConfig,
-        batch: Credited,
+        batch: CreditedConversations,
         tokenizer: transformers.PreTrainedTokenizerBase,
         log: "_Log",
     ) -> None:
@@ -148,13 +154,13 @@ class Trainer(GRPOTrainer):
             args=config,
             train_dataset=Dataset.from_dict({"prompt": list(dict.fromkeys(batch.groups))}),
             processing_class=tokenizer,
-            rollout_func=_had,
+            rollout_func=_played,
             callbacks=[log],
         )
         self.remove_callback(transformers.PrinterCallback)
         if self.ref_model is not None:
             within_window(self.ref_model)
-        elif "ref" in getattr(self.model, "peft_config", {}):  # a copy of the adapter; the base model is meant
+        elif "ref" in getattr(self.model, "peft_config", {}):  # TRL copies the adapter; the base model is meant
             self.model.delete_adapter("ref")
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -165,10 +171,10 @@ class Trainer(GRPOTrainer):
         return batch | {"advantages": of_tokens.to(batch["completion_ids"].device)}
 
 
-def _had(prompts: list[str], trainer: Trainer) -> dict[str, list[Any]]:
-    """Return the conversations that TRL asks for, all of them at once; its "prompt" is the first token alone.
+def _played(prompts: list[str], trainer: TokenCreditTrainer) -> dict[str, list[Any]]:
+    """Return all conversations at once, as TRL's rollout_func does. The first token of each stands as its "prompt".
 
-    So rows begin together, and every position is what it was when they were had.
+    With prompts of one token no row needs left padding, so positions equal those at rollout time.
     """
     batch = trainer.credited
     if prompts != batch.groups:
@@ -177,41 +183,46 @@ def _had(prompts: list[str], trainer: Trainer) -> dict[str, list[Any]]:
         "prompt_ids": [ids[:1] for ids in batch.ids],
         "completion_ids": [ids[1:] for ids in batch.ids],
         "env_mask": [[int(chosen) for chosen in row[1:]] for row in batch.chosen],
-        "logprobs": None,  # worked out anew, by the weights that played
+        "logprobs": None,  # TRL computes them with the weights that played
         "earned": batch.earned,
     }
 
 
 def _rewards(earned: list[float], **_: object) -> list[float]:
-    """Return what TRL asks for. It makes an advantage of it, which is then replaced by those of tokens."""
+    """Return the rewards that TRL requires. Its advantages of them are replaced by those of tokens."""
     return earned
 
 
-def _config(job: GRPOJob, batch: Credited, seeds: Sequence[int], folder: str) -> GRPOConfig:
-    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # of rollout_func, whose like we pin
-    settings = job.grpo
-    revision = job.model.revision
+def _config(
+    settings: Objective,
+    base: LanguageModelSettings,
+    batch: CreditedConversations,
+    temperature: float,
+    seeds: Sequence[int],
+    folder: str,
+) -> GRPOConfig:
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func is experimental; we pin TRL's version
     return GRPOConfig(
-        model_init_kwargs={"revision": revision} if revision else None,  # of the base model, as the reference
-        **arguments(settings, job.model.device, seeds, folder)
+        model_init_kwargs={"revision": base.revision} if base.revision else None,  # of the base model, as the reference
+        **arguments(settings, base.device, seeds, folder)
         | {"num_train_epochs": 1},  # what TRL calls an epoch plays, and reads its games num_iterations times
         num_iterations=settings.epochs,
         steps_per_generation=len(batch.ids) * settings.accumulation // settings.batch_size,
         num_generations=len(batch.ids) // len(set(batch.groups)),
         shuffle_dataset=False,
-        temperature=job.temperature,
+        temperature=temperature,
         beta=settings.kl,
         epsilon=settings.clip,
         loss_type="grpo",  # a conversation's mean, then the mean of conversations, as in the original
-        disable_dropout=True,  # it would make π differ from π_old before any step
+        disable_dropout=True,  # dropout would make π differ from π_old before any step
     )
 
 
 class _Log(transformers.TrainerCallback):
-    """The rows of the log. played: what is the same in all of them."""
+    """The rows of the log. of_games: columns that are the same in all rows."""
 
-    def __init__(self, on_step: Callable[[int, int, float], object], played: dict[str, float]) -> None:
-        self.on_step, self.played, self.rows = on_step, played, []
+    def __init__(self, on_step: Callable[[int, int, float], object], of_games: dict[str, float]) -> None:
+        self.on_step, self.of_games, self.rows = on_step, of_games, []
 
     def on_log(
         self, args: GRPOConfig, state: transformers.TrainerState, *_: object, logs: dict[str, float], **__: object
@@ -223,5 +234,5 @@ class _Log(transformers.TrainerCallback):
             raise InputError(f"grpo.learning_rate: at {args.learning_rate} the loss diverges in step {step}; lower it")
         epoch = step * args.num_iterations / state.max_steps
         row = {column: logs.get(name, 0.0) for name, column in LOGGED.items()}
-        self.rows.append({"step": step, "epoch": epoch, **row, **self.played})
+        self.rows.append({"step": step, "epoch": epoch, **row, **self.of_games})
         self.on_step(step, state.max_steps, logs["loss"])

@@ -7,7 +7,7 @@ record, so nothing can matter to it that Snakemake does not compare.
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -29,7 +29,6 @@ from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Tr
 from rmft.params.outputs import Figure, Label, Style, Table
 from rmft.params.scenarios import Generated
 from rmft.params.section import Section
-from rmft.selection import Pool, Score
 
 COMMANDS = (  # that jobs run
     "scenarios",
@@ -190,8 +189,8 @@ class SelectionJob(Job):
     problem: LanguageProblem
     process: list[str]
     selected: int
-    score: Score = "regret"
-    pool: Pool = "scenario"
+    score: Literal["regret", "reward", "rerolled"] = "regret"
+    pool: Literal["scenario", "iteration"] = "scenario"
     mean: Mean
     rerolls: int
 
