@@ -1,4 +1,4 @@
-"""Scenarios: what a file may hold, that replies with names are understood, fairness, likeness, and answering for more."""
+"""Scenarios: valid files, replies with names, fairness, near-duplicates, and generation."""
 
 import json
 import random
@@ -20,12 +20,12 @@ from rmft.language.generation import (
     TITLES,
     generate,
     near_duplicates,
-    read_answer,
+    read_response,
 )
 from rmft.language.parsing import parse
 from rmft.language.prompts import read_template
 from rmft.language.protocol import Protocol, Scenario
-from rmft.language.scenarios import DOMAINS, check, for_actions, read_records, read_scenarios, scenario_of
+from rmft.language.scenarios import DOMAINS, check_record, for_actions, read_records, read_scenarios, scenario_of
 
 DATA = Path(__file__).parents[1] / "data"
 SETS = {
@@ -319,7 +319,7 @@ def test_a_text_with_few_words_changed_is_alike_and_one_of_the_same_author_is_no
 def test_prompts_ask_for_so_many_scenarios_of_so_many_actions(template, d):
     prompt = template.render(batch=7, d=d, domains=["sports"], avoid=["tuba, horn"])
     assert re.search(rf"\b7\b.*\b{d} actions", prompt)
-    examples = read_answer(prompt)
+    examples = read_response(prompt)
     assert examples
     assert all(len(example["actions"]) == d for example in examples)
 
@@ -332,8 +332,8 @@ def test_the_rich_prompt_tells_where_to_go_and_what_is_there():
 
 
 def test_the_example_of_the_rich_prompt_keeps_its_own_rules():
-    (example,) = read_answer(RICH.render(batch=2, d=3, domains=[], avoid=[]))
-    check(example)
+    (example,) = read_response(RICH.render(batch=2, d=3, domains=[], avoid=[]))
+    check_record(example)
     assert obviously_better(scenario_of(example)) is None
     assert all(name in example["scenario"] for name in example["actions"])
 
@@ -370,14 +370,14 @@ ANSWERS = {
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
 def test_an_answer_is_read_in_any_dress(answer):
-    read = read_answer(answer)
+    read = read_response(answer)
     assert [" ".join(one["scenario"].split()) for one in read] == [one["scenario"] for one in PAIR]
     assert [one["actions"] for one in read] == [one["actions"] for one in PAIR]
 
 
 @pytest.mark.parametrize("answer", ["", "I cannot do that.", "{" * 5000, '{"a":' * 5000, "[1, 2]", '{"scenario"}'])
 def test_an_answer_without_scenarios_has_none(answer):
-    assert read_answer(answer) == []
+    assert read_response(answer) == []
 
 
 # --- Generation ---

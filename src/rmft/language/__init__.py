@@ -1,1 +1,1 @@
-"""Decision problems told in words: prompts, and the meaning of replies. Needs no torch."""
+"""Decision problems in words: scenarios, prompts, and the decisions in replies. Needs no torch."""

@@ -1,8 +1,8 @@
-"""Whether a scenario gives its answer away: one action praised, faulted or dwelt upon as the others are not.
+"""Whether a scenario favours an action: by praise, by blame, or by a much longer description.
 
-A text is read in pieces, between marks and conjunctions. A piece that names one action is about it, and so are the
-pieces after it until another action is named or the sentence ends. Words count, not their meaning: this finds the
-careless scenario, and a reader is still needed for the artful one.
+A text is split into pieces at punctuation marks and conjunctions. A piece that names one action describes that action,
+and so do the pieces after it, until another action is named or the sentence ends. The test is on words, not on their
+meaning: it finds careless scenarios, and a reader is still needed to find subtle ones.
 """
 
 import re
@@ -11,11 +11,11 @@ from rmft.language.protocol import Scenario
 
 
 def _words(patterns: str) -> re.Pattern[str]:
-    """Return a pattern that finds any of these, parted by blanks, as whole words; `_` is a blank within one."""
+    """Return a pattern that finds any of the given patterns as whole words; `_` stands for a blank within a pattern."""
     return re.compile(rf"\b(?:{'|'.join(patterns.split())})\b".replace("_", " "), re.IGNORECASE)
 
 
-# A verdict leaves nothing to find out, whatever else is said.
+# A verdict names the best or worst action outright, whatever the rest of the text says.
 VERDICT = _words(
     "(?:clear|clearly|obvious|obviously|undoubtedly|by_far|hands_down|definitely|always|usually|of_course)_(?:the_)?"
     "(?:best|better|superior|right|winner|winning|favou?rite|choice|answer|worst|worse|inferior|wrong) "
@@ -48,32 +48,32 @@ BAD = _words(
     "error-prone unsafe unprofitable boring tedious harmful fails fail failed broken breaks poor poorly bad badly weak "
     "fragile confusing wasteful annoys loses slowest weakest poorest riskiest costliest dearest clumsiest"
 )
-# What takes back what was said before it.
+# Words that take praise or blame back.
 CONTRAST = _words(
     "but yet though although while whereas however despite unless until still only sometimes too except without nobody "
     "nothing if at_the_price at_the_cost at_the_expense on_the_other_hand in_exchange"
 )
-# A piece with these says of no action what it is, unless it is a relative clause.
+# A piece with one of these is a question about actions, unless it is a relative clause, and describes none.
 ASKS = re.compile(r"(?<!^ )\b(?:which|who)\b|\b(?:whichever|what|whatever|whether|how|why)\b", re.IGNORECASE)
-# Marks that end a sentence or a thought; names are out of the text by then, so that one may have an "and" in it.
+# Marks that end a passage. Names are replaced before the text is split, so that a name may contain "and".
 STOP = r"(?<=[.!?;:])\s+|(?<=[.!?][\"'”’)])\s+|\s+-+\s+|\s*[—–]\s*"
 PASSAGES = re.compile(STOP)
 PIECES = re.compile(rf"{STOP}|,|\b(?:and|or|nor|while|whereas)\b")
 SENTENCE_END = re.compile(r"[.!?][\"'”’)]?$")
-GOES_ON = re.compile(r"(?:it|they|this|these)\b", re.IGNORECASE)  # of the action that was named last
-MARK = 0xE000  # the first code point for private use: it stands for the first action's name
-FAR_BEFORE = re.compile(r"^.*?(?=(?:\S+\s+){5}[\ue000-\uf8ff])")  # what is more than five words before a name
+GOES_ON = re.compile(r"(?:it|they|this|these)\b", re.IGNORECASE)  # continues the description of the action named last
+MARK = 0xE000  # the first private-use code point, in place of the first action's name
+FAR_BEFORE = re.compile(r"^.*?(?=(?:\S+\s+){5}[\ue000-\uf8ff])")  # the text more than five words before a name
 
-LEAST_EXTRA, MOST_TIMES = 20, 3  # words that one action may be dwelt upon more, and how many times the others' mean
+LEAST_EXTRA, MOST_TIMES = 20, 3  # a description is too long with 20 words, and three times, more than the others' mean
 
 
 def obviously_better(scenario: Scenario) -> str | None:
-    """Return why one action stands out from the others in a text or by its name; None where no reason is found."""
+    """Return why a scenario favours an action, by its name or its description; None where it does not."""
     return _by_name(scenario.names) or _by_words(scenario) or _by_length(scenario)
 
 
 def _by_name(names: tuple[str, ...]) -> str | None:
-    """Return why a name is a judgement, where not all names are."""
+    """Return why a name is praise or blame, where other names are not."""
     for words, does in ((PRAISE, "praises"), (BLAME, "faults")):
         judged = [name for name in names if words.search(name)]
         if 0 < len(judged) < len(names):
@@ -82,16 +82,16 @@ def _by_name(names: tuple[str, ...]) -> str | None:
 
 
 def _by_words(scenario: Scenario) -> str | None:
-    """Return why what is said of one action is praise or blame, as it is not of the others."""
-    said = _said(scenario)
-    for action, text in enumerate(said):
+    """Return why the description of one action is praise or blame, unlike those of the others."""
+    descriptions = _descriptions(scenario)
+    for action, text in enumerate(descriptions):
         if verdict := VERDICT.search(text):
             return f"{scenario.names[action]!r}: {verdict[0]!r} is a verdict"
     for words, does in ((PRAISE, "praised"), (BLAME, "faulted")):
-        judged = [action for action, text in enumerate(said) if words.search(text) and not CONTRAST.search(text)]
-        if 0 < len(judged) < len(said):
-            return f"{scenario.names[judged[0]]!r} alone is {does} ({words.search(said[judged[0]])[0]!r})"
-    balance = [0 if CONTRAST.search(text) else len(GOOD.findall(text)) - len(BAD.findall(text)) for text in said]
+        judged = [a for a, text in enumerate(descriptions) if words.search(text) and not CONTRAST.search(text)]
+        if 0 < len(judged) < len(descriptions):
+            return f"{scenario.names[judged[0]]!r} alone is {does} ({words.search(descriptions[judged[0]])[0]!r})"
+    balance = [0 if CONTRAST.search(text) else _balance(text) for text in descriptions]
     for sign, does, others in ((1, "praised", "faulted"), (-1, "faulted", "praised")):
         first, *rest = sorted((sign * value for value in balance), reverse=True)
         if first >= 1 and all(value <= -1 for value in rest):
@@ -99,9 +99,14 @@ def _by_words(scenario: Scenario) -> str | None:
     return None
 
 
+def _balance(text: str) -> int:
+    """Return by how many words praise exceeds blame."""
+    return len(GOOD.findall(text)) - len(BAD.findall(text))
+
+
 def _by_length(scenario: Scenario) -> str | None:
-    """Return why one action is dwelt upon."""
-    lengths = [len(text.split()) for text in _said(scenario, alone=True)]
+    """Return why the description of one action is too long."""
+    lengths = [len(text.split()) for text in _descriptions(scenario, alone=True)]
     *others, most = sorted(lengths)
     mean = sum(others) / len(others)
     if most >= mean + LEAST_EXTRA and most > MOST_TIMES * mean:
@@ -109,9 +114,9 @@ def _by_length(scenario: Scenario) -> str | None:
     return None
 
 
-def _said(scenario: Scenario, *, alone: bool = False) -> list[str]:
-    """Return what is said of each action; alone: in passages that name no other."""
-    said = [""] * len(scenario.names)
+def _descriptions(scenario: Scenario, *, alone: bool = False) -> list[str]:
+    """Return the description of each action. alone: leave out passages that name several actions."""
+    descriptions = [""] * len(scenario.names)
     last, ended = None, True
     for passage in PASSAGES.split(_marked(scenario)):
         skipped = alone and len(_about(passage)) > 1
@@ -121,18 +126,18 @@ def _said(scenario: Scenario, *, alone: bool = False) -> list[str]:
             elif ended and (alone or not GOES_ON.match(piece)):
                 last = None
             if last is not None and not skipped and not ASKS.search(piece):
-                said[last] += f" {FAR_BEFORE.sub('', piece)}"
+                descriptions[last] += f" {FAR_BEFORE.sub('', piece)}"
             ended = bool(SENTENCE_END.search(piece))
         last = None if skipped else last
-    return said
+    return descriptions
 
 
 def _marked(scenario: Scenario) -> str:
-    """Return the text with a mark for each name, in singular or plural."""
+    """Return the text with names, in singular or plural, replaced by their marks."""
     places = {name.casefold(): place for place, name in enumerate(scenario.names)}
     longest_first = "|".join(map(re.escape, sorted(scenario.names, key=len, reverse=True)))
     name = re.compile(rf"\b({longest_first})(?:e?s)?\b", re.IGNORECASE)
-    return name.sub(lambda found: chr(MARK + places[found[1].casefold()]), scenario.text)
+    return name.sub(lambda match: chr(MARK + places[match[1].casefold()]), scenario.text)
 
 
 def _about(piece: str) -> set[int]:

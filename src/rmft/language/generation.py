@@ -1,6 +1,6 @@
-"""Asking a model for scenarios until there are enough that are valid, new and fair. Pure: who asks keeps the answers.
+"""Generating scenarios with a model until enough of them are valid, new and fair.
 
-Symbols: d actions; a record is a scenario as a line of a file has it.
+Symbols: d actions. A record is a scenario as in a line of a file.
 """
 
 import json
@@ -13,21 +13,21 @@ from jinja2 import Template
 from rmft.errors import InputError
 from rmft.language.fairness import obviously_better
 from rmft.language.prompts import rendered
-from rmft.language.scenarios import DOMAINS, Record, check, scenario_of
+from rmft.language.scenarios import DOMAINS, Record, check_record, scenario_of
 from rmft.streams import stream
 
 GRAM = 5  # characters
-ALIKE = 0.5  # where about one word in four was changed; two texts of one author on different things have 0.02 to 0.2
-PATIENCE = 5  # batches in a row that bring nothing before generation gives up
-TITLES = 30  # at most, that a model is told to avoid
+ALIKE = 0.5  # reached where about one word in four differs; texts of one author on different subjects have 0.02 to 0.2
+PATIENCE = 5  # fruitless responses in a row after which generation gives up
+TITLES = 30  # existing scenarios that a prompt lists at most
 
-ASIDE = {"‘": "'", "’": "'", "–": "-", "—": "-", "‑": "-"}  # how models dress what is plain in a name
+ASIDE = {"‘": "'", "’": "'", "–": "-", "—": "-", "‑": "-"}  # typographic characters, and their plain forms
 NUMBERING = re.compile(r"(?:[0-9]+|[A-Za-z])[.):] +")
 TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 
 
 def generate(
-    ask: Callable[[str, int], str],
+    complete: Callable[[str, int], str],
     template: Template,
     count: int,
     d: int,
@@ -36,53 +36,54 @@ def generate(
     batch: int = 10,
     on_progress: Callable[[list[Record]], None] = lambda _: None,
 ) -> list[Record]:
-    """Ask a model for scenarios until there are exactly `count` new ones of d actions that are valid, new and fair.
+    """Return exactly `count` generated scenarios of d actions that are valid, new and fair.
 
-    ask: answers a prompt, given a seed. template: of the prompt, which is told how many scenarios are wanted (`batch`),
-    of how many actions (`d`), in which `domains`, the rarest so far, and what there is of them already (`avoid`).
-    known: what is there already and not to be told again. on_progress: hears of all new ones after every batch.
+    complete: returns the model's response to a prompt, given a seed. template: of the prompt, with the variables
+    `batch` (how many scenarios to write), `d`, `domains` (the rarest so far) and `avoid` (existing scenarios in these
+    domains). known: existing scenarios, which count as duplicates. on_progress: called with all new scenarios after
+    each response.
 
-    What is asked next depends on what there is and on nothing else, so that a run which begins with the scenarios of an
-    interrupted one as `known`, and asks for the rest, goes on as that one would have.
-    Raises InputError after PATIENCE batches in a row that brought nothing.
+    A prompt depends only on the scenarios that exist, so that a run that takes the scenarios of an interrupted run as
+    `known` continues as that run would have. Raise InputError after PATIENCE fruitless responses in a row.
     """
-    found: list[Record] = []
+    generated: list[Record] = []
     refused: Counter[str] = Counter()
     fruitless = 0
-    while len(found) < count:
-        there = [*known, *found]
-        wanted = min(batch, count - len(found))
-        prompt = _prompt(template, there, wanted, d)
-        answer = ask(prompt, int(stream(seed, "sampling", "scenarios", d, len(there), fruitless).integers(2**31)))
-        examples = [record for record in map(_cleaned, read_answer(prompt)) if not _flaw(record, d)]
-        new, reasons = _accepted(map(_cleaned, read_answer(answer)), [*there, *examples], d)
-        found += new[:wanted]
+    while len(generated) < count:
+        existing = [*known, *generated]
+        wanted = min(batch, count - len(generated))
+        prompt = _prompt(template, existing, wanted, d)
+        number = stream(seed, "sampling", "scenarios", d, len(existing), fruitless).integers(2**31)
+        response = complete(prompt, int(number))
+        examples = [record for record in map(_cleaned, read_response(prompt)) if not _flaw(record, d)]
+        new, reasons = _accepted(map(_cleaned, read_response(response)), [*existing, *examples], d)
+        generated += new[:wanted]
         fruitless, refused = (0, Counter()) if new else (fruitless + 1, refused + reasons)
-        on_progress(list(found))
+        on_progress(list(generated))
         if fruitless == PATIENCE:
             why = "; ".join(f"{reason} ({times})" for reason, times in refused.most_common(3))
             raise InputError(
-                f"scenarios: {PATIENCE} answers in a row brought no new scenario of {d} actions ({len(found)} of "
+                f"scenarios: {PATIENCE} answers in a row brought no new scenario of {d} actions ({len(generated)} of "
                 f"{count} are there); refused: {why or 'nothing, for there was no JSON object with a scenario'}"
             )
-    return found
+    return generated
 
 
-def _prompt(template: Template, there: Sequence[Record], wanted: int, d: int) -> str:
-    """Return what the model is told."""
-    told = Counter(record["domain"] for record in there)
-    domains = sorted(DOMAINS[:-1], key=lambda domain: told[domain])[:wanted]  # the sort is stable
-    titles = [", ".join(record["actions"]) for record in there if record["domain"] in domains]
+def _prompt(template: Template, existing: Sequence[Record], wanted: int, d: int) -> str:
+    """Return the prompt for `wanted` scenarios in the rarest domains."""
+    counts = Counter(record["domain"] for record in existing)
+    domains = sorted(DOMAINS[:-1], key=lambda domain: counts[domain])[:wanted]  # the sort is stable
+    titles = [", ".join(record["actions"]) for record in existing if record["domain"] in domains]
     return rendered(template, {"batch": wanted, "d": d, "domains": domains, "avoid": titles[-TITLES:]})
 
 
-def read_answer(answer: str) -> list[Record]:
-    """Return the objects of an answer that have a scenario: a line each, in an array or in another object, or fenced.
+def read_response(response: str) -> list[Record]:
+    """Return the JSON objects of a response that have a key "scenario", wherever they stand in the text.
 
-    Numbering, remarks, trailing commas and an end that was cut off do no harm.
+    Numbering, remarks, code fences, trailing commas and a truncated end do no harm.
     """
-    text, decoder = TRAILING_COMMA.sub(r"\1", answer), json.JSONDecoder(strict=False)
-    found = []
+    text, decoder = TRAILING_COMMA.sub(r"\1", response), json.JSONDecoder(strict=False)
+    records = []
     start = text.find("{")
     while start >= 0:
         end = start + 1
@@ -91,14 +92,14 @@ def read_answer(answer: str) -> list[Record]:
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict) and "scenario" in value:
-            found.append(value)
+            records.append(value)
             end = after
         start = text.find("{", end)
-    return found
+    return records
 
 
-def _accepted(records: Iterable[Record], there: Sequence[Record], d: int) -> tuple[list[Record], Counter[str]]:
-    """Return the records that can be used and are new, and why how many of the others are not."""
+def _accepted(records: Iterable[Record], existing: Sequence[Record], d: int) -> tuple[list[Record], Counter[str]]:
+    """Return the records that are valid and new, and how many of the others were refused for which reason."""
     refused: Counter[str] = Counter()
     valid = []
     for record in records:
@@ -106,7 +107,7 @@ def _accepted(records: Iterable[Record], there: Sequence[Record], d: int) -> tup
             refused[flaw] += 1
         else:
             valid.append(record)
-    new = list(_without_duplicates(valid, there))
+    new = list(_without_duplicates(valid, existing))
     refused["is there already"] = len(valid) - len(new)
     return new, +refused
 
@@ -114,7 +115,7 @@ def _accepted(records: Iterable[Record], there: Sequence[Record], d: int) -> tup
 def _flaw(record: Record, d: int) -> str | None:
     """Return why a record cannot be used as a scenario of d actions, or None."""
     try:
-        check(record)
+        check_record(record)
     except InputError as error:
         return str(error)
     if len(record["actions"]) != d:
@@ -123,10 +124,9 @@ def _flaw(record: Record, d: int) -> str | None:
 
 
 def near_duplicates(texts: Sequence[str], threshold: float = ALIKE) -> list[tuple[int, int, float]]:
-    """Return pairs of texts that are much the same, (earlier, later, similarity), by place.
+    """Return pairs of texts of at least the threshold's similarity, as (earlier index, later index, similarity).
 
-    Similarity is the Jaccard index of their sets of 5 characters in a row, in lower case and without punctuation: 1
-    for the same words, 0 where nothing is shared. A pair is one where it is at least `threshold`.
+    Similarity is the Jaccard index of the texts' sets of 5-grams of characters, in lower case and without punctuation.
     """
     import numpy as np
     from scipy.sparse import csr_array
@@ -144,16 +144,16 @@ def near_duplicates(texts: Sequence[str], threshold: float = ALIKE) -> list[tupl
 
 
 def _grams(text: str) -> list[str]:
-    """Return the different runs of GRAM characters of a text, in order; a shorter text is one run."""
+    """Return the distinct runs of GRAM characters of a text, in order; a shorter text is one run."""
     plain = " ".join(re.findall(r"[^\W_]+", text.casefold()))
     return list(dict.fromkeys(plain[i : i + GRAM] for i in range(max(len(plain) - GRAM + 1, 1))))
 
 
-def _without_duplicates(records: Sequence[Record], there: Sequence[Record]) -> Iterator[Record]:
-    """Yield the records whose actions and texts are like none before them, nor like those that are there."""
-    alike = {later for _, later, _ in near_duplicates([record["scenario"] for record in (*there, *records)])}
-    actions = {_actions(record) for record in there}
-    for place, record in enumerate(records, start=len(there)):
+def _without_duplicates(records: Sequence[Record], existing: Sequence[Record]) -> Iterator[Record]:
+    """Yield the records whose actions and texts resemble no record before them and no existing one."""
+    alike = {later for _, later, _ in near_duplicates([record["scenario"] for record in (*existing, *records)])}
+    actions = {_actions(record) for record in existing}
+    for place, record in enumerate(records, start=len(existing)):
         if place not in alike and _actions(record) not in actions:
             actions.add(_actions(record))
             yield record
@@ -164,7 +164,7 @@ def _actions(record: Record) -> frozenset[str]:
 
 
 def _cleaned(value: Record) -> Record:
-    """Return what a model wrote as a record, in plain form; a domain that is not on the list is "other"."""
+    """Return a model's JSON object as a record in plain form; an unknown domain becomes "other"."""
     text, names = value["scenario"], value.get("actions", value.get("action"))
     domain = re.sub(r"[\W_]+", "-", str(value.get("domain", "")).casefold()).strip("-")
     return {
@@ -177,7 +177,7 @@ def _cleaned(value: Record) -> Record:
 
 
 def _plain(name: str) -> str:
-    """Return a name without numbering, typographic dress and a full stop.
+    """Return a name without numbering, typographic characters and a full stop.
 
     >>> _plain(" 2. The farmers’ market.")
     "The farmers' market"

@@ -2,9 +2,9 @@
 
 A folder of templates (Jinja) holds
 
-    opening.j2   actions, what to reply, how it pays, what the goal is: once, at the beginning
-    feedback.j2  what the last round brought
-    summary.j2   what all past rounds brought, for summary-type interaction
+    opening.j2   the actions, the reply, the rewards and the goal: once, at the beginning
+    feedback.j2  the rewards of the last round
+    summary.j2   the rewards of all past rounds, for summary interaction
     request.j2   the round's number and the form of the reply
 """
 
@@ -19,13 +19,13 @@ from rmft.errors import InputError
 from rmft.language.protocol import Protocol, Round
 
 TEMPLATES = ("opening", "feedback", "summary", "request")
-# What a template can raise: it is a small program of the user's, and may be no text at all.
+# The errors of a template, which is a small program of the user's, or no text at all.
 BROKEN = (TemplateError, ArithmeticError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """The messages that a model is sent."""
+    """The templates of the messages to a model."""
 
     opening: Template
     feedback: Template
@@ -34,14 +34,15 @@ class Prompts:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read a folder of templates. Raise InputError where one is missing or is no template."""
+        """Read a folder of templates. Raise InputError where one is missing or malformed."""
         return cls(**{name: read_template(folder / f"{name}.j2") for name in TEMPLATES})
 
     def message(self, protocol: Protocol, past: Sequence[Round], context: tuple[float, ...] = ()) -> str:
-        """Return what the model is told before round len(past) + 1, context (p,) included where there is one.
+        """Return the message before round len(past) + 1. context: (p,), empty without contexts.
 
-        In a dialogue that is the opening and then, turn by turn, what is new; in a summary it is everything.
-        Raises InputError where a template uses what there is not.
+        In a dialogue the first message is the opening, and each later one holds the last round's feedback; in summary
+        interaction each message holds the opening and all past rounds. Raise InputError where a template uses an
+        undefined variable.
         """
         parts = []
         if not past or protocol.interaction == "summary":
@@ -61,12 +62,12 @@ class Prompts:
 
 
 def highlighted(value: float) -> str:
-    """Return a number as prompts show it: two decimals, made to stand out (the paper highlights numeric tokens)."""
+    """Return a number as prompts show it: two decimals, in bold (the paper highlights numeric tokens)."""
     return f"**{value:.2f}**"
 
 
 def read_template(path: Path) -> Template:
-    """Read a template. Raise InputError where there is none."""
+    """Read a template. Raise InputError where the file is missing or malformed."""
     # Prompts are plain text for a model, not HTML.
     environment = Environment(
         loader=FileSystemLoader(path.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -79,7 +80,7 @@ def read_template(path: Path) -> Template:
 
 
 def rendered(template: Template, values: dict[str, Any]) -> str:
-    """Return one template's text. Raise InputError where it uses what there is not."""
+    """Return the text of a template. Raise InputError where it uses an undefined variable or fails."""
     try:
         return template.render(values).strip()
     except BROKEN as error:
@@ -87,7 +88,7 @@ def rendered(template: Template, values: dict[str, Any]) -> str:
 
 
 def _example(d: int) -> dict[str, list[float] | float]:
-    """Return a policy, rewards and their inner product, to show how a policy pays."""
+    """Return a policy (d,), rewards (d,) and their inner product, as an example in prompts."""
     policy = [0.5, *([round(0.5 / (d - 1), 2)] * (d - 1))]
     policy[-1] = round(1 - sum(policy[:-1]), 2)
     rewards = [round(8.0 - 6.0 * a / (d - 1), 1) for a in range(d)]

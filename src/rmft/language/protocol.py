@@ -1,12 +1,12 @@
-"""How a decision problem is told and answered: App. `prompt-open-weight`, as one record.
+"""How a language model plays a decision problem, as one record: App. `prompt-open-weight`.
 
-Actions are 1..d in text, as in the paper, and 0-based everywhere else.
+Actions are 1..d in text, as in the paper, and 0-based everywhere else. Symbols: d actions, p features of a context.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-NOT_LEARNT = -100  # the label of a token that a model did not choose, as transformers and TRL have it
+NOT_LEARNT = -100  # the label of tokens that the model did not sample, as in transformers and TRL
 
 Interaction = Literal["dialogue", "summary"]
 Output = Literal["action", "distribution"]
@@ -16,7 +16,7 @@ Format = Literal["policy-only", "with-reasoning"]
 
 @dataclass(frozen=True)
 class Scenario:
-    """What the actions stand for: a text, and a name for each action."""
+    """A text that describes a decision problem, and a name for each action."""
 
     text: str
     names: tuple[str, ...]
@@ -24,11 +24,11 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What a model is told, what it must reply, and how much it sees.
+    """The prompts of a game, the form of its replies, and its feedback.
 
-    interaction: `dialogue` goes on turn by turn; `summary` puts all past rounds into each prompt, which then stands
-    alone. scenario: None for actions that are mere numbers. features: of the context that is shown before each round,
-    0 where there is none.
+    interaction: `dialogue` adds a turn each round; `summary` repeats all past rounds in each prompt, which then stands
+    alone. format: whether the reply reasons before it decides. scenario: None for numbered actions without a text.
+    features: p of the context shown before each round; 0 without contexts.
     """
 
     interaction: Interaction
@@ -42,10 +42,9 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round brought.
+    """A past round, as prompts show it.
 
-    t: 1-based. action: 0-based. policy: as replied, or None. rewards: (d,), all of them. context: (p,), what was shown
-    before it.
+    t: 1-based. action: 0-based. policy: (d,) as replied, or None. rewards: (d,). context: (p,), empty without contexts.
     """
 
     t: int

@@ -1,8 +1,8 @@
-"""Files of decision problems of the real world, told in words: App. `prompt_scene_generation`.
+"""Files of scenarios, decision problems of the real world: App. `prompt_scene_generation`.
 
-One JSON object a line, a record: {"scenario": text, "actions": [names], "domain": one of DOMAINS}. Or a CSV file with a
-record a row: a column `scenario`, columns `action 1`, `action 2`, ..., of which a row leaves the last ones empty where
-it has fewer actions, and a column `domain` or none.
+A line holds one record as a JSON object: {"scenario": text, "actions": [names], "domain": one of DOMAINS}. Or a CSV
+file holds a record a row: columns `scenario`, `action 1`, `action 2`, ... (the last ones empty in a row with fewer
+actions) and, optionally, `domain`.
 """
 
 import csv
@@ -44,24 +44,23 @@ DOMAINS = (
 )
 LEAST_ACTIONS, MOST_ACTIONS = 2, 10
 SHORTEST_TEXT, LONGEST_TEXT = 80, 700  # characters
-MOST_WORDS, LONGEST_NAME = 5, 40  # of a name, the latter in characters
+MOST_WORDS, LONGEST_NAME = 5, 40  # of a name: words, characters
 NAME = re.compile(r"[^\W_]+(?:(?: & |' |[ '&-])[^\W_]+)*")
 
 
 def read_scenarios(path: Path) -> list[Scenario]:
-    """Read a file of scenarios. Raise InputError naming file and line where one is not as it must be."""
+    """Read a file of scenarios. Raise InputError naming file and line where one is invalid."""
     return list(map(scenario_of, read_records(path)))
 
 
 def read_records(path: Path) -> list[Record]:
-    """Read a file of scenarios with their domains, where a missing one is "other"."""
+    """Read a file of scenarios with their domains; a missing domain is "other"."""
     records: list[Record] = []
     lines: dict[str, int] = {}
-    lines_or_rows = _rows(path) if path.suffix == ".csv" else _lines(path)
-    for number, found in lines_or_rows:
+    for number, line in _rows(path) if path.suffix == ".csv" else _lines(path):
         try:
-            record = {"domain": "other", **(found if isinstance(found, dict) else _object(found))}
-            check(record)
+            record = {"domain": "other", **(line if isinstance(line, dict) else _object(line))}
+            check_record(record)
             if record["scenario"] in lines:
                 raise InputError(f"scenario: is that of line {lines[record['scenario']]}")
         except InputError as error:
@@ -79,9 +78,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 def _rows(path: Path) -> Iterator[tuple[int, Record]]:
     """Yield the records of a CSV file, each with the number of the line that it ends on.
 
-    Raise InputError where the file is no table with the columns that there must be.
+    Raise InputError where the file is malformed or its columns are not those of a scenario.
     """
-    text = read_user_text(path).removeprefix("\N{BYTE ORDER MARK}")  # which spreadsheet programs write
+    text = read_user_text(path).removeprefix("\N{BYTE ORDER MARK}")  # written by spreadsheet programs
     header = text.partition("\n")[0]
     rows = csv.reader(
         io.StringIO(text, newline=""), strict=True, delimiter=";" if header.count(";") > header.count(",") else ","
@@ -104,7 +103,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Record]]:
 
 
 def _record(names: list[str], cells: list[str]) -> Record:
-    """Return a row of a CSV file as a record; what is empty is left out at the end of the actions, and as a domain."""
+    """Return a row of a CSV file as a record, without empty last actions and without an empty domain."""
     actions = [cell for name, cell in zip(names, cells, strict=True) if name.startswith("action")]
     while actions and not actions[-1]:
         actions.pop()
@@ -114,7 +113,7 @@ def _record(names: list[str], cells: list[str]) -> Record:
 
 
 def scenario_of(record: Record) -> Scenario:
-    """Return a record as prompts and replies need it."""
+    """Return the scenario of a record."""
     return Scenario(record["scenario"], tuple(record["actions"]))
 
 
@@ -123,8 +122,8 @@ def for_actions(scenarios: Sequence[Scenario], d: int) -> list[Scenario]:
     return [scenario for scenario in scenarios if len(scenario.names) == d]
 
 
-def check(record: Record) -> None:
-    """Raise InputError naming the key where a record is not as it must be."""
+def check_record(record: Record) -> None:
+    """Raise InputError naming the key where a record is invalid."""
     unknown, missing = set(record) - set(KEYS), set(KEYS) - set(record)
     if unknown or missing:
         raise InputError(f"{min(unknown or missing)}: {'unknown' if unknown else 'missing'} key")
@@ -139,7 +138,7 @@ def check(record: Record) -> None:
 
 
 def _check_names(names: list[Any]) -> None:
-    """Raise InputError where a name is no name, or may be taken for another when a model replies with it."""
+    """Raise InputError where a name is malformed, or a reply with the name could mean another action."""
     for name in names:
         if not (isinstance(name, str) and NAME.fullmatch(name) and re.search(r"[^\W\d_]", name)):
             raise InputError(f"actions: {name!r} is not of letters, digits, spaces, hyphens, apostrophes and &")
@@ -158,7 +157,7 @@ def _check_names(names: list[Any]) -> None:
 
 
 def read_user_text(path: Path) -> str:
-    """Read a file that a user may have written. Raise InputError where that fails."""
+    """Read a text file of the user's. Raise InputError where that fails."""
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -166,7 +165,7 @@ def read_user_text(path: Path) -> str:
 
 
 def _object(line: str) -> Record:
-    """Read a line as one JSON object."""
+    """Parse a line as one JSON object. Raise InputError where it is none."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
