@@ -31,19 +31,10 @@ from rmft.params import load
 from rmft.params.outputs import Figure
 from rmft.reasoning import SHARE, SHARE_ERROR
 from rmft.report import page, viewer
-from rmft.report.templates import difference, json_text, number
-from rmft.report.texts import Captions, Claimed, Known, KnownOfPaper, plain, read_texts
-from rmft.report.verdicts import (
-    CHECKS,
-    ILLUSTRATION,
-    OURS,
-    Evidence,
-    Seen,
-    evidence,
-    explained,
-    figure_verdict,
-    table_verdict,
-)
+from rmft.report.claims import CheckedClaim, FigureData, PaperClaim, check_claims
+from rmft.report.templates import difference, json_text, number, plain
+from rmft.report.texts import Captions, KnownIssue, KnownIssues, read_texts
+from rmft.report.verdicts import ILLUSTRATION, OURS, explain, figure_verdict, table_verdict
 from rmft.selection import RewardSource, Scoring, select
 from rmft.tables.layout import (
     DIRECTION_ONLY,
@@ -64,7 +55,7 @@ ROWS = 60  # of its list that may be drawn at once
 
 
 @pytest.fixture(scope="module")
-def texts() -> tuple[Captions, KnownOfPaper]:
+def texts() -> tuple[Captions, KnownIssues]:
     return read_texts(*(ROOT / path for path in paths.REPORT_TEXTS))
 
 
@@ -108,7 +99,7 @@ def test_every_claim_is_of_a_figure_that_shows_what_it_is_about(texts):
         "loss": {"losses"},
     }
     for label, figure in PARAMS.figures.drawn.items():
-        for claimed in texts[0].figures[label].claimed:
+        for claimed in texts[0].figures[label].claims:
             forms = needs.get(claimed.claim.split()[0])
             assert figure.form in forms if forms else figure.evaluations, (label, claimed)
             if claimed.of:
@@ -158,8 +149,8 @@ def checked(claim: str, *evaluations: dict, of: str | None = None) -> bool | Non
     names = [f"e{i}" for i in range(len(evaluations))]
     figure = Figure(form="regret", experiments=["x", "variant"], evaluations=names, players=["trained"])
     metrics = {"x": dict(zip(names, evaluations, strict=True))}
-    (found,) = evidence([Claimed(claim=claim, of=of)], Seen(figure, metrics, pd.DataFrame(), "m"))
-    assert len(found.seen) == len(evaluations)
+    (found,) = check_claims([PaperClaim(claim=claim, of=of)], FigureData(figure, metrics, pd.DataFrame(), "m"))
+    assert len(found.numbers) == len(evaluations)
     return found.holds
 
 
@@ -223,7 +214,7 @@ def seen(claim: str, frame: pd.DataFrame, n: int = 50, **claimed) -> bool | None
     """Check one claim on what is drawn of n games."""
     figure = Figure(form="losses", experiments=["x"], evaluations=["e"])
     metrics = {"x": {"e": played(FELL) | {"n": n}}}
-    (found,) = evidence([Claimed(claim=claim, **claimed)], Seen(figure, metrics, frame, "m"))
+    (found,) = check_claims([PaperClaim(claim=claim, **claimed)], FigureData(figure, metrics, frame, "m"))
     return found.holds
 
 
@@ -306,10 +297,6 @@ def test_a_loss_rises_again_if_it_ends_above_the_first_iterations():
     assert seen("loss rises again", losses(1.0)) is None
 
 
-def test_every_claim_has_a_check():
-    assert set(Claimed.model_fields["claim"].annotation.__args__) == CHECKS.keys()
-
-
 @pytest.mark.parametrize(
     ("holds", "note", "verdict"),
     [
@@ -321,9 +308,9 @@ def test_every_claim_has_a_check():
     ],
 )
 def test_a_figure_is_as_good_as_its_weakest_claim(holds, note, verdict):
-    found = [Evidence("claim", of, []) for of in holds]
-    assert figure_verdict(found, note, of_paper=True) == verdict
-    assert figure_verdict(found, note, of_paper=False) == OURS
+    claims = [CheckedClaim("claim", of, []) for of in holds]
+    assert figure_verdict(claims, note, in_paper=True) == verdict
+    assert figure_verdict(claims, note, in_paper=False) == OURS
 
 
 def tidy(*rows: tuple[str, str, str]) -> pd.DataFrame:
@@ -334,15 +321,15 @@ def tidy(*rows: tuple[str, str, str]) -> pd.DataFrame:
 
 def test_a_table_is_as_good_as_the_weakest_value_of_its_trained_model():
     rows = ("a", "trained", REPRODUCED), ("b", "trained", DIRECTION_ONLY), ("a", "ftl", NOT_REPRODUCED)
-    assert table_verdict(tidy(*rows), of_paper=True) == DIRECTION_ONLY
-    assert table_verdict(tidy(*rows[2:]), of_paper=True) == NOT_REPRODUCED
-    assert table_verdict(tidy(*rows), of_paper=False) == OURS
-    assert table_verdict(tidy(("a", "trained", "")), of_paper=True) == INCONCLUSIVE
+    assert table_verdict(tidy(*rows), in_paper=True) == DIRECTION_ONLY
+    assert table_verdict(tidy(*rows[2:]), in_paper=True) == NOT_REPRODUCED
+    assert table_verdict(tidy(*rows), in_paper=False) == OURS
+    assert table_verdict(tidy(("a", "trained", "")), in_paper=True) == INCONCLUSIVE
 
 
 def test_a_known_contradiction_explains_the_rows_it_names_where_they_are_not_reproduced_and_no_others():
     table = tidy(("a", "ftl", NOT_REPRODUCED), ("a", "ftl", REPRODUCED), ("b", "ftl", NOT_REPRODUCED))
-    found = explained(table, [Known(reason="why", rows={"reward": ["a"]}), Known(reason="told, and no more")])
+    found = explain(table, [KnownIssue(reason="why", rows={"reward": ["a"]}), KnownIssue(reason="told, and no more")])
     assert list(found["verdict"]) == [INCONSISTENT, REPRODUCED, NOT_REPRODUCED]
     assert list(found["reason"]) == ["why", "", ""]
 
@@ -626,7 +613,7 @@ def test_a_game_is_told_with_what_it_paid_and_why_it_was_selected(opened):
 def test_what_a_model_says_is_shown_and_never_run(opened):
     tab = opened("trajectories")
     tab.wait_for_selector(".turn")
-    assert tab.locator(".said").first.text_content().startswith("</script><img src=https://")
+    assert tab.locator(".reply").first.text_content().startswith("</script><img src=https://")
     assert tab.locator("img").count() == 0
 
 

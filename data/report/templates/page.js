@@ -47,13 +47,13 @@ $("#contents").addEventListener("click", (event) => { if (event.target.closest("
 const files = JSON.parse($("#lineage").textContent);
 function branch(path) {
   const [rule, hash, inputs] = files[path];
-  const said = [path, rule ? `by ${rule}` : "a source, in git", hash].filter(Boolean);
+  const parts = [path, rule ? `by ${rule}` : "a source, in git", hash].filter(Boolean);
   const name = document.createElement(inputs.length ? "summary" : "div");
   const code = document.createElement("code");
-  code.textContent = said[0];
+  code.textContent = parts[0];
   const more = document.createElement("span");
   more.className = "hash";
-  more.textContent = said.slice(1).join("  ");
+  more.textContent = parts.slice(1).join("  ");
   name.append(code, more);
   if (!inputs.length) { name.className = "leaf"; return name; }
   const tree = document.createElement("details");

@@ -1,4 +1,4 @@
-// Pick a game from a list that draws only what is in view; what was said in it is unpacked when it is asked for.
+// Choose a game from a list that draws only the rows in view; a scenario's games are unpacked when one is opened.
 const $ = (id) => document.getElementById(id);
 const { columns, experiments, scale } = JSON.parse($("index").textContent);
 const ROW = 44, SPARE = 6, COLOURS = ["--a0", "--a1", "--a2", "--a3", "--a4"];
@@ -93,9 +93,9 @@ async function choose(i) {
   drawList();
   const one = games[i], experiment = $("experiment").value, iteration = $("iteration").value;
   if (!one) return;
-  const said = await unpack(`${experiment}/${iteration}/${one.scenario}`);
+  const unpackedGames = await unpack(`${experiment}/${iteration}/${one.scenario}`);
   if (games[chosen] !== one) return;  // another was chosen while this one was unpacked
-  game = said[one.place];
+  game = unpackedGames[one.place];
   history.replaceState(null, "", `#${experiment}/${iteration}/${one.scenario}/${one.trajectory}`);
   drawGame(one, experiment, iteration);
 }
@@ -141,13 +141,13 @@ function drawGame(one, experiment, iteration) {
 }
 function why(one, about) {
   const others = one.of.map((row) => row[columns.indexOf("regret")]).sort((a, b) => a - b);
-  const place = `its ${about.regret} regret of ${minus(one.regret)} is number ${one.rank + 1} of ${others.length} in this scenario, of which the lowest ${about.selected === 1 ? "is" : `${about.selected} are`} kept`;
+  const place = `its ${about.regret} regret of ${minus(one.regret)} is number ${one.rank + 1} of ${others.length} in this scenario, and the lowest ${about.selected === 1 ? "one is" : `${about.selected} are`} selected`;
   const lead = (name) => one.of.reduce((sum, row) => sum + row[columns.indexOf(name)], 0) / one.of.length - one[name];
   const than = (by) => `${minus(Math.abs(by))} ${by < 0 ? "worse" : "better"}`;
   const [here, again] = [lead("regret"), lead("rerolled")];
   const lucky = than(here) === than(again) ? "None of it is luck." : "The difference is luck.";
-  const luck = `It is ${than(here)} than the scenario's average; on rewards drawn again the same play is ${than(again)}. ${lucky}`;
-  const copy = one.duplicate ? " It says word for word what a better one says, so it would have been passed over." : "";
+  const luck = `This is ${than(here)} than the scenario's average. With the rewards drawn again, the same actions are ${than(again)} than average. ${lucky}`;
+  const copy = one.duplicate ? " Its replies equal those of a better game word for word, so it cannot be selected." : "";
   return `${one.selected ? "Selected" : "Not selected"}: ${place}.${copy} ${luck}${one.invalid ? ` ${one.invalid} of its replies were invalid.` : ""}`;
 }
 function drawRanking(one, about) {
@@ -157,8 +157,8 @@ function drawRanking(one, about) {
   const mark = (value, y, tone, wide) => `<rect x="${x(value) - wide / 2}" y="${y}" width="${wide}" height="34" fill="${tone}"/>`;
   const tone = (each) => (each.trajectory === one.trajectory ? "var(--accent)" : each.selected ? "var(--good)" : "var(--soft)");
   const inside = of.map((each) => mark(each.regret, 8, tone(each), each.trajectory === one.trajectory ? 1.2 : 0.6) + mark(each.rerolled, 58, tone(each), each.trajectory === one.trajectory ? 1.2 : 0.6)).join("");
-  const label = `Regrets of ${of.length} games from ${minus(low)} to ${minus(high)}; this one ${minus(one.regret)} as met, ${minus(one.rerolled)} on rewards drawn again.`;
-  $("ranking").replaceChildren(row(["met", "again"], svg({ viewBox: "0 0 100 100", "aria-label": label, style: "height:64px" }, inside)),
+  const label = `Regrets of ${of.length} games from ${minus(low)} to ${minus(high)}; this one ${minus(one.regret)} as played, ${minus(one.rerolled)} on rewards drawn again.`;
+  $("ranking").replaceChildren(row(["played", "redrawn"], svg({ viewBox: "0 0 100 100", "aria-label": label, style: "height:64px" }, inside)),
     key([["var(--accent)", "this game"], ["var(--good)", "selected"], ["var(--soft)", "others"]]), element("div", { class: "note" }, `from ${minus(low)} to ${minus(high)}`));
 }
 function drawRewards() {
@@ -169,7 +169,7 @@ function drawRewards() {
       (a === played ? `<rect x="${x}" y="${y}" width=".88" height="${height - 6}" fill="none" stroke="var(--ink)" stroke-width="2"/>` : "");
   }).join("")).join("");
   const counts = actions().map((a) => `action ${a + 1} ${game.action.filter((played) => played === a).length} times`);
-  $("rewards").replaceChildren(row(actions().map((a) => a + 1), strip(28 * d, `Rewards by action and round; played: ${counts.join(", ")}.`, cells)), key([["var(--a0)", "stronger: a higher reward, of 0 to 10"], ["var(--ink)", "framed: what was played"]]));
+  $("rewards").replaceChildren(row(actions().map((a) => a + 1), strip(28 * d, `Rewards by action and round; played: ${counts.join(", ")}.`, cells)), key([["var(--a0)", "stronger: a higher reward, from 0 to 10"], ["var(--ink)", "framed: the action played"]]));
 }
 function drawPolicy() {
   const d = game.d;
@@ -188,7 +188,7 @@ function drawRegret(about) {
 function turn(t) {
   const d = game.d, played = game.action[t], invalid = game.attempts[t] - 1 + game.fallback[t];
   const came = `action ${played + 1} paid ${minus(game.rewards[t * d + played])}; regret so far ${minus(game.regret[t])}${invalid ? `; ${invalid} invalid repl${invalid > 1 ? "ies" : "y"}${game.fallback[t] ? ", so the action was drawn uniformly" : ""}` : ""}`;
-  const made = element("div", { class: "turn", id: `round-${t + 1}` }, element("h3", {}, `round ${t + 1}`), element("div", { class: "told" }, game.told[t]), element("div", { class: "said" }, game.said[t]), element("div", { class: invalid ? "came wrong" : "came" }, came));
+  const made = element("div", { class: "turn", id: `round-${t + 1}` }, element("h3", {}, `round ${t + 1}`), element("div", { class: "prompt" }, game.prompts[t]), element("div", { class: "reply" }, game.replies[t]), element("div", { class: invalid ? "came wrong" : "came" }, came));
   return made;
 }
 function goTo(round, scroll = true) {

@@ -1,6 +1,6 @@
-"""The report: one page with every figure and table beside what the paper says, and one with the games themselves.
+"""The report: one page with every figure and table beside the paper's claims, and one with the games themselves.
 
-What the pages say is data (data/report); what they conclude is computed here, from results alone.
+The texts of the pages are in data/report; the verdicts are computed here from results alone.
 """
 
 from rmft.report.page import page

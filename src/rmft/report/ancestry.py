@@ -1,6 +1,6 @@
-"""Where figures and tables come from, as the page shows it: files, what made them, and their hashes.
+"""The ancestry of figures and tables on the page: files, the rules that made them, and their hashes.
 
-Times, machines and commits are left out, so that the same results make the same page; `rmft lineage` tells them, and
+Times, machines and commits are left out, so that equal results make equal pages; `rmft lineage` prints them, and
 verifies every hash.
 """
 
@@ -13,25 +13,25 @@ from rmft.lineage.trace import SHORT
 
 
 def ancestry(starts: Iterable[str]) -> dict[str, list[Any]]:
-    """Return [rule, short hash, inputs] of every file on the way to the sources, by path.
+    """Return [rule, short hash, inputs] of every file from the starts to the sources, by path.
 
-    rule: empty for a source in git, `no record` for an artifact that nothing is on record of.
+    rule: empty for a source in git, `no record` for an artifact without one.
     """
-    found: dict[str, list[Any]] = {}
+    ancestors: dict[str, list[Any]] = {}
     hashes: dict[str, str | None] = {}
     pending = list(starts)
     while pending:
         path = pending.pop()
-        if path in found:
+        if path in ancestors:
             continue
         record = read_record(path) if is_artifact(path) else None
         if record is None:
-            found[path] = ["no record" if is_artifact(path) else "", "", []]
+            ancestors[path] = ["no record" if is_artifact(path) else "", "", []]
             continue
         inputs = sorted(record.inputs)
-        found[path] = [record.rule, record.receipt.sha256[:SHORT], inputs]
+        ancestors[path] = [record.rule, record.receipt.sha256[:SHORT], inputs]
         hashes |= record.inputs
         pending += inputs
-    for path, of in found.items():
-        of[1] = of[1] or (hashes.get(path) or "")[:SHORT]
-    return dict(sorted(found.items()))
+    for path, ancestor in ancestors.items():
+        ancestor[1] = ancestor[1] or (hashes.get(path) or "")[:SHORT]
+    return dict(sorted(ancestors.items()))

@@ -1,4 +1,4 @@
-"""The report: how RMFT works in six pictures, and every figure and table beside what the paper says of it."""
+"""The report: RMFT in six pictures, and every figure and table with its verdict and the paper's claims or values."""
 
 import base64
 import struct
@@ -14,54 +14,50 @@ from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.json_files import read_json
 from rmft.artifacts.text import read_bytes, read_text
 from rmft.params.outputs import Figure
+from rmft.report import claims
 from rmft.report.ancestry import ancestry
+from rmft.report.claims import CheckedClaim, FigureData, Metrics, check_claims
 from rmft.report.story import read_story
-from rmft.report.templates import rendered
-from rmft.report.texts import Caption, Captions, Kind, Known, KnownOfPaper, plain, read_texts
-from rmft.report.verdicts import (
-    EXPLOITS,
-    FALLEN,
-    HIGH_ENTROPY,
-    NEAR,
-    NO_LOWER,
-    VANISHED,
-    VERDICTS,
-    Evidence,
-    Metrics,
-    Seen,
-    evidence,
-    explained,
-    figure_verdict,
-    table_verdict,
-)
+from rmft.report.templates import plain, rendered
+from rmft.report.texts import Caption, Captions, Kind, KnownIssue, KnownIssues, read_texts
+from rmft.report.verdicts import VERDICTS, explain, figure_verdict, table_verdict
 from rmft.tables.layout import CONFIDENT, VALUES
 from rmft.workflow.paths import FIGURE_ENDINGS, METRICS, REPORT_TEXTS, TABLE_ENDINGS
 from rmft.workflow.records import ReportJob
 
 SINGULAR = {"figures": "figure", "tables": "table"}
+RULES = {  # numbers in the page's explanation of verdicts
+    "confident": CONFIDENT,
+    "near": claims.NEAR,
+    "no_lower": claims.NO_LOWER,
+    "fallen": claims.FALLEN,
+    "exploits": claims.EXPLOITS,
+    "vanished": claims.VANISHED,
+    "entropy": claims.HIGH_ENTROPY,
+}
 
 
 @dataclass(frozen=True)
 class Entry:
     """A figure or table on the page.
 
-    models: of its experiments. image, size (in pixels), alt: of a figure. evidence: of its claims. games: what was
-    played, in numbers. values: of a table, where the paper has one too; more: how many others its csv has. notes: below
-    a table.
+    issues: known ones of the paper. models: of its experiments. Of a figure: image, size (in pixels), alt, checked
+    claims, and the final regrets of each evaluation. Of a table: key columns, the values that the paper has too, how
+    many more its csv has, and the notes below it.
     """
 
     kind: Kind
     label: str
     caption: Caption
     verdict: str
-    known: list[Known]
+    issues: list[KnownIssue]
     models: dict[str, str]
     scale_note: str | None
     image: str = ""
     size: tuple[int, int] = (0, 0)
     alt: str = ""
-    evidence: list[Evidence] = field(default_factory=list)
-    games: list[dict[str, Any]] = field(default_factory=list)
+    claims: list[CheckedClaim] = field(default_factory=list)
+    regrets: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     values: list[dict[str, Any]] = field(default_factory=list)
     more: int = 0
@@ -69,23 +65,23 @@ class Entry:
 
     @property
     def id(self) -> str:
-        """Return its anchor: a figure and a table may share their label."""
+        """Return the entry's anchor: a figure and a table may have the same label."""
         return f"{SINGULAR[self.kind]}-{self.label}"
 
     @property
     def name(self) -> str:
-        """Return what it is called."""
+        """Return the entry's kind and label, for a reader."""
         return f"{SINGULAR[self.kind].title()} {self.label}"
 
     @property
     def links(self) -> dict[str, str]:
-        """Return its files, relative to the page, by ending."""
+        """Return the entry's files, relative to the page, by ending."""
         endings = FIGURE_ENDINGS if self.kind == "figures" else TABLE_ENDINGS
         return {ending: f"{self.kind}/{self.label}.{ending}" for ending in endings}
 
     @property
     def csv(self) -> str:
-        """Return the file that its lineage is told of."""
+        """Return the file whose ancestry the page shows."""
         return f"results/{self.kind}/{self.label}.csv"
 
     @property
@@ -95,7 +91,7 @@ class Entry:
 
 
 def page(job: ReportJob, files: dict[str, Path]) -> str:
-    """Return the page."""
+    """Return the page. files: all inputs of the report, by their path in the workflow."""
     captions, known = read_texts(*(files[path] for path in REPORT_TEXTS))
     metrics = read_json(files[METRICS[0]])
     entries = [
@@ -108,104 +104,94 @@ def page(job: ReportJob, files: dict[str, Path]) -> str:
         "page.html.j2",
         scale=job.scale,
         smaller=any(entry.scale_note for entry in entries),
-        parts={captions.parts[part]: of for part, of in parts.items() if of},
+        parts={captions.parts[part]: of_part for part, of_part in parts.items() if of_part},
         counts={verdict: sum(entry.verdict == verdict for entry in entries) for verdict in VERDICTS},
         story=None if job.story is None else read_story(job, *job.story, files),
         lineage=ancestry(entry.csv for entry in entries),
-        told=job.told,
-        rules={
-            "confident": CONFIDENT,
-            "near": NEAR,
-            "no_lower": NO_LOWER,
-            "fallen": FALLEN,
-            "exploits": EXPLOITS,
-            "vanished": VANISHED,
-            "entropy": HIGH_ENTROPY,
-        },
+        in_viewer=list(job.told),
+        rules=RULES,
     )
 
 
 def _ordered(labels: Iterable[str], captions: Iterable[str]) -> list[str]:
-    """Return labels in the order of their captions, those without one last: a job's record is sorted by name."""
+    """Return labels in the order of their captions, those without one last: a job's record sorts them by name."""
     order = {label: place for place, label in enumerate(captions)}
     return sorted(labels, key=lambda label: order.get(label, len(order)))
 
 
 def _figure(
-    job: ReportJob, files: dict[str, Path], label: str, captions: Captions, known: KnownOfPaper, metrics: Metrics
+    job: ReportJob, files: dict[str, Path], label: str, captions: Captions, known: KnownIssues, metrics: Metrics
 ) -> Entry:
     figure, caption = job.figures[label], captions.of("figures", label)
     png, csv = (files[f"results/figures/{label}.{ending}"] for ending in ("png", "csv"))
     frame = read_csv(csv, ["panel", "player", "series", "x", "y"])
-    found = evidence(caption.claimed, Seen(figure, metrics, frame, job.models[figure.experiments[0]]))
+    checked = check_claims(caption.claims, FigureData(figure, metrics, frame, job.models[figure.experiments[0]]))
     note, image = job.figure_notes[label], read_bytes(png)
     return Entry(
         kind="figures",
         label=label,
         caption=caption,
-        verdict=figure_verdict(found, note, of_paper=caption.paper is not None),
-        known=known.figures.get(label, []),
+        verdict=figure_verdict(checked, note, in_paper=caption.paper is not None),
+        issues=known.figures.get(label, []),
         models={name: job.models[name] for name in figure.experiments},
         scale_note=note,
         image=f"data:image/png;base64,{base64.b64encode(image).decode()}",
-        size=struct.unpack(">II", image[16:24]),  # where a PNG has its width and height
+        size=struct.unpack(">II", image[16:24]),  # a PNG has its width and height there
         alt=_alt(caption, frame, job.players),
-        evidence=found,
-        games=list(_games(figure, metrics)),
+        claims=checked,
+        regrets=list(_regrets(figure, metrics)),
     )
 
 
 def _alt(caption: Caption, frame: pd.DataFrame, players: dict[str, str]) -> str:
-    """Return what can be told of a figure in words, from what it draws."""
+    """Return a description of a figure for readers who do not see it."""
     panels, drawn = (list(dict.fromkeys(frame[column])) for column in ("panel", "player"))
     names = ", ".join(plain(players.get(name, name)) for name in drawn)
     return f"{caption.title}. Panels: {', '.join(panels)}. Shown: {names}. The csv below holds all that is drawn."
 
 
-def _games(figure: Figure, metrics: Metrics) -> Iterator[dict[str, Any]]:
+def _regrets(figure: Figure, metrics: Metrics) -> Iterator[dict[str, Any]]:
     """Yield the final regrets in every evaluation that a figure draws."""
     for experiment, evaluation in figure.sources:
         of = metrics[experiment][evaluation]
-        interval = [None if value is None else round(value, 6) for value in of["paired_difference"]]
-        others = {name: of["algorithms"][name]["mean"] for name in figure.players if name in of["algorithms"]}
         yield {
             "experiment": experiment,
             "evaluation": evaluation,
             "base": of["base"]["mean"],
             "trained": of["trained"]["mean"],
-            "interval": interval,
+            "interval": [None if value is None else round(value, 6) for value in of["paired_difference"]],
             "exponent": of["trained"]["exponent"],
             "n": of["n"],
-            "others": others,
+            "others": {name: of["algorithms"][name]["mean"] for name in figure.players if name in of["algorithms"]},
         }
 
 
-def _table(job: ReportJob, files: dict[str, Path], label: str, captions: Captions, known: KnownOfPaper) -> Entry:
+def _table(job: ReportJob, files: dict[str, Path], label: str, captions: Captions, known: KnownIssues) -> Entry:
     table, caption = job.tables[label], captions.of("tables", label)
     csv, md = (files[f"results/tables/{label}.{ending}"] for ending in ("csv", "md"))
-    of_label = known.tables.get(label, [])
-    tidy = explained(read_csv(csv, VALUES), of_label)
-    beside = tidy[tidy["paper"].notna()]
+    issues = known.tables.get(label, [])
+    tidy = explain(read_csv(csv, VALUES), issues)
+    compared = tidy[tidy["paper"].notna()]
     keys = [column for column in tidy if column not in (*VALUES, "reason")]
     return Entry(
         kind="tables",
         label=label,
         caption=caption,
-        verdict=table_verdict(tidy, of_paper=caption.paper is not None),
-        known=of_label,
+        verdict=table_verdict(tidy, in_paper=caption.paper is not None),
+        issues=issues,
         models={name: job.models[name] for name in table.experiments},
         scale_note=job.table_notes[label],
         keys=keys,
-        values=[_value(row, keys) for row in beside.to_dict("records")],
-        more=len(tidy) - len(beside),
+        values=[_value(row, keys) for row in compared.to_dict("records")],
+        more=len(tidy) - len(compared),
         notes=[line.removeprefix("- ") for line in read_text(md).splitlines() if line.startswith("- ")],
     )
 
 
 def _value(row: dict[str, Any], keys: list[str]) -> dict[str, Any]:
-    """Return one value beside the paper's; one that is no number, such as <0.001, has no difference."""
+    """Return a value of ours beside the paper's; a text such as <0.001 has no difference."""
     try:
-        apart = float(row["ours"]) - float(row["paper"])
+        difference = float(row["ours"]) - float(row["paper"])
     except ValueError:
-        apart = None
-    return {**row, "key": [row[name] for name in keys], "difference": apart}
+        difference = None
+    return {**row, "key": [row[name] for name in keys], "difference": difference}

@@ -1,6 +1,6 @@
-"""What the six pictures of the method show: one scenario's games, what they cost, and what training changed.
+"""The numbers in the six pictures of the method: one scenario's games, their regrets, and the change by training.
 
-Numbers are of one experiment of this build, so that the pictures are results and not sketches.
+They come from one experiment of this build, so that the pictures are results and not sketches.
 
 Symbols: L games of a scenario, T rounds, d actions, I iterations.
 """
@@ -16,17 +16,17 @@ from rmft.results import read_players
 from rmft.workflow.paths import evaluation_of, iteration_of
 from rmft.workflow.records import ReportJob
 
-WIDTH, HEIGHT = 260.0, 120.0  # of what is drawn in a picture, in its own units
-LETTERS = 150  # of a message that a picture quotes
+WIDTH, HEIGHT = 260.0, 120.0  # of the curves in a picture, in its own units
+LETTERS = 150  # of a message in a picture, at most
 
 
 @dataclass(frozen=True)
 class Story:
-    """actions: (L, T), 0-based, of the first scenario's games. regrets, selected: (L,), theirs.
+    """actions: (L, T), 0-based, of the first scenario's games. regrets, selected: (L,), of the same games.
 
-    said: the last message of a selected game, and the reply to it. means: (I, 2), the mean regret of all games of an
-    iteration, and of those selected. base, trained: points of polylines within WIDTH x HEIGHT, of mean Regret(t) in the
-    evaluation. final: their last regrets.
+    prompt, reply: of the last round of a selected game. means: (I, 2), the mean regret of all games of an iteration,
+    and of its selected games. base, trained: mean Regret(t) in the evaluation, as points of polylines within
+    WIDTH x HEIGHT. final: mean final regret of base and trained model.
     """
 
     experiment: str
@@ -37,7 +37,8 @@ class Story:
     actions: list[list[int]]
     regrets: list[float]
     selected: list[bool]
-    said: tuple[str, str]
+    prompt: str
+    reply: str
     means: list[tuple[float, float]]
     base: str
     trained: str
@@ -46,9 +47,9 @@ class Story:
 
 
 def read_story(job: ReportJob, experiment: str, evaluation: str, files: dict[str, Path]) -> Story:
-    """Read what the pictures show, of one experiment and one evaluation of it."""
-    told = job.told[experiment]
-    folders = [iteration_of(experiment, 0, i) for i in range(told.iterations)]
+    """Read the numbers of the pictures, from one experiment and one evaluation of it."""
+    settings = job.told[experiment]
+    folders = [iteration_of(experiment, 0, i) for i in range(settings.iterations)]
     selections = [read_selection(files[f"{folder}/selection.parquet"]) for folder in folders]
     played = read_trajectories(files[f"{folders[0]}/rollouts.parquet"], tokens=False)
     rows = [row for row, scenario in enumerate(played["scenario"]) if scenario == played["scenario"][0]]
@@ -60,13 +61,14 @@ def read_story(job: ReportJob, experiment: str, evaluation: str, files: dict[str
     return Story(
         experiment=experiment,
         evaluation=evaluation,
-        model=told.model,
+        model=settings.model,
         d=played["d"][0],
-        T=told.T,
+        T=settings.T,
         actions=[played["action"][row] for row in rows],
         regrets=[float(first["regret"][row]) for row in rows],
         selected=[bool(first["selected"][row]) for row in rows],
-        said=(_shortened(played["prompt"][best][-1]), _shortened(played["reply"][best][-1])),
+        prompt=_shortened(played["prompt"][best][-1]),
+        reply=_shortened(played["reply"][best][-1]),
         means=[(float(of["regret"].mean()), float(of["regret"][of["selected"]].mean())) for of in selections],
         base=polyline(curves["base"], top),
         trained=polyline(curves["trained"], top),
@@ -81,7 +83,7 @@ def _shortened(text: str) -> str:
 
 
 def polyline(curve: np.ndarray, top: float) -> str:
-    """Return the points of a curve (T,), which begins at 0 before the first round, as SVG has them."""
+    """Return the points of a curve (T,) for SVG; the curve begins at 0 before the first round."""
     values = np.concatenate([[0.0], curve])
     x = np.linspace(0, WIDTH, len(values))
     y = HEIGHT * (1 - values / (top or 1))

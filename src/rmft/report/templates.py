@@ -1,6 +1,7 @@
-"""The pages' templates, which are data: data/report/templates."""
+"""Render the pages from their templates in data/report/templates, and format what they show."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from rmft.artifacts.json_files import finite
 from rmft.artifacts.text import read_text
 from rmft.workflow.paths import REPORT_TEMPLATES
 
+SYMBOLS = {r"\\\|": "‖", r"\\eta": "η", r"\\,": " ", r"\\math\w+": "", r"[${}]": ""}  # LaTeX in legends
 
-def rendered(files: dict[str, Path], name: str, **values: Any) -> str:  # noqa: ANN401 (what templates show)
-    """Return a page; what it includes are templates too. A value that a template lacks is an error."""
+
+def rendered(files: dict[str, Path], name: str, **values: Any) -> str:  # noqa: ANN401 (a template's values)
+    """Return a page. Included files are templates too; a template that uses a value not given is an error."""
     texts = {path.name: read_text(path) for path in files.values() if path.as_posix().startswith(REPORT_TEMPLATES)}
     environment = Environment(
         loader=DictLoader(texts), undefined=StrictUndefined, autoescape=True, trim_blocks=True, lstrip_blocks=True
@@ -22,15 +25,15 @@ def rendered(files: dict[str, Path], name: str, **values: Any) -> str:  # noqa: 
 
 
 def json_text(value: Any) -> str:  # noqa: ANN401 (any JSON value)
-    """Return JSON that cannot end the element it stands in."""
+    """Return JSON that cannot close the HTML element that holds it."""
     from markupsafe import Markup
 
     text = json.dumps(finite(value), ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))
 
 
-def number(value: Any) -> str:  # noqa: ANN401 (what a csv may hold)
-    """Return a number with as many decimals as a reader can use; texts such as <0.001 as they are."""
+def number(value: Any) -> str:  # noqa: ANN401 (a value of a csv)
+    """Return a number with few decimals; texts such as <0.001 stay as they are."""
     if value is None or value != value:
         return "–"
     try:
@@ -48,6 +51,13 @@ def number(value: Any) -> str:  # noqa: ANN401 (what a csv may hold)
 
 
 def difference(value: float | None) -> str:
-    """Return a number with its sign; equal ones differ by 0."""
+    """Return a number with its sign; 0 has none."""
     text = number(value)
     return f"+{text}" if value is not None and value == value and value > 0 else text
+
+
+def plain(label: str) -> str:
+    """Return a legend's label without LaTeX."""
+    for pattern, symbol in SYMBOLS.items():
+        label = re.sub(pattern, symbol, label)
+    return label

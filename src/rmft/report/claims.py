@@ -1,0 +1,307 @@
+"""Does a claim of the paper hold in our results? One check for each kind of claim about a figure.
+
+A claim is checked in every evaluation that the figure draws, on its first experiment: the one with the paper's
+parameters. Further experiments are variants.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from pydantic import model_validator
+
+from rmft.params.outputs import Figure
+from rmft.params.section import Name, Section
+from rmft.reasoning import SHARE, SHARE_ERROR
+from rmft.report.templates import plain
+from rmft.tables.layout import CONFIDENT
+from rmft.tables.measured import LATE
+
+# ASSUME: the paper gives no number for any of these but the first.
+NOISE = 1e-6  # error of sums of rewards: a smaller difference of regrets is none
+NEAR = 1.25  # regret is near a reference algorithm's if it is at most so many times as large
+VANISHED = 0.1  # a distance has vanished at this share of its first value
+NO_LOWER = 0.1  # regret that surely falls by less than this share of the base model's is no lower
+FALLEN = 0.1  # a curve falls if it ends this share of its peak below the peak
+EXPLOITS = 0.5  # a player exploits if d · MinFrac(T) is below this: half of the share under equal play
+HIGH_ENTROPY = 0.8  # of log d: policies of at least this entropy are close to uniform
+EvaluationMetrics = dict[str, Any]  # one evaluation in metrics.json
+Metrics = dict[str, dict[str, EvaluationMetrics]]  # by experiment and evaluation
+Outcome = tuple[bool | None, str]  # whether a claim holds (None: unsure), and the numbers that show it
+
+
+class PaperClaim(Section):
+    """A claim of the paper about a figure; in captions.yaml its name alone, or a map.
+
+    claim: a key of CHECKS. of: the algorithm that `regret near` and `regret below` compare with. without: models whose
+    games are no evidence for the claim.
+    """
+
+    claim: str
+    of: Name | None = None
+    without: list[Name] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:  # noqa: ANN401 (as pydantic has it)
+        return {"claim": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_checked(self) -> Self:
+        if self.claim not in CHECKS:
+            raise ValueError(f"unknown claim {self.claim!r}; one of {', '.join(CHECKS)}")
+        return self
+
+
+@dataclass(frozen=True)
+class CheckedClaim:
+    """A claim of the paper and whether it holds here. holds: None if that is not sure. numbers: what shows it."""
+
+    claim: str
+    holds: bool | None
+    numbers: list[str]
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """What claims about a figure are checked on. frame: the figure's csv. model: that of its first experiment."""
+
+    figure: Figure
+    metrics: Metrics
+    frame: pd.DataFrame
+    model: str
+
+    @property
+    def evaluations(self) -> dict[str, EvaluationMetrics]:
+        """Return the metrics of the first experiment's evaluations that the figure draws."""
+        return {name: self.metrics[self.figure.experiments[0]][name] for name in self.figure.evaluations}
+
+    def curve(self, panel: str, player: str) -> np.ndarray:
+        """Return the values of a player's curve in panels of that name, (T,) or empty."""
+        rows = self.frame
+        rows = rows[rows["panel"].str.contains(panel) & (rows["player"] == player) & (rows["series"] == "curve")]
+        return rows["y"].astype(float).to_numpy()
+
+
+Check = Callable[[FigureData, PaperClaim], list[Outcome]]
+
+
+def check_claims(claims: Iterable[PaperClaim], data: FigureData) -> list[CheckedClaim]:
+    """Check claims: a claim holds if it holds in every place, and fails if it fails in any place."""
+    checked = []
+    for claim in claims:
+        outcomes = CHECKS[claim.claim](data, claim)
+        holds, numbers = all_hold(holds for holds, _ in outcomes), [text for _, text in outcomes]
+        if data.model in claim.without:
+            holds, numbers = None, [*numbers, f"the model {data.model} is no evidence for this claim"]
+        name = f"{claim.claim} {claim.of}" if claim.of else claim.claim
+        checked.append(CheckedClaim(name, holds, numbers))
+    return checked
+
+
+def all_hold(holds: Iterable[bool | None]) -> bool | None:
+    """Return False if any is False, else None if any is unsure or there are none, else True."""
+    distinct = set(holds)
+    if False in distinct:
+        return False
+    return None if None in distinct or not distinct else True
+
+
+# --- Claims about the metrics of evaluations ---
+
+
+def _in_each(check: Callable[[str, EvaluationMetrics, str | None], Outcome]) -> Check:
+    """Return the check of all evaluations of a figure, from that of one: (name, metrics, reference algorithm)."""
+
+    def check_all(data: FigureData, claim: PaperClaim) -> list[Outcome]:
+        return [check(name, metrics, claim.of) for name, metrics in data.evaluations.items()]
+
+    return check_all
+
+
+def _below_base(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
+    return _is_below(metrics), _difference(name, metrics)
+
+
+def _above_base(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
+    return _not(_is_below(metrics)), _difference(name, metrics)
+
+
+def _not_below_base(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
+    """Check that regret has surely not fallen, or by less than NO_LOWER; an unsure fall is no evidence."""
+    below, (low, _, high) = _is_below(metrics), metrics["paired_difference"]
+    known = low is not None and high is not None and max(abs(low), abs(high)) >= NOISE
+    small = below is None and known and low > -NO_LOWER * metrics["base"]["mean"]
+    return True if small else _not(below), _difference(name, metrics)
+
+
+def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str | None) -> Outcome:
+    other = metrics["algorithms"][algorithm]
+    text = f"{name}: trained {metrics['trained']['mean']:.1f}, {algorithm} {other['mean']:.1f}{_interval(other)}"
+    return _is_below(other), text
+
+
+def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
+    """Check that the exponent is below 1 by CONFIDENT standard errors: uniform play has about 1."""
+    exponent, error = (metrics["trained"][key] for key in ("exponent", "exponent_se"))
+    if exponent is None or error is None:
+        return None, f"{name}: exponent unknown"
+    return _surely_below(exponent, CONFIDENT * error, 1), f"{name}: exponent {exponent:.2f} ± {error:.2f}"
+
+
+def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str | None) -> Outcome:
+    """Check that mean regret is below NEAR times an algorithm's. Errors as of separate instances are cautious."""
+    trained, other = metrics["trained"], metrics["algorithms"][algorithm]
+    margin = CONFIDENT * math.hypot(trained["se"], NEAR * other["se"])
+    text = f"{name}: trained {trained['mean']:.1f} ± {trained['se']:.1f}, {algorithm} {other['mean']:.1f}"
+    return _surely_below(trained["mean"] - NEAR * other["mean"], margin, 0), text
+
+
+def _is_below(metrics: EvaluationMetrics) -> bool | None:
+    """Return whether the whole interval of a paired difference is below 0 (True) or above 0 (False)."""
+    low, _, high = metrics["paired_difference"]
+    if low is None or high is None or max(abs(low), abs(high)) < NOISE:
+        return None
+    return True if high < 0 else (False if low > 0 else None)
+
+
+def _surely_below(value: float, margin: float, bound: float) -> bool | None:
+    return True if value + margin < bound else (False if value - margin > bound else None)
+
+
+def _not(holds: bool | None) -> bool | None:
+    return None if holds is None else not holds
+
+
+def _difference(name: str, metrics: EvaluationMetrics) -> str:
+    base, trained = metrics["base"]["mean"], metrics["trained"]["mean"]
+    difference = f"difference {_signed(trained - base)}{_interval(metrics)}"
+    return f"{name}: base {base:.1f}, trained {trained:.1f}, {difference}"
+
+
+def _interval(metrics: EvaluationMetrics) -> str:
+    low, _, high = metrics["paired_difference"]
+    return "" if low is None or high is None else f" [{_signed(low)}, {_signed(high)}]"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
+# --- Claims about what a figure draws ---
+
+
+def _fails_less_than(player: str, *, early: bool) -> Check:
+    def check(data: FigureData, _: PaperClaim) -> list[Outcome]:
+        """Compare SuffFailFreq late in the game, where the paper's tables take it, or over its first half.
+
+        The interval is Agresti and Caffo's for two shares of n games. It is cautious: all play the same instances, and
+        a mean over rounds varies no more than the share in one round.
+        """
+        share_of = _early if early else _late
+        ours, theirs = (share_of(data.curve("suff fail freq", name)) for name in ("trained", player))
+        when, n = "first half" if early else f"{LATE} T", min(metrics["n"] for metrics in data.evaluations.values())
+        text = f"SuffFailFreq({when}): trained {ours:.2f}, {player} {theirs:.2f}, n = {n}"
+        if math.isnan(ours + theirs):
+            return [(None, text)]
+        first, second = ((share * n + 1) / (n + 2) for share in (ours, theirs))
+        margin = CONFIDENT * math.sqrt((first * (1 - first) + second * (1 - second)) / (n + 2))
+        return [(_surely_below(first - second, margin, 0), text)]
+
+    return check
+
+
+def _late(curve: np.ndarray) -> float:
+    return float(curve[max(math.floor(LATE * len(curve)) - 1, 0)]) if len(curve) else math.nan
+
+
+def _early(curve: np.ndarray) -> float:
+    return float(curve[: len(curve) // 2].mean()) if len(curve) > 1 else math.nan
+
+
+def _exploration_rises_and_falls(data: FigureData, _: PaperClaim) -> list[Outcome]:
+    """Check that d · MinFrac(t) peaks inside the game and ends lower; uniform play's dips at the end are smaller."""
+    curve = data.curve("min frac", "trained")
+    if not len(curve):
+        return [(None, "d MinFrac is not drawn")]
+    first, peak, last = curve[0], curve.max(), curve[-1]
+    holds = bool(first < peak and last <= (1 - FALLEN) * peak)
+    return [(holds, f"d MinFrac: {first:.2f} at first, {peak:.2f} at most, {last:.2f} last")]
+
+
+def _base_exploits(data: FigureData, _: PaperClaim) -> list[Outcome]:
+    """Check that the base model rarely plays its least-played action by the end of the game."""
+    rows = data.frame[(data.frame["player"] == "base") & (data.frame["series"] == "curve")]
+    last = {panel: float(curve["y"].astype(float).iloc[-1]) for panel, curve in rows.groupby("panel", sort=False)}
+    return [(value < EXPLOITS, f"{panel}: d MinFrac(T) of base {value:.2f}") for panel, value in last.items()]
+
+
+def _distances_vanish(data: FigureData, _: PaperClaim) -> list[Outcome]:
+    ours = data.frame["player"].str.contains("step size")  # ours, drawn beside the paper's distances, and no distance
+    rows = data.frame[(data.frame["series"] == "curve") & ~ours]
+    outcomes = []
+    for (panel, player), curve in rows.groupby(["panel", "player"], sort=False):
+        first, last = curve["y"].astype(float).iloc[[0, -1]]
+        outcomes.append((bool(last <= VANISHED * first), f"{panel}, {plain(player)}: from {first:.2g} to {last:.2g}"))
+    return outcomes
+
+
+def _entropy(*, high: bool) -> Check:
+    def check(data: FigureData, _: PaperClaim) -> list[Outcome]:
+        """Check on which side of HIGH_ENTROPY the mean entropy of the trained model's stated policies lies."""
+        rows = data.frame[data.frame["series"].str.startswith("printed: ")]
+        numbers = rows.assign(y=rows["y"].astype(float))
+        entropies = numbers.pivot_table(index="panel", columns="player", values="y", sort=False)
+        return [
+            ((of["trained"] >= HIGH_ENTROPY) == high, f"{panel}: base {of['base']:.2f}, trained {of['trained']:.2f}")
+            for panel, of in entropies.iterrows()
+        ]
+
+    return check
+
+
+def _loss_rises_again(data: FigureData, _: PaperClaim) -> list[Outcome]:
+    """Check that the loss ends above its value after the first iteration, in the first experiment's panel."""
+    panel = data.frame["panel"] == data.figure.experiments[0]
+    curve = data.frame[panel & (data.frame["series"] == "curve")]
+    x, y = curve["x"].astype(float), curve["y"].astype(float)
+    first, last = y[x <= 1].iloc[-1], y.iloc[-1]
+    holds = None if x.max() <= 1 else bool(last > first)
+    return [(holds, f"mean loss at the end of the first iteration {first:.3f}, of the last {last:.3f}")]
+
+
+def _avoids_less(data: FigureData, _: PaperClaim) -> list[Outcome]:
+    """Compare the shares of replies that pass over the best action because of unstable rewards."""
+    first = data.frame["panel"].str.match(f"{data.figure.experiments[0]}, .*: unstable rewards")
+    rows = data.frame[first & data.frame["series"].str.startswith("printed: ")]
+    outcomes = []
+    for panel, numbers in rows.groupby("panel", sort=False):
+        of = numbers.assign(y=numbers["y"].astype(float)).pivot(index="series", columns="player", values="y")
+        share, error = (of.loc[f"printed: {name}"] for name in (SHARE, SHARE_ERROR))
+        se = math.hypot(error["trained"], error["base"])
+        text = f"{panel}: base {share['base']:.1%}, trained {share['trained']:.1%} (standard error {se:.1%})"
+        outcomes.append((_surely_below(share["trained"] - share["base"], CONFIDENT * se, 0), text))
+    return outcomes
+
+
+CHECKS: dict[str, Check] = {
+    "regret below base": _in_each(_below_base),
+    "regret above base": _in_each(_above_base),
+    "regret not below base": _in_each(_not_below_base),
+    "regret below": _in_each(_below_algorithm),
+    "growth sublinear": _in_each(_grows_sublinearly),
+    "regret near": _in_each(_near_algorithm),
+    "failures below base": _fails_less_than("base", early=False),
+    "failures below base early": _fails_less_than("base", early=True),
+    "failures below greedy": _fails_less_than("greedy", early=False),
+    "exploration rises and falls": _exploration_rises_and_falls,
+    "base exploits": _base_exploits,
+    "distances vanish": _distances_vanish,
+    "entropy stays": _entropy(high=True),
+    "entropy low": _entropy(high=False),
+    "loss rises again": _loss_rises_again,
+    "avoidance below base": _avoids_less,
+}
