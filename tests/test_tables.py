@@ -10,11 +10,12 @@ import pytest
 
 from rmft.artifacts.evaluations import write_evaluation
 from rmft.metrics.growth import Growth, growth
+from rmft.metrics.players import PlayerResults
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load
 from rmft.params.language import LanguageRMFT
 from rmft.params.outputs import Table as TableParams
-from rmft.results import PlayerResults
+from rmft.results import read_players
 from rmft.stages.tables import make
 from rmft.tables.growth import GrowthRow, PaperGrowth
 from rmft.tables.layout import (
@@ -31,7 +32,7 @@ from rmft.tables.layout import (
 )
 from rmft.tables.measured import late_failures
 from rmft.workflow.plan import table_job
-from rmft.workflow.records import Method, MetricsJob, TableJob
+from rmft.workflow.records import Method, TableJob
 
 ROUNDS = np.arange(1, 31)
 
@@ -64,11 +65,15 @@ def write_games(path: Path, rows: list[dict]) -> Path:
     return path
 
 
+def metrics_of(files: dict[str, Path]) -> dict:
+    """Return the metrics of evaluations of one experiment, mab, by name."""
+    return all_metrics([("mab", name, read_players(file)) for name, file in files.items()], seed=0, floor=None)
+
+
 def test_metrics_put_every_figure_under_its_experiment_evaluation_and_player(tmp_path):
     first = write_linear(tmp_path / "a.parquet", {"base": 3.0, "trained": 2.0, "ucb": 1.0})
     second = write_linear(tmp_path / "b.parquet", {"base": 5.0, "trained": 4.0, "ucb": 6.0})
-    job = MetricsJob(seed=0, floor=None, sources=[("mab", "gaussian"), ("mab", "gamma")])
-    metrics = all_metrics(job, [first, second])["mab"]
+    metrics = metrics_of({"gaussian": first, "gamma": second})["mab"]
     found = {
         name: [of["base"]["slope"], of["trained"]["slope"], of["algorithms"]["ucb"]["slope"]]
         for name, of in metrics.items()
@@ -136,8 +141,7 @@ def test_the_error_of_a_mean_final_regret_counts_training_seeds_and_instances(tm
         for i in range(4)
     ]
     write_games(tmp_path / "a.parquet", rows)
-    job = MetricsJob(seed=0, floor=None, sources=[("fol", "adaptive")])
-    metrics = all_metrics(job, [tmp_path / "a.parquet"])["fol"]["adaptive"]
+    metrics = metrics_of({"adaptive": tmp_path / "a.parquet"})["mab"]["adaptive"]
     assert metrics["trained"]["se"] == pytest.approx(5)  # seeds 0 and 10; the instances are alike
 
 
@@ -152,8 +156,7 @@ def test_a_difference_without_spread_is_infinitely_many_standard_errors():
 
 def test_every_training_seed_is_held_against_the_one_base_model(tmp_path):
     path = write_linear(tmp_path / "a.parquet", {"base": 3.0, "trained": 2.0}, runs={"trained": 3}, invalid=2)
-    job = MetricsJob(seed=0, floor=None, sources=[("mab", "gamma")])
-    metrics = all_metrics(job, [path])
+    metrics = metrics_of({"gamma": path})
     found = metrics["mab"]["gamma"]
     assert [of["mean"] for of in found["by_training_seed"]] == pytest.approx([60.0, 60.06, 60.12])
     assert all(of["ks_p"] < 0.001 and of["paired_p"] < 1e-6 for of in found["by_training_seed"])
@@ -175,8 +178,7 @@ def test_metrics_hold_the_trained_model_against_every_algorithm_and_know_the_err
         for player, of in power.items()
         for i in range(30)
     ]
-    job = MetricsJob(seed=0, floor=None, sources=[("mab", "gaussian")])
-    found = all_metrics(job, [write_games(tmp_path / "a.parquet", rows)])["mab"]["gaussian"]
+    found = metrics_of({"gaussian": write_games(tmp_path / "a.parquet", rows)})["mab"]["gaussian"]
     for algorithm, above in (("low", True), ("uniform", False)):
         low, mean, high = found["algorithms"][algorithm]["paired_difference"]
         assert mean == pytest.approx((40.0 ** power["trained"] - 40.0 ** power[algorithm]).mean())
@@ -191,7 +193,6 @@ def test_metrics_hold_the_trained_model_against_every_algorithm_and_know_the_err
 
 
 def test_metrics_say_how_many_instances_the_observed_difference_needs(tmp_path):
-    job = MetricsJob(seed=0, floor=None, sources=[("mab", "lower"), ("mab", "higher")])
     fall = np.random.default_rng(0).normal(1.0, 2.0, 40)
     rows = [
         {"player": player, "training_seed": 0, "instance": i, "d": 3, "regret": [20 - of[i]], "invalid": 0}
@@ -201,7 +202,7 @@ def test_metrics_say_how_many_instances_the_observed_difference_needs(tmp_path):
     lower = write_games(tmp_path / "lower.parquet", rows)
     names = {"base": "trained", "trained": "base"}
     higher = write_games(tmp_path / "higher.parquet", [row | {"player": names[row["player"]]} for row in rows])
-    found = {name: of["power"] for name, of in all_metrics(job, [lower, higher])["mab"].items()}
+    found = {name: of["power"] for name, of in metrics_of({"lower": lower, "higher": higher})["mab"].items()}
     assert found["lower"]["difference_sd"] == pytest.approx(fall.std(ddof=1))
     near = 13.02 * (fall.std(ddof=1) / fall.mean()) ** 2  # (z_0.99 + z_0.9)² sd² / mean², for many instances
     assert found["lower"]["instances_needed"] == pytest.approx(near + 2.7, abs=1.5)

@@ -1,126 +1,142 @@
-"""Base model, trained model and reference algorithms on common instances.
+"""Evaluation: base model, trained model and reference algorithms on common instances.
 
-Everyone meets the same rewards and, to turn policies into actions, the same random numbers, so that any two
-players can be compared instance by instance.
+All players have the same rewards and, to turn policies into actions, the same random numbers, so that any two players
+can be compared instance by instance.
+
+Symbols: n instances, T rounds, d actions.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rmft.agents.numeric import LinearAttention, NumericAgent
-from rmft.algorithms import start_on
+from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.algorithms.players import Player
 from rmft.environments import ENVIRONMENTS, Rewards, RewardTable
-from rmft.environments.regret import best_actions, regret
+from rmft.environments.regret import Mean, best_actions, regret
 from rmft.errors import InputError
 from rmft.play import action_uniforms, play
 from rmft.selection import TrajectoryColumns, invalid_replies, table_of
-from rmft.workflow.records import EvaluationJob
 
-Columns = Mapping[str, list[Any]]
-Players = Iterator[tuple[str, int, Player]]  # name, training seed, player at the start of its games
+Columns = dict[str, list[Any]]  # one value for each player, training seed and instance
 
 
-def evaluate(job: EvaluationJob, models: dict[str, LinearAttention], rewards: Rewards) -> Columns:
-    """Play everyone on the first instances and rounds of a reward set; return the columns of an evaluation.
+@dataclass(frozen=True)
+class Instances:
+    """The instances that all players play, and how their regret is counted.
 
-    models: by player name, with training seeds along the first axis.
-    Raises InputError where models and rewards are not what the job says.
+    rewards: (n, T, d). name: of the reward set, which with the seed names the random streams. mean: that regret counts.
+    radius: of the ball, None on the simplex.
     """
-    table = _asked(job, rewards)
-    for name, model in models.items():
-        if model.V.shape[-1] != job.problem.d:
-            raise InputError(f"model {name}: was made for d = {model.V.shape[-1]}, not {job.problem.d}")
-    players = chain(_numeric(job, models, table), _algorithms(job, table))
-    return _joined(_row(name, seed, _games_of(job, player, table)) for name, seed, player in players)
+
+    rewards: Rewards
+    name: str
+    seed: int
+    environment: str
+    mean: Mean
+    radius: float | None = None
 
 
-def evaluate_in_words(job: EvaluationJob, games: list[tuple[str, int, TrajectoryColumns]], rewards: Rewards) -> Columns:
-    """Return the columns of an evaluation from games that language models have played, and play the algorithms.
+def first_instances(rewards: Rewards, name: str, shape: tuple[int, int, int]) -> Rewards:
+    """Return the first instances and rounds of a reward set, (n, T, d); raise InputError where it holds too little."""
+    first = rewards.head(*shape[:2])
+    if first.shape != shape:
+        raise InputError(f"reward set {name}: holds (n, T, d) = {rewards.shape}, too little for {shape}")
+    return first
 
-    games: player name, training seed (of the base model, replicate) and trajectories, each on at least the first
-    instances of the reward set and on its first rounds. Raises InputError where they are not.
+
+def evaluate(
+    instances: Instances,
+    models: Mapping[str, LinearAttention],
+    algorithms: Mapping[str, AlgorithmSettings],
+    *,
+    normalise: bool,
+) -> Columns:
+    """Play numeric models and algorithms; return the columns of an evaluation.
+
+    models: by player name, with training seeds along the first axis. normalise: whether models see rewards in [0, 1].
+    Raise InputError where a model has another number of actions.
     """
-    table = _asked(job, rewards)
+    n, _, d = instances.rewards.shape
     parts = []
+    for name, model in models.items():
+        if model.V.shape[-1] != d:
+            raise InputError(f"model {name}: was made for d = {model.V.shape[-1]}, not {d}")
+        for seed in range(len(model.V)):
+            agent = NumericAgent(model.of_seed(seed), n, normalise=normalise, radius=instances.radius)
+            parts.append(_rows(name, seed, _play(instances, agent, in_words=False)))
+    return _joined([*parts, *_algorithms(instances, algorithms, in_words=False)])
+
+
+def evaluate_in_words(
+    instances: Instances,
+    games: Iterable[tuple[str, int, TrajectoryColumns]],
+    algorithms: Mapping[str, AlgorithmSettings],
+) -> Columns:
+    """Score the games that language models have played, and play algorithms; return the columns of an evaluation.
+
+    games: player name, training seed (of the base model: replicate) and trajectories, on at least these instances.
+    Raise InputError where the rewards of the games are others.
+    """
+    rewards, parts = instances.rewards, []
     for name, seed, played in games:
-        order = np.argsort(played["scenario"])[: job.evaluation.instances]
-        met = table_of(played, job.problem.d).rows(order)
-        if met.shape != table.shape or not np.array_equal(met.rewards, table.rewards):
-            raise InputError(f"{name}: was not played on {job.evaluation.rewards}; delete its games and run again")
-        policies = np.array(played["policy"])[order].reshape(table.shape)
+        order = np.argsort(played["scenario"])[: rewards.shape[0]]
+        table = table_of(played, rewards.shape[2]).rows(order)
+        if table.shape != rewards.shape or not np.array_equal(table.rewards, rewards.rewards):
+            raise InputError(f"{name}: was not played on {instances.name}; delete its games and run again")
+        policies = np.array(played["policy"])[order].reshape(rewards.shape)
         actions = np.array(played["action"], dtype=int)[order]
-        words = {
+        in_words = {
             "policy": list(policies.reshape(len(policies), -1)),
             "invalid": invalid_replies(played)[order].tolist(),
         }
-        parts.append(_row(name, seed, {**_scored(job, table, policies, actions), **words}))
-    for name, seed, player in _algorithms(job, table):
-        parts.append(_row(name, seed, _games_of(job, player, table)))
-    return _joined(parts)
+        parts.append(_rows(name, seed, _scored(instances, rewards, policies, actions) | in_words))
+    return _joined([*parts, *_algorithms(instances, algorithms, in_words=True)])
 
 
-def _asked(job: EvaluationJob, rewards: Rewards) -> Rewards:
-    table, asked = rewards.head(job.evaluation.instances, job.evaluation.T), job.evaluation
-    if table.shape != (asked.instances, asked.T, job.problem.d):
-        raise InputError(f"reward set {asked.rewards}: holds (n, T, d) = {rewards.shape}, too little for {asked}")
-    return table
+def _algorithms(
+    instances: Instances, algorithms: Mapping[str, AlgorithmSettings], *, in_words: bool
+) -> Iterable[Columns]:
+    for name, settings in algorithms.items():
+        player = start_on(instances.seed, instances.name, settings, instances.rewards, instances.radius)
+        yield _rows(name, 0, _play(instances, player, in_words=in_words))
 
 
-def _row(name: str, training_seed: int, games: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def _play(instances: Instances, player: Player, *, in_words: bool) -> Columns:
+    """Return the columns of a player's games. in_words: whether policies are kept, as those of language models are."""
+    n, full_feedback = instances.rewards.shape[0], ENVIRONMENTS[instances.environment].full_feedback
+    uniforms = None if instances.radius is not None else action_uniforms(instances.seed, n, instances.name)
+    played = play(player, instances.rewards, full_feedback=full_feedback, uniforms=uniforms)
+    policies = list(played.policies.reshape(n, -1)) if in_words else [None] * n
+    scored = _scored(instances, played.table, played.policies, played.actions)
+    return scored | {"policy": policies, "invalid": [0] * n}
+
+
+def _scored(instances: Instances, table: RewardTable, policies: np.ndarray, actions: np.ndarray | None) -> Columns:
+    """Return regret curves and actions. Regret is expected over policies (App. `regret-instantitaion`)."""
+    comparator, n = ENVIRONMENTS[instances.environment].comparator, len(policies)
+    curves = regret("expected", comparator, table, policies, actions, mean=instances.mean, radius=instances.radius)
+    return {
+        "instance": list(range(n)),
+        "d": [table.shape[2]] * n,
+        "regret": list(curves),
+        "action": [None] * n if actions is None else list(actions),
+        "best_action": [None] * n if actions is None else list(best_actions(comparator, table, instances.mean)),
+    }
+
+
+def _rows(name: str, training_seed: int, games: Columns) -> Columns:
     n = len(games["instance"])
     return {"player": [name] * n, "training_seed": [training_seed] * n, **games}
 
 
-def _joined(parts: Iterable[dict[str, list[Any]]]) -> Columns:
+def _joined(parts: Iterable[Columns]) -> Columns:
     columns = defaultdict(list)
     for part in parts:
         for column, values in part.items():
             columns[column] += values
     return columns
-
-
-def _radius(job: EvaluationJob) -> float | None:
-    return job.problem.radius if job.problem.kind == "numeric" else None
-
-
-def _numeric(job: EvaluationJob, models: dict[str, LinearAttention], table: Rewards) -> Players:
-    n, radius = table.shape[0], job.problem.radius
-    for name, model in models.items():
-        for training_seed in range(len(model.V)):
-            of_seed = model.of_seed(training_seed)
-            yield name, training_seed, NumericAgent(of_seed, n, normalise=job.problem.normalise, radius=radius)
-
-
-def _algorithms(job: EvaluationJob, table: Rewards) -> Players:
-    for name in job.evaluation.algorithms:
-        yield name, 0, start_on(job.seed, job.evaluation.rewards, job.algorithms[name], table, _radius(job))
-
-
-def _games_of(job: EvaluationJob, player: Player, table: Rewards) -> dict[str, list[Any]]:
-    environment, n = ENVIRONMENTS[job.problem.environment], table.shape[0]
-    uniforms = None if _radius(job) is not None else action_uniforms(job.seed, n, job.evaluation.rewards)
-    played = play(player, table, full_feedback=environment.full_feedback, uniforms=uniforms)
-    scored = _scored(job, played.table, played.policies, played.actions)
-    stated = job.problem.kind != "numeric"
-    words = {"policy": list(played.policies.reshape(n, -1)) if stated else [None] * n, "invalid": [0] * n}
-    return {**scored, **words}
-
-
-def _scored(
-    job: EvaluationJob, met: RewardTable, policies: np.ndarray, actions: np.ndarray | None
-) -> dict[str, list[Any]]:
-    comparator, radius, n = ENVIRONMENTS[job.problem.environment].comparator, _radius(job), len(policies)
-    # A policy is the agent's distribution over actions, so regret is expected over it (App. `regret-instantitaion`).
-    curves = regret("expected", comparator, met, policies, actions, mean=job.mean, radius=radius)
-    return {
-        "instance": list(range(n)),
-        "d": [met.shape[2]] * n,
-        "regret": list(curves),
-        "action": [None] * n if actions is None else list(actions),
-        "best_action": [None] * n if actions is None else list(best_actions(comparator, met, job.mean)),
-    }

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from rmft.figures.regret import draw_distribution, draw_regret, read_shown, title
 from rmft.figures.style import Drawing
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
-from rmft.results import PlayerResults
+from rmft.metrics.players import PlayerResults
 from rmft.workflow.records import FigureJob
 
 

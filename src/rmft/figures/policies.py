@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from rmft.figures.regret import read_shown, title
 from rmft.figures.style import Drawing
 from rmft.metrics.entropy import relative_entropy
-from rmft.results import PlayerResults
+from rmft.metrics.players import PlayerResults
 from rmft.workflow.records import FigureJob
 
 EDGES = np.arange(-0.025, 1.05, 0.05)  # around the multiples of 0.05, of which words are fond

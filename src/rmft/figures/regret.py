@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from rmft.figures.style import Drawing
-from rmft.results import PlayerResults, ks_by_seed, read_variants
+from rmft.metrics.players import PlayerResults, ks_by_seed
+from rmft.results import read_variants
 from rmft.workflow.records import FigureJob
 
 

@@ -1,38 +1,39 @@
-"""results/metrics.json, and results/summary.json, which DVC compares between commits and experiments.
+"""The metrics of results/metrics.json, and those of results/summary.json, which DVC compares between commits.
 
-ks_p is the median over training seeds.
-paired_p, paired_difference and power hold for the training seeds that were run: over instances, of the mean over seeds.
-by_training_seed has the same tests of each seed alone. An algorithm's paired_difference is the trained model's regret
-less its own. exponent_se is over instances, and training seeds where there are several.
+ks_p is the median over training seeds. paired_p, paired_difference and power are over instances, of the mean over
+training seeds; by_training_seed has the same tests of each seed alone. The paired_difference of an algorithm is the
+trained model's regret less the algorithm's. exponent_se is over instances, and over training seeds if there are several.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from rmft.metrics.comparison import paired_difference, paired_p
 from rmft.metrics.growth import exponent_error, growth, resampled_growth
+from rmft.metrics.players import PlayerResults, ks_by_seed, pairs_of_seeds
 from rmft.metrics.power import ALPHA, POWER, instances_needed
-from rmft.results import PlayerResults, ks_by_seed, pairs_of_seeds, read_players
 from rmft.streams import stream
-from rmft.workflow.records import MetricsJob
 
 RESAMPLES = 200  # of the exponent's standard error
+Players = Mapping[str, PlayerResults]  # by name
 Metrics = dict[str, dict[str, dict[str, Any]]]  # by experiment, by evaluation
 
 
-def all_metrics(job: MetricsJob, paths: Sequence[Path]) -> Metrics:
-    """Return, by experiment and evaluation, every player's figures and the tests of trained against base."""
-    collected = {}
-    for (experiment, evaluation), path in zip(job.sources, paths, strict=True):
-        collected.setdefault(experiment, {})[evaluation] = _of_one(job, experiment, evaluation, path)
-    return collected
+def all_metrics(evaluations: Iterable[tuple[str, str, Players]], seed: int, floor: float | None) -> Metrics:
+    """Return, by experiment and evaluation, the figures of every player and the tests of trained against base.
+
+    evaluations: experiment, evaluation and results by player. floor: see `growth`.
+    """
+    metrics: Metrics = {}
+    for experiment, evaluation, players in evaluations:
+        metrics.setdefault(experiment, {})[evaluation] = _of_one((experiment, evaluation), players, seed, floor)
+    return metrics
 
 
 def summarised(metrics: Metrics) -> Metrics:
-    """Return of every evaluation the trained model's final regret, growth and invalid replies, and the tests."""
+    """Return for every evaluation the trained model's final regret, growth and invalid replies, and the tests."""
     return {
         experiment: {name: _brief(evaluation) for name, evaluation in evaluations.items()}
         for experiment, evaluations in metrics.items()
@@ -51,20 +52,20 @@ def _brief(evaluation: dict[str, Any]) -> dict[str, float]:
     }
 
 
-def _of_one(job: MetricsJob, experiment: str, evaluation: str, path: Path) -> dict[str, Any]:
-    players = read_players(path)
+def _of_one(names: tuple[str, str], players: Players, seed: int, floor: float | None) -> dict[str, Any]:
     base, trained = players["base"], players["trained"]
-    words = ("metrics", experiment, evaluation)
+    words = ("metrics", *names)
     after, before = trained.by_instance[:, -1], base.by_instance[:, -1]
-    paired = paired_difference(after, before, stream(job.seed, "bootstrap", *words))
-    fits, _ = resampled_growth(trained.regret, RESAMPLES, job.floor, stream(job.seed, "bootstrap", *words, "exponent"))
+    paired = paired_difference(after, before, stream(seed, "bootstrap", *words))
+    fits, _ = resampled_growth(trained.regret, RESAMPLES, floor, stream(seed, "bootstrap", *words, "exponent"))
     by_seed = ks_by_seed(trained, base)
-    summaries = {name: _summary(played, job.floor) for name, played in players.items()}
+    summaries = {name: _summary(played, floor) for name, played in players.items()}
     between = {name: summaries.pop(name) for name in [*summaries] if name.startswith("iteration-")}
     of_base, of_trained = summaries.pop("base"), summaries.pop("trained")
     for name, algorithm in summaries.items():
-        than = paired_difference(after, players[name].by_instance[:, -1], stream(job.seed, "bootstrap", *words, name))
-        algorithm["paired_difference"] = [than.low, than.mean, than.high]
+        of_algorithm = players[name].by_instance[:, -1]
+        difference = paired_difference(after, of_algorithm, stream(seed, "bootstrap", *words, name))
+        algorithm["paired_difference"] = [difference.low, difference.mean, difference.high]
     return {
         "base": of_base,
         "trained": of_trained | {"exponent_se": exponent_error(fits)},
@@ -103,6 +104,6 @@ def _summary(played: PlayerResults, floor: float | None) -> dict[str, float]:
 
 
 def _standard_error(final: np.ndarray) -> float:
-    """Return that of the mean of final regrets (S, n), of which training seeds and instances are both samples."""
+    """Return the standard error of the mean of final regrets (S, n): training seeds and instances are both samples."""
     parts = [means.var(ddof=1) / len(means) for means in (final.mean(axis=0), final.mean(axis=1)) if len(means) > 1]
     return float(sum(parts) ** 0.5)

@@ -8,11 +8,13 @@ from pathlib import Path
 
 from rmft.artifacts.json_files import write_json
 from rmft.metrics.summary import all_metrics, summarised
+from rmft.results import read_players
 from rmft.workflow.records import MetricsJob
 
 
 def run(job: MetricsJob, inputs: Sequence[Path], output: Path, summary: Path) -> None:
     """Collect the metrics and summarise them."""
-    metrics = all_metrics(job, inputs)
+    evaluations = ((*source, read_players(path)) for source, path in zip(job.sources, inputs, strict=True))
+    metrics = all_metrics(evaluations, job.seed, job.floor)
     write_json(output, metrics)
     write_json(summary, summarised(metrics))

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from rmft.metrics.entropy import relative_entropy
-from rmft.results import PlayerResults
+from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import VALUES, RenderedTable, standard_error
 
 DECIDED, EXTREME = 0.9, 0.1  # probability of a decided policy; probability that, by the paper, weak models never state

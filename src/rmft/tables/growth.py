@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmft.metrics.growth import Growth, exponent_error, growth, resampled_growth
-from rmft.results import PlayerResults
+from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     AGREEMENT,
     CONFIDENT,

@@ -11,7 +11,7 @@ import numpy as np
 from rmft.metrics.exploration import suffix_failure
 from rmft.metrics.extremes import expected_largest
 from rmft.metrics.growth import growth
-from rmft.results import PlayerResults
+from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import Estimation
 
 Statistics = dict[str, float]

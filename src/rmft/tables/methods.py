@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from rmft.metrics.comparison import PairedDifference, paired_difference
-from rmft.results import PlayerResults
+from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     DIRECTION_ONLY,
     INCONCLUSIVE,

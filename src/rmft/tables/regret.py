@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from rmft.results import PlayerResults
+from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     AGREEMENT,
     CONFIDENT,

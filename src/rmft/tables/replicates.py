@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from rmft.metrics.comparison import sd_of_numbers
+from rmft.metrics.players import PlayerResults
 from rmft.metrics.power import instances_needed, paired_sd, replicates_needed, spread
-from rmft.results import PlayerResults
 from rmft.tables.layout import CONFIDENT, VALUES, Estimation, RenderedTable, direction_verdict
 
 ALPHA, POWER = 0.05, 0.8

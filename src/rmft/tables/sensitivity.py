@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from rmft.metrics.players import PlayerResults
 from rmft.params.language import LanguageRMFT
-from rmft.results import PlayerResults
 from rmft.tables.layout import CONFIDENT, VALUES, RenderedTable, direction_verdict, standard_error
 
 VARIED = ["trajectories", "selected", "iterations", "temperature"]
