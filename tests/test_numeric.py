@@ -19,17 +19,17 @@ from rmft.params.numeric import Training
 from rmft.play import play
 from rmft.training.numeric import (
     Perturbation,
-    Sampled,
-    Scenarios,
+    SampledTrajectories,
+    TrainingRewards,
     distance,
     final_regret,
     initial_model,
     operator,
     rmft,
     rollouts,
-    scenarios_of,
     scores_before,
     select,
+    training_rewards,
 )
 from rmft.workflow.plan import training_job
 
@@ -104,7 +104,7 @@ def test_without_noise_perturbing_the_policy_applies_softmax_twice_and_perturbin
     model = LinearAttention(*(getattr(model, symbol).float() for symbol in SYMBOLS))
     for perturb, applications in (("policy", 2), ("logits", 1)):
         quiet = training("numeric_simplex", perturb=perturb, variance=1e-30)
-        scenarios = next(scenarios_of(0, quiet))
+        scenarios = next(training_rewards(0, quiet))
         noise = Perturbation(0, 2, (8, 10, 25, 3), quiet.rmft.variance)
         expected = scores_before(model, scenarios.rewards[:, :, None])
         for _ in range(applications):
@@ -123,12 +123,12 @@ def test_noise_has_the_stated_variance_and_belongs_to_its_seed():
 def test_in_bandits_actions_are_drawn_from_the_perturbed_policy_and_alone_are_seen():
     of_mab = training("numeric_mab", scenarios=200)
     model = initial_model(0, load().models["linear_attention"], 3, 2)
-    drawn = next(scenarios_of(0, of_mab))
-    always_paid = Scenarios(torch.ones_like(drawn.rewards), drawn.means)
+    drawn = next(training_rewards(0, of_mab))
+    always_paid = TrainingRewards(torch.ones_like(drawn.rewards), drawn.means)
     with torch.no_grad():
         sampled = rollouts(model, always_paid, Perturbation(0, 2, (200, 10, 25, 3), 0.01), of_mab)
-    assert (sampled.seen.sum(-1) == 1).all()
-    excess = (sampled.seen - sampled.policies).mean((0, 1, 2, 3))
+    assert (sampled.revealed.sum(-1) == 1).all()
+    excess = (sampled.revealed - sampled.policies).mean((0, 1, 2, 3))
     assert excess.abs().max() < 0.008  # 100 000 draws, each with a standard deviation of at most a half
 
 
@@ -139,7 +139,7 @@ def test_final_regret_is_the_expected_regret_of_the_environments():
         ("numeric_mab", "best mean"),
     ):
         settings = training(experiment)
-        scenarios = next(scenarios_of(0, settings))
+        scenarios = next(training_rewards(0, settings))
         model = initial_model(0, load().models["linear_attention"], 3, 2)
         with torch.no_grad():
             sampled = rollouts(model, scenarios, Perturbation(0, 2, (8, 10, 25, 3), 1.0), settings)
@@ -157,11 +157,11 @@ def test_selection_keeps_the_k_lowest_regrets_of_each_scenario_with_what_they_sa
     policies = torch.rand(2, 3, 5, 4, 3)
     seen = torch.rand(2, 3, 5, 4, 3)
     regrets = torch.rand(2, 3, 5)
-    kept = select(Sampled(policies, seen), regrets, 2)
+    kept = select(SampledTrajectories(policies, seen), regrets, 2)
     for seed, scenario in itertools.product(range(2), range(3)):
         best = regrets[seed, scenario].argsort()[:2]
         torch.testing.assert_close(kept.policies[seed, scenario], policies[seed, scenario, best])
-        torch.testing.assert_close(kept.seen[seed, scenario], seen[seed, scenario, best])
+        torch.testing.assert_close(kept.revealed[seed, scenario], seen[seed, scenario, best])
 
 
 def test_distances_are_those_of_the_field():
@@ -196,6 +196,6 @@ def test_training_lowers_the_regret_of_what_the_model_plays(experiment, by):
 
 
 def test_scenarios_are_fresh_in_every_iteration():
-    first, second = itertools.islice(scenarios_of(0, training("numeric_simplex")), 2)
+    first, second = itertools.islice(training_rewards(0, training("numeric_simplex")), 2)
     assert first.rewards.shape == (2, 8, 25, 3)
     assert not torch.equal(first.rewards, second.rewards)

@@ -39,7 +39,16 @@ from rmft.selection import Scoring, TrajectoryColumns, earnings, final_regrets, 
 from rmft.streams import Word, stream
 from rmft.training.advantages import advantages, rounds_of
 from rmft.training.attention import within_window
-from rmft.training.sft import FineTuned, arguments, on_one_gpu, quiet, same_every_time, to_write, trainable, unrounded
+from rmft.training.sft import (
+    FineTuned,
+    be_deterministic,
+    keep_precision,
+    on_one_gpu,
+    quiet_libraries,
+    to_write,
+    trainable,
+    trainer_arguments,
+)
 
 LOGGED = {  # columns of the log by what TRL calls them
     "loss": "loss",
@@ -71,21 +80,21 @@ def reinforce(
     (of a token, in nats), and of all games reward (a round) and regret (at the end), the same in all rows.
     """
     base = on_one_gpu(base)
-    same_every_time(base.device)
+    be_deterministic(base.device)
     seeds = [int(stream(seed, purpose, "grpo", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
     table = table_of(played, played["d"][0])
     rewards, regrets = earnings(played, table, scoring), final_regrets(played, table, scoring)
     credited = advantages(settings.reward, np.array(played["scenario"]), rewards, regrets)
     batch = CreditedConversations.of(played, credited, rewards)
     log = _Log(on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})
-    with quiet(), tempfile.TemporaryDirectory() as folder:
+    with quiet_libraries(), tempfile.TemporaryDirectory() as folder:
         model, tokenizer = load_pretrained(base)
         batch.check(context_limit(model.config, base.context))
         dtype = model.dtype
         torch.manual_seed(seeds[0])
         model = trainable(model, settings, start)
         config = _config(settings, base, batch, temperature, seeds, folder)
-        with unrounded(model):
+        with keep_precision(model):
             trainer = TokenCreditTrainer(model, config, batch, tokenizer, log)
         torch.manual_seed(seeds[1])
         trainer.train()
@@ -204,7 +213,7 @@ def _config(
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func is experimental; we pin TRL's version
     return GRPOConfig(
         model_init_kwargs={"revision": base.revision} if base.revision else None,  # of the base model, as the reference
-        **arguments(settings, base.device, seeds, folder)
+        **trainer_arguments(settings, base.device, seeds, folder)
         | {"num_train_epochs": 1},  # what TRL calls an epoch plays, and reads its games num_iterations times
         num_iterations=settings.epochs,
         steps_per_generation=len(batch.ids) * settings.accumulation // settings.batch_size,

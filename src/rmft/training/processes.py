@@ -1,23 +1,23 @@
-"""Several processes that fine-tune together, as torchrun starts them: one a GPU, and one of them writes."""
+"""Fine-tuning in several processes, one a GPU, started by torchrun; the first process prints and writes."""
 
 import os
 import subprocess
 import sys
 
-RANK = "RANK"  # which of the processes this is, set by torchrun
+RANK = "RANK"  # the environment variable with the index of this process, set by torchrun
 
 
 def must_launch(processes: int) -> bool:
-    """Return whether so many are asked for, and this is none of them yet."""
+    """Return whether several processes are wanted and torchrun has not started them yet."""
     return processes > 1 and RANK not in os.environ
 
 
 def launch(processes: int) -> int:
-    """Run this command in so many processes of this machine; return the exit code."""
-    together = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return subprocess.run([sys.executable, *together, "--module", "--", "rmft", *sys.argv[1:]], check=False).returncode
+    """Run this command in several processes of this machine; return the exit code."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    return subprocess.run([sys.executable, *torchrun, "--module", "--", "rmft", *sys.argv[1:]], check=False).returncode
 
 
 def is_first() -> bool:
-    """Return whether this process speaks and writes for all of them."""
+    """Return whether this process is the one that prints and writes."""
     return os.environ.get(RANK, "0") == "0"

@@ -1,11 +1,11 @@
-"""Algorithm `ssft-language-model`, its last line: fine-tune θ_i on the selected dialogues, which gives θ_{i+1}.
+"""Algorithm `ssft-language-model`, last line: fine-tune θ_i on the selected dialogues, which gives θ_{i+1}.
 
-TRL's SFTTrainer minimises the cross-entropy of what the model replied, all rounds of a dialogue in one pass. A
-demonstration has `ids`, a conversation's tokens as they were sampled, and `labels`, the same id where the model replied
-and NOT_LEARNT elsewhere. Nothing here renders, tokenises, cuts, packs or joins them: training reads what rollouts
-wrote.
+TRL's SFTTrainer minimises the cross-entropy of the model's replies, all rounds of a dialogue in one pass. A
+demonstration has `ids`, the tokens of a conversation as they were sampled, and `labels`, equal to the id where the
+model sampled the token and NOT_LEARNT elsewhere. Nothing here renders, tokenises, truncates or packs: training reads the
+tokens of the rollouts.
 
-# ASSUME: a step's loss is the mean over the replied tokens of its batch (the paper's sum, scaled), as TRL has it.
+# ASSUME: a step's loss is the mean over the sampled tokens of its batch (the paper's sum, scaled), as in TRL.
 """
 
 import json
@@ -41,14 +41,14 @@ from rmft.training.attention import within_window
 
 @dataclass(frozen=True)
 class FineTuned:
-    """θ_{i+1}, to be written as one safetensors file, and the log.
+    """θ_{i+1}, the content of one safetensors file, and the training log.
 
-    A row of the log: step, epoch, loss (before the step), learning_rate, tokens (read in this step, without padding),
+    A row of the log: step, epoch, loss (before the step), learning_rate, tokens (in this step, without padding),
     grad_norm (before clipping).
     """
 
     tensors: dict[str, torch.Tensor]
-    metadata: dict[str, str]  # a single key: safetensors writes several in an order that changes from run to run
+    metadata: dict[str, str]  # one key at most: safetensors writes several keys in random order
     log: list[dict[str, float]]
 
 
@@ -61,28 +61,28 @@ def fine_tune(
     words: tuple[Word, ...] = (),
     on_step: Callable[[int, int, float], object] = lambda *_: None,
 ) -> FineTuned:
-    """Fine-tune θ_i: `base` with the weights or the adapter in `start`, or `base` itself where that is None.
+    """Fine-tune θ_i: `base` with the weights or the adapter in `start`; `base` itself where `start` is None.
 
-    seed, words: the root seed, and what tells this training's random streams from others' (experiment, iteration). The
-    same arguments give the same bytes on the same machine. on_step is told (step, of how many, its loss).
+    seed, words: the root seed and the words that name this training's random streams (experiment, iteration). The same
+    arguments give the same bytes on the same machine. on_step: called with the step, the number of steps and the loss.
     """
     base = on_one_gpu(base)
-    same_every_time(base.device)
+    be_deterministic(base.device)
     seeds = [int(stream(seed, purpose, "sft", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
 
-    log = _Log(on_step)
-    with quiet(), tempfile.TemporaryDirectory() as folder:
+    log = _LogCallback(on_step)
+    with quiet_libraries(), tempfile.TemporaryDirectory() as folder:
         model, tokenizer = load_pretrained(base)
         data = conversations(demonstrations, context_limit(model.config, base.context), Path(folder))
         dtype = model.dtype
         torch.manual_seed(seeds[0])
         model = trainable(model, settings, start)
         config = SFTConfig(
-            **arguments(settings, base.device, seeds, folder),
-            max_length=None,  # by default conversations are cut to 1,024 tokens
+            **trainer_arguments(settings, base.device, seeds, folder),
+            max_length=None,  # the default truncates conversations to 1,024 tokens
             dataset_kwargs={"skip_prepare_dataset": True},
         )
-        with unrounded(model):
+        with keep_precision(model):
             trainer = SFTTrainer(model, config, train_dataset=data, processing_class=tokenizer, callbacks=[log])
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
@@ -91,9 +91,9 @@ def fine_tune(
 
 
 def on_one_gpu(model: LanguageModelSettings) -> LanguageModelSettings:
-    """Hide the other GPUs from a process that trains alone; return the model on the one that is left.
+    """Hide all other GPUs from a process that trains alone; return the model's settings with the device left.
 
-    A trainer of transformers multiplies its batch by the GPUs that it sees.
+    A trainer of transformers multiplies its batch size by the number of visible GPUs.
     """
     if not model.device.startswith("cuda") or "LOCAL_RANK" in os.environ:  # which torchrun sets
         return model
@@ -105,31 +105,31 @@ def on_one_gpu(model: LanguageModelSettings) -> LanguageModelSettings:
     return model.model_copy(update={"device": kind})
 
 
-def same_every_time(device: str) -> None:
-    """Have the same training give the same bytes: one thread, and kernels that add up in one order."""
+def be_deterministic(device: str) -> None:
+    """Make training reproducible to the byte: one thread, and kernels that sum in a fixed order."""
     torch.set_num_threads(1)
     if device != "cpu":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cuda.enable_cudnn_sdp(False)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # which would write all memory that is taken
-        torch.use_deterministic_algorithms(True)  # no mere warning: attention would add up in any order then
+        torch.utils.deterministic.fill_uninitialized_memory = False  # it would overwrite all allocated memory
+        torch.use_deterministic_algorithms(True)  # with warn_only, attention would sum in any order
 
 
 def trainable(
     model: transformers.PreTrainedModel, settings: LanguageSFT, start: Path | None
 ) -> transformers.PreTrainedModel | peft.PeftModel:
-    """Return θ_i, ready to be trained: the model with the weights or the adapter in `start`, if there are any."""
+    """Return θ_i, ready to be trained: the model with the weights or the adapter in `start`, if given."""
     model = within_window(model)
     if settings.method == "lora":
         return with_adapter(model, settings.lora, start)
-    # In float32 while they are trained: bfloat16 rounds steps of 5e-5 away.
+    # Trained in float32, because bfloat16 would round steps of 5e-5 away.
     return (with_weights(model, start) if start else model).float()
 
 
 def conversations(demonstrations: Iterable[Mapping[str, Any]], context: int | None, folder: Path) -> Dataset:
-    """Return what is to be learnt as a file in a folder, of which a step reads its part: memory is the same for any M.
+    """Return the conversations as a data set in a file of `folder`, so that memory does not grow with M.
 
-    Raise InputError for what cannot be trained on as it is; nothing is ever cut.
+    Raise InputError for a conversation that cannot be trained on; none is truncated.
     """
     file, lines = folder / "conversations.arrow", enumerate(demonstrations, start=1)
     tokens = pa.list_(pa.int32())
@@ -137,7 +137,7 @@ def conversations(demonstrations: Iterable[Mapping[str, Any]], context: int | No
     with pa.ipc.new_stream(file, schema) as writer:
         while group := list(islice(lines, GROUP)):
             for line, one in group:
-                check(line, one["ids"], one["labels"], context)
+                check_conversation(line, one["ids"], one["labels"], context)
             columns = [one["ids"] for _, one in group], [one["labels"] for _, one in group]
             writer.write_table(pa.table(dict(zip(schema.names, columns, strict=True)), schema))
     data = Dataset.from_file(str(file))
@@ -146,19 +146,19 @@ def conversations(demonstrations: Iterable[Mapping[str, Any]], context: int | No
     return data
 
 
-def check(line: int, ids: Sequence[int], labels: Sequence[int], context: int | None) -> None:
-    """Refuse a conversation that cannot be trained on as it is."""
+def check_conversation(line: int, ids: Sequence[int], labels: Sequence[int], context: int | None) -> None:
+    """Raise InputError for a conversation that exceeds the context, or whose labels are not sampled ids."""
     if context is not None and len(ids) > context:
         advice = "take a shorter horizon T, summary interaction, or a model with a longer context"
         raise InputError(f"demonstrations: line {line} has {len(ids)} tokens, the context {context}; {advice}")
-    replied = [(token, label) for token, label in zip(ids, labels, strict=False) if label != NOT_LEARNT]
-    if len(ids) != len(labels) or not replied or any(token != label for token, label in replied):
+    learnt = [(token, label) for token, label in zip(ids, labels, strict=False) if label != NOT_LEARNT]
+    if len(ids) != len(labels) or not learnt or any(token != label for token, label in learnt):
         raise InputError(f"demonstrations: line {line}: labels must be replied ids, else {NOT_LEARNT}")
 
 
 def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | None) -> peft.PeftModel:
-    """Put a trainable adapter on the model: that of θ_i, or a fresh one (A random, B = 0, so nothing changes yet)."""
-    if lora.dropout and any(weight.dim() == 3 for weight in model.parameters()):  # one weight for all experts
+    """Return the model with a trainable adapter: that of θ_i, or a new one (A random, B = 0, so without effect)."""
+    if lora.dropout and any(weight.dim() == 3 for weight in model.parameters()):  # one weight holds all experts
         kind = model.config.model_type
         raise InputError(f"sft.lora.dropout: adapters on the experts of a {kind} have no dropout; set it to 0")
     target = lora.target if isinstance(lora.target, str) else list(lora.target)
@@ -173,10 +173,11 @@ def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | 
 
 
 @contextmanager
-def unrounded(model: torch.nn.Module) -> Iterator[None]:
-    """Keep what is to be trained as it is while TRL makes a trainer of it.
+def keep_precision(model: torch.nn.Module) -> Iterator[None]:
+    """Restore trainable weights after TRL's trainer has been constructed.
 
-    Beside quantised weights TRL makes adapters bfloat16: not those that have played, and small steps would be lost.
+    TRL casts adapters beside quantised weights to bfloat16. They would then differ from the adapters of the rollouts,
+    and small steps would be lost.
     """
     kept = [(weight, weight.data) for weight in model.parameters() if weight.requires_grad]
     yield
@@ -185,8 +186,8 @@ def unrounded(model: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the libraries from showing bars, warning of each other's old names, and reporting to their makers."""
+def quiet_libraries() -> Iterator[None]:
+    """Turn off the libraries' progress bars, warnings about deprecated names, and telemetry."""
     constants.HF_HUB_DISABLE_TELEMETRY = True
     transformers.logging.disable_progress_bar()
     with warnings.catch_warnings():
@@ -194,8 +195,8 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def arguments(settings: LanguageSFT, device: str, seeds: Sequence[int], folder: str) -> dict[str, Any]:
-    """Return what every trainer of TRL is told. seeds: of dropout, and of the order, another one in every epoch."""
+def trainer_arguments(settings: LanguageSFT, device: str, seeds: Sequence[int], folder: str) -> dict[str, Any]:
+    """Return the arguments of all TRL trainers. seeds: of dropout, and of the order of conversations in each epoch."""
     return {
         "learning_rate": settings.learning_rate,
         "per_device_train_batch_size": settings.batch_size // settings.accumulation // settings.processes,
@@ -213,7 +214,7 @@ def arguments(settings: LanguageSFT, device: str, seeds: Sequence[int], folder: 
         "use_cpu": device == "cpu",
         "fsdp": settings.processes > 1 and settings.method == "full",
         "ddp_find_unused_parameters": False,
-        "router_aux_loss_coef": 0.0,  # of a mixture of experts: TRL would balance their load by the loss
+        "router_aux_loss_coef": 0.0,  # TRL would add a load-balancing loss for mixtures of experts
         "dataloader_pin_memory": device != "cpu",
         "seed": seeds[0],
         "data_seed": seeds[1],
@@ -226,7 +227,7 @@ def arguments(settings: LanguageSFT, device: str, seeds: Sequence[int], folder: 
     }
 
 
-class _Log(transformers.TrainerCallback):
+class _LogCallback(transformers.TrainerCallback):
     def __init__(self, on_step: Callable[[int, int, float], object]) -> None:
         self.on_step, self.rows = on_step, []
 
@@ -236,7 +237,7 @@ class _Log(transformers.TrainerCallback):
         if "loss" not in logs:  # the summary at the end
             return
         step, loss = state.global_step, logs["loss"]
-        if not math.isfinite(logs["grad_norm"]):  # a loss of NaN the trainer would log as the mean of those before it
+        if not math.isfinite(logs["grad_norm"]):  # for a NaN loss the trainer logs the mean of earlier losses
             raise InputError(f"sft.learning_rate: at {args.learning_rate} the loss diverges in step {step}; lower it")
         row = {"step": step} | {name: logs[name] for name in ("epoch", "loss", "learning_rate")}
         tokens = int(logs["num_tokens"]) - sum(row["tokens"] for row in self.rows)
@@ -247,7 +248,7 @@ class _Log(transformers.TrainerCallback):
 def to_write(
     model: transformers.PreTrainedModel | peft.PeftModel, weights: Mapping[str, torch.Tensor], dtype: torch.dtype
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return tensors and metadata: the adapter, or all weights in the base model's dtype, tied ones once."""
+    """Return tensors and metadata to write: the adapter, or all weights in the base model's dtype, tied ones once."""
     if isinstance(model, peft.PeftModel):
         metadata = {ADAPTER_CONFIG: _adapter_config(model)}
         tensors = peft.get_peft_model_state_dict(model, weights, save_embedding_layers=False)
@@ -259,6 +260,6 @@ def to_write(
 
 
 def _adapter_config(model: peft.PeftModel) -> str:
-    """Return the adapter's configuration as JSON, without what changes from machine to machine."""
+    """Return the adapter's configuration as JSON, without entries that differ between machines."""
     config = model.peft_config["default"].to_dict() | {"base_model_name_or_path": None, "peft_version": None}
     return json.dumps({key: sorted(value) if isinstance(value, set) else value for key, value in config.items()})

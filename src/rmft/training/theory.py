@@ -2,9 +2,9 @@
 
 Symbols: N reward sequences, T rounds, d actions, R_Π radius of the ball. Rewards are N(0, I).
 
-The loss of Eq. `loss-for-theory` is quadratic in what a round adds, A R Rᵀ b + C R + d, so it needs the samples only
-through their second moments: a step of training costs the same whatever N is. Every sequence enters with both
-signs, which the distribution allows; terms of odd degree then cancel exactly.
+The loss of Eq. `loss-for-theory` is quadratic in a round's increment A R Rᵀ b + C R + d, so it depends on the samples
+only through their second moments, and a step of training costs the same for any N. Every sequence enters with both
+signs, as the symmetric distribution allows; terms of odd degree then cancel exactly.
 """
 
 import math
@@ -19,11 +19,11 @@ from rmft.streams import stream
 
 CERTIFIED_EXCESS = 1e-8
 MAXIMAL_STARTS = 20
-CHUNK_NUMBERS = 4_000_000  # float64 a chunk of features may hold
+CHUNK_NUMBERS = 4_000_000  # float64 numbers in a chunk of features, at most
 
 
 @dataclass(frozen=True)
-class Moments:
+class FeatureMoments:
     """Second moments of the features summed over rounds τ < t, then over t, averaged over sequences.
 
     even: (1 + d², 1 + d²), of (1, vec R Rᵀ). odd: (d, d), of R. target: (d, d), of R with π* on the unit ball.
@@ -38,12 +38,11 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Minimiser:
-    """What training found: C = c I + rest, and how far the loss lies above that of the best linear map.
+class TrainedMinimum:
+    """A trained minimum: C = c I + rest, and the excess of its loss over that of the best linear map.
 
-    The excess is relative to E Σ_t ‖π*‖², and it is a certificate: no θ can have a lower loss than that map, so an
-    excess of 0 says that this minimum is global. certified: whether it is 0 but for rounding. starts: how many random
-    starts it took to get there.
+    The excess is relative to E Σ_t ‖π*‖². No θ has a lower loss than the best linear map, so an excess of 0 proves that
+    the minimum is global. certified: whether the excess is 0 up to rounding. starts: how many random starts were tried.
     """
 
     c: float
@@ -63,7 +62,7 @@ def closed_form(d: int, horizon: int, radius: float) -> float:
     return radius * math.sqrt(2) * ratio / (math.sqrt(horizon) * d)
 
 
-def moments(root: int, d: int, horizon: int, samples: int) -> Moments:
+def moments(root: int, d: int, horizon: int, samples: int) -> FeatureMoments:
     """Sample N sequences and accumulate their moments, chunk by chunk."""
     size = max(1, CHUNK_NUMBERS // (horizon * (1 + d + d * d)))
     even, odd, target = np.zeros((1 + d * d,) * 2), np.zeros((d, d)), np.zeros((d, d))
@@ -83,7 +82,9 @@ def moments(root: int, d: int, horizon: int, samples: int) -> Moments:
     numerator, denominator = np.concatenate(ratios, axis=1)
     c = numerator.mean() / denominator.mean()
     error = (numerator - c * denominator).std() / denominator.mean() / np.sqrt(samples)
-    return Moments(*(torch.tensor(sum_ / samples) for sum_ in (even, odd, target)), float(horizon), float(error / c))
+    return FeatureMoments(
+        *(torch.tensor(moment / samples) for moment in (even, odd, target)), float(horizon), float(error / c)
+    )
 
 
 def _sum_before(values: np.ndarray) -> np.ndarray:
@@ -91,7 +92,7 @@ def _sum_before(values: np.ndarray) -> np.ndarray:
     return values.cumsum(axis=1) - values
 
 
-def loss(model: LinearAttention, sample: Moments, radius: float) -> Tensor:
+def loss(model: LinearAttention, sample: FeatureMoments, radius: float) -> Tensor:
     """Return the sampled Eq. `loss-for-theory` of a model."""
     A, b, C, d = model.reparametrised()
     squares = (A[:, :, None] * b).flatten(1)  # A R Rᵀ b as a linear map of vec R Rᵀ
@@ -100,32 +101,33 @@ def loss(model: LinearAttention, sample: Moments, radius: float) -> Tensor:
     return quadratic - 2 * radius * (C.mT * sample.target).sum() + radius**2 * sample.target_square
 
 
-def minimise(root: int, sample: Moments, d: int, horizon: int, radius: float) -> Minimiser:
-    """Train θ to convergence, from fresh random starts until a minimum is certified as the global one.
+def minimise(root: int, sample: FeatureMoments, d: int, horizon: int, radius: float) -> TrainedMinimum:
+    """Train θ to convergence, from new random starts until a minimum is certified as global.
 
-    The product form of θ has local minima, where C has a lower rank; the theorem is about global ones.
+    The loss has local minima in θ, at which C has a lower rank; the theorem is about global ones.
     """
-    best = torch.linalg.solve(sample.odd, sample.target)  # the best linear map, radius * best, without restriction
+    best = torch.linalg.solve(sample.odd, sample.target)  # the best linear map is radius * best
     floor = sample.target_square - float((best * sample.target).sum())
-    found = []
+    minima = []
     for start in range(MAXIMAL_STARTS):
         model = _train(stream(root, "initialisation", "theory", d, horizon, start), sample, d, horizon, radius)
         with torch.no_grad():
             excess = (float(loss(model, sample, radius)) / radius**2 - floor) / sample.target_square
-            found.append((excess, model))
+            minima.append((excess, model))
         if excess < CERTIFIED_EXCESS:
             break
-    excess, model = min(found, key=lambda pair: pair[0])
+    excess, model = min(minima, key=lambda pair: pair[0])
     with torch.no_grad():
         A, b, C, bias = model.reparametrised()
         c = float(C.diagonal().mean())
         off_diagonal = float((C - torch.diag(C.diagonal())).norm())
         rest = float((C - c * torch.eye(d)).norm())
         sizes = off_diagonal, rest, float(A.norm() * b.norm()), float(bias.norm())
-        return Minimiser(c, abs(c) * sample.c_error, *sizes, excess, excess < CERTIFIED_EXCESS, len(found))
+        return TrainedMinimum(c, abs(c) * sample.c_error, *sizes, excess, excess < CERTIFIED_EXCESS, len(minima))
 
 
-def _train(start: np.random.Generator, sample: Moments, d: int, horizon: int, radius: float) -> LinearAttention:
+def _train(start: np.random.Generator, sample: FeatureMoments, d: int, horizon: int, radius: float) -> LinearAttention:
+    """Return the model at a minimum of the loss, reached with L-BFGS from random parameters."""
     # Outputs grow like T times the square of the parameters; a start of this size keeps the first steps stable.
     scale = 1 / math.sqrt(d * horizon)
     shapes = [(d, d) if symbol.isupper() else (d,) for symbol in SYMBOLS]
