@@ -148,6 +148,26 @@ def test_a_crate_is_read_back_with_every_file_job_step_and_setting(workflow, rmf
 
 
 @pytest.mark.usefixtures("workflow")
+def test_every_job_is_a_step_of_the_workflow_that_snakemake_started_as_the_profile_wants(rmft):
+    rmft("lineage", FIGURE, "--format", "rocrate", "--output", "crate")
+    crate = ROCrate("crate")
+    jobs = {action.id for action in crate.get_by_type("CreateAction")}
+    (snakemake,) = crate.get_by_type("OrganizeAction")
+    assert snakemake["result"].id == "#run"
+    assert {start["object"].id for start in snakemake["object"]} == jobs - {"#run"}
+    for start in snakemake["object"]:
+        assert (start.type, start["instrument"].type) == ("ControlAction", "HowToStep")
+        assert start["instrument"]["workExample"] == start["object"]["instrument"]
+        assert start["instrument"] in crate.mainEntity["step"]
+        assert start["object"]["instrument"] in crate.mainEntity["hasPart"]
+    for parameter in crate.get_by_type("FormalParameter"):
+        assert parameter["additionalType"] in {"File", "Integer", "Text"}
+    assert {profile["name"] for profile in crate.root_dataset["conformsTo"]} == {
+        "Process Run Crate", "Workflow Run Crate", "Provenance Run Crate", "Workflow RO-Crate",
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("workflow")
 def test_the_public_validator_passes_a_crate_for_all_profiles_that_it_names(rmft):
     validator = shutil.which("rocrate-validator")
     if validator is None:  # not in our environment: it needs an older rich than we lock

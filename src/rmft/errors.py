@@ -2,4 +2,4 @@
 
 
 class InputError(ValueError):
-    """Something given to us is wrong: the message names file and key, and what would be right."""
+    """A value or file of the user is wrong; the message names file and key, and what would be right."""

@@ -32,14 +32,14 @@ def is_job() -> bool:
     return JOB_OF in os.environ
 
 
-def this_run(process: int | None = None) -> str:
-    """Return a name for a process, this one by default, that no later one can have."""
-    found = psutil.Process(process)
-    return f"{found.pid}:{found.create_time()}"
+def this_run(number: int | None = None) -> str:
+    """Return a name for a process, this one by default, that no later process can have."""
+    process = psutil.Process(number)
+    return f"{process.pid}:{process.create_time()}"
 
 
 def running(run: str) -> bool:
-    """Return whether the process of that name (`this_run`) is alive and no zombie."""
+    """Return whether the process of a name that `this_run` gave is alive and no zombie."""
     number, started = run.split(":")
     try:
         process = psutil.Process(int(number))
@@ -55,19 +55,19 @@ def process_exists(number: int) -> bool:
 
 
 def done_for(caller: str) -> None:
-    """Note that this process does a job for another one (`this_run`), and is an orphan without it."""
+    """Note that this process does the job of another one, named by `this_run`, and must not outlive it."""
     _callers.append(caller)
 
 
 def refuse_orphan() -> None:
-    """Raise InputError in a job whose run is gone, or gave it up: newer files may have been made already."""
+    """Raise InputError in a job whose Snakemake is gone, or gave it up: newer files may have been made already."""
     run = [os.environ[JOB_OF]] if is_job() else []
     if not all(map(running, [*run, *_callers])):
         raise InputError("the snakemake that started this job is gone, or gave it up; nothing is written")
 
 
 def end_with_run(every_seconds: float = 0.5) -> None:
-    """In a job, watch from the background whether its run is still there, and end with it."""
+    """In a job, watch from a thread whether its Snakemake still runs, and end with it."""
 
     def watch(run: str) -> None:
         while running(run):

@@ -1,7 +1,7 @@
-"""A receipt for every artifact, left by the job that wrote it: its hash, and what the job was given and really read.
+"""A receipt for every artifact, written by its job: the artifact's hash, the job's settings, and the files it read.
 
-Snakemake's records say what a job was to read, not what it wrote. Without receipts a file that was edited by hand, or
-that another job wrote, would pass for an artifact, and what is made from it for a result.
+Snakemake's records hold what a job was meant to read, and not what it wrote. Without receipts, a file that was edited
+by hand or written by another job would pass for an artifact.
 """
 
 import functools
@@ -21,11 +21,11 @@ FOLDER = Path(".snakemake/receipts")
 
 @dataclass(frozen=True)
 class Receipt:
-    """What is known of an artifact's writing, besides Snakemake's record.
+    """How an artifact was written, besides Snakemake's record.
 
-    job: `job_id` of the job's settings. read: SHA-256 of every file that it had read, by path. hub: the same of models
-    of a hub, by id@revision/name. commit: the checked-out commit, with -dirty where tracked files differed from it;
-    None outside of git. machine: what kind of machine, never which one.
+    job: `job_id` of the job's settings. read: SHA-256 of every file that the job read, by path. hub: the same for files
+    of a hub's models, by id@revision/name. commit: the checked-out commit, with -dirty where tracked files differed
+    from it; None outside of git. machine: its kind, and no name or address.
     """
 
     sha256: str
@@ -37,26 +37,24 @@ class Receipt:
     hub: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> str:
-        """Return it as the text of its file."""
+        """Return the text of the receipt's file."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
 def receipt_path(artifact: Path) -> Path:
-    """Return where the receipt of an artifact is."""
+    """Return the path of an artifact's receipt."""
     return FOLDER / f"{artifact}.json"
 
 
 def job_id(settings: str) -> str:
-    """Return a short name for a job: a hash of its settings, code included, as the text that Snakemake compares."""
+    """Return a short name for a job: a hash of its settings and code, as the text that Snakemake compares."""
     return hashlib.sha256(settings.encode()).hexdigest()[:16]
 
 
 def receipt(sha256: str) -> Receipt:
-    """Return the receipt of what this process has just written."""
-    made_on = platform.python_version(), _machine()
-    return Receipt(
-        sha256, job_id(JOB_CONTEXT.settings), dict(JOB_CONTEXT.read), _commit(), *made_on, dict(JOB_CONTEXT.hub)
-    )
+    """Return the receipt of an artifact that this process has just written."""
+    job, read, hub = job_id(JOB_CONTEXT.settings), dict(JOB_CONTEXT.read), dict(JOB_CONTEXT.hub)
+    return Receipt(sha256, job, read, _commit(), platform.python_version(), _machine(), hub)
 
 
 def read_receipt(artifact: Path) -> Receipt | None:

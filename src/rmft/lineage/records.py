@@ -1,6 +1,6 @@
-"""What is on record of an artifact: Snakemake's record of the job that made it, and the receipt that the job left.
+"""The record of an artifact: Snakemake's metadata of the job that made it, joined with the receipt of the job.
 
-Records are read here and never written, but for the mark that makes Snakemake run a job again.
+This module reads Snakemake's metadata and changes none of it; it can only mark an artifact as unfinished.
 """
 
 import ast
@@ -21,11 +21,10 @@ NAME_BYTES = 254  # of the longest file name that Snakemake gives a part of a re
 
 @dataclass(frozen=True)
 class Record:
-    """What is on record of one artifact.
+    """How one artifact was made.
 
-    inputs: path → SHA-256 of everything that was read.
-    settings: the job's part of params.yaml. code: digest and libraries of `lineage.code.fingerprint`. job: `job_id` of
-    both.
+    inputs: path → SHA-256 of every file that the job read. settings: the job's part of params.yaml. code: digest and
+    libraries of `lineage.code.fingerprint`. job: `job_id` of settings and code.
     """
 
     path: str
@@ -40,13 +39,13 @@ class Record:
 
 
 def read_record(path: str) -> Record | None:
-    """Return what is on record of an artifact, or None where record or receipt are lacking or damaged."""
+    """Return the record of an artifact, or None where metadata or receipt are missing or damaged."""
     receipt = read_receipt(Path(path))
     if receipt is None:
         return None
     try:
         raw = json.loads(file_of(METADATA, path).read_text(encoding="utf-8"))
-        # Snakemake does not hash very large files; then what the job says that it read has to do.
+        # Snakemake does not hash very large files; for them the receipt has the hash.
         hashes = {**receipt.read, **{name: text.split(":")[-1] for name, text in raw["input_checksums"].items()}}
         inputs = {name: hashes.get(name) for name in raw["input"]}
         job = next(text for text in map(ast.literal_eval, raw["params"]) if '"code":{' in text)
@@ -60,7 +59,7 @@ def read_record(path: str) -> Record | None:
 
 
 def mark_unfinished(path: str) -> None:
-    """Let Snakemake make an artifact again, as if it had never finished it. Raise InputError where it cannot."""
+    """Let Snakemake make an artifact again, as if a job had not finished it. Raise InputError where that fails."""
     mark = file_of(UNFINISHED, path)
     try:
         mark.parent.mkdir(parents=True, exist_ok=True)
@@ -70,12 +69,12 @@ def mark_unfinished(path: str) -> None:
 
 
 def unfinished(path: str) -> bool:
-    """Return whether Snakemake began to make this file and never finished; it makes it again by itself."""
+    """Return whether Snakemake began to make this file and did not finish; its next run makes the file again."""
     return file_of(UNFINISHED, path).exists()
 
 
 def file_of(folder: Path, path: str) -> Path:
-    """Return where Snakemake keeps what it knows of a file: base64 of its path, cut into folders that begin with @."""
+    """Return Snakemake's own file about a file: base64 of the path, cut into folders that begin with @."""
     encoded = base64.urlsafe_b64encode(path.encode()).decode()
     parts = [encoded[start : start + NAME_BYTES] for start in range(0, len(encoded), NAME_BYTES)]
     return folder.joinpath(*(f"@{part}" for part in parts[:-1]), parts[-1])
