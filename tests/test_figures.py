@@ -1,20 +1,30 @@
 """Figures: the CSV is what is drawn, and the same data gives the same bytes."""
 
 import math
+import re
+from io import StringIO
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.patches import StepPatch
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from scipy import stats
 
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.evaluations import write_evaluation
 from rmft.artifacts.replies import write_claims, write_replies
 from rmft.artifacts.trajectories import write_selection, write_trajectories
+from rmft.errors import InputError
 from rmft.figures import DRAWN, draw
-from rmft.figures.reasoning import error_over_instances
+from rmft.figures.avoidance import error_over_instances
+from rmft.figures.frames import CURVE, GAMES, SEED, mean_over_games
+from rmft.figures.page import height_of, runs_of
+from rmft.figures.policies import EDGES, PROBABILITY
+from rmft.figures.style import DrawnFigure, dashes, palette, panels, share_limits
 from rmft.params import Params, load
 from rmft.params.outputs import OF_REPLIES, Form
 from rmft.reasoning.accuracy import accuracies
@@ -22,8 +32,10 @@ from rmft.workflow.paths import inputs_of_figure
 from rmft.workflow.plan import figure_job
 
 PARAMS = load().at_scale()
-LABELS = list(PARAMS.figures.drawn)
-BARS = ("histogram", "rewards")  # what series of bars begin with
+for experiment in ("numeric_ball", "numeric_simplex"):
+    PARAMS.experiments[experiment].rmft.__dict__["iterations"] = 20
+FORMS = {figure.form: label for label, figure in reversed(PARAMS.figures.drawn.items())}  # a figure of each form
+REFERENCE = ":"  # the style of lines that mark a value
 T = 8
 
 
@@ -83,7 +95,7 @@ def write_luck(path: Path) -> Path:
 def write_dialogue(folder: Path) -> list[Path]:
     """Write two games of two rounds, of which the second is selected."""
     table = {"d": [2, 2], "rewards": [[1.0] * 4] * 2, "means": [[1.0] * 4] * 2, "clipped_means": [[1.0] * 4] * 2}
-    words = {"prompt": [["Choose.", "Again."]] * 2, "reply": [["A. 1", "A. 2"], ["It is 2.\nB", "It is $1."]]}
+    words = {"prompt": [["Choose.", "Again **now**."]] * 2, "reply": [["A. 1", "A. 2"], ["It is 2.\nB", "It is $1."]]}
     done = {"policy": [[0.5] * 4] * 2, "action": [[0, 1]] * 2, "attempts": [[1, 1]] * 2, "fallback": [[False] * 2] * 2}
     games = {
         "scenario": [0, 0],
@@ -146,33 +158,68 @@ def inputs_of(params: Params, label: str, folder: Path) -> list[Path]:
     return [write(folder / f"{i}.{ending}") for i in range(sum(seeds * iterations for seeds, iterations in job.loops))]
 
 
-def drawn_and_written(label: str, folder: Path, params: Params = PARAMS) -> tuple[list, list, list, list]:
-    """Draw a figure; return its lines and bars, and those that its CSV has."""
-    drawing = draw(figure_job(params, label, None), inputs_of(params, label, folder))
-    drawing.save(folder / label)
-    written = pd.read_csv(folder / f"{label}.csv")
-    shown = written[~written.series.str.startswith(("band", "printed", "text"))]
-    bars = shown.series.str.startswith(BARS)
-    curves, heights = (
-        [group.y.to_numpy() for _, group in part.groupby(["panel", "player", "series"])]
-        for part in (shown[~bars], shown[bars])
-    )
-    axes = list(drawing.axes.flat)
-    lines = [line.get_ydata() for ax in axes for line in ax.get_lines()]
-    steps = [part.get_data().values for ax in axes for part in ax.get_children() if isinstance(part, StepPatch)]
-    return lines, steps, curves, heights
+def drawn_from_small_files(label: str, folder: Path, params: Params = PARAMS) -> DrawnFigure:
+    return draw(figure_job(params, label, None), inputs_of(params, label, folder))
 
 
-@pytest.mark.parametrize("label", LABELS)
-def test_the_csv_holds_every_line_and_bar_that_is_drawn(tmp_path, label):
-    lines, steps, curves, heights = drawn_and_written(label, tmp_path)
-    for drawn, written in ((lines, curves), (steps, heights)):
-        assert len(drawn) == len(written)
-        for one in drawn:
-            assert any(len(one) == len(other) and np.allclose(one, other) for other in written)
+def groups(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    return [rows for _, rows in frame.groupby(["panel", "player", "series"], sort=False)]
 
 
-@pytest.mark.parametrize("label", ["tfbandit", "parameter", "luck-in-hindsight", "reasoning-comparison"])
+def one_of(drawn: list[np.ndarray], written: list[float]) -> bool:
+    return any(len(one) == len(written) and np.allclose(one, written) for one in drawn)
+
+
+@pytest.mark.parametrize("label", FORMS.values())
+def test_the_csv_is_the_frame_whose_lines_bands_and_samples_are_drawn(tmp_path, label):
+    drawing = drawn_from_small_files(label, tmp_path)
+    drawing.save(tmp_path / label)
+    written = pd.read_csv(tmp_path / f"{label}.csv")
+    assert written.astype(str).equals(pd.read_csv(StringIO(drawing.frame.to_csv(index=False))).astype(str))
+    axes = drawing.figure.axes
+    lines = [line for ax in axes for line in ax.lines if len(line.get_xdata()) and line.get_linestyle() != REFERENCE]
+    filled = [part.get_paths() for ax in axes for part in ax.collections if isinstance(part, PolyCollection)]
+    bands = [{*np.round(paths[0].vertices[:, 1], 9)} for paths in filled if paths]
+    curves = groups(written[written.series.str.startswith((CURVE, SEED))])
+    samples = groups(written[written.series == GAMES])
+    assert len(lines) == len(curves) + len(samples)
+    for rows in curves:
+        assert one_of([line.get_ydata() for line in lines], rows.y)
+    for rows in samples:  # a line that begins at minus infinity
+        assert one_of([line.get_xdata()[1:] for line in lines], sorted(rows.x))
+    for rows in curves:
+        if rows.high.notna().any():
+            assert {*np.round(rows.low, 9), *np.round(rows.high, 9)} in bands
+    if "line" in written:  # of a page
+        assert [text.get_text() for text in axes[0].texts] == list(written.y)
+
+
+def heights(ax: Axes) -> list[float]:
+    return [bar.get_height() for bar in ax.patches if abs(bar.get_height()) > 1e-12]
+
+
+def test_policies_are_drawn_as_shares_of_the_probabilities_that_the_csv_holds(tmp_path):
+    drawing = drawn_from_small_files("open-FOL-indist-appendix-dist", tmp_path)
+    samples = {
+        tuple(rows[["player", "panel"]].iloc[0]): rows.x.astype(float)
+        for rows in groups(drawing.frame[drawing.frame.series == PROBABILITY])
+    }
+    players = PARAMS.figures.drawn["open-FOL-indist-appendix-dist"].players
+    titles = list(drawing.frame.panel.unique())
+    for ax, (player, panel) in zip(drawing.figure.axes, product(players, titles), strict=True):
+        shares = np.histogram(samples[player, panel], EDGES)[0] / len(samples[player, panel])
+        assert np.allclose([bar.get_height() for bar in ax.patches], shares)
+    assert len({ax.get_ylim() for ax in drawing.figure.axes}) == 1
+
+
+def test_the_histograms_of_selected_and_of_all_trajectories_have_the_same_area_up_and_down(tmp_path):
+    drawing = drawn_from_small_files("luck-in-hindsight", tmp_path)
+    for ax in filter(lambda ax: ax.patches, drawing.figure.axes):
+        bars = np.array([bar.get_height() for bar in ax.patches])
+        assert [bars[bars > 0].sum(), bars[bars < 0].sum()] == pytest.approx([2, -2])
+
+
+@pytest.mark.parametrize("label", ["open-MAB-minfrac", "parameter", "reasoning-comparison"])
 def test_the_same_data_gives_the_same_bytes(tmp_path, label):
     files, job = inputs_of(PARAMS, label, tmp_path), figure_job(PARAMS, label, None)
     for folder in ("one", "two"):
@@ -182,11 +229,63 @@ def test_the_same_data_gives_the_same_bytes(tmp_path, label):
 
 
 def test_a_figure_of_a_smaller_scale_says_so_in_itself_and_in_its_metadata(tmp_path):
-    job = figure_job(PARAMS, "tfbandit", "scale smoke: smaller than the paper's, not its result")
-    drawing = draw(job, inputs_of(PARAMS, "tfbandit", tmp_path))
-    drawing.save(tmp_path / "tfbandit")
+    job = figure_job(PARAMS, "open-MAB-minfrac", "scale smoke: smaller than the paper's, not its result")
+    drawing = draw(job, inputs_of(PARAMS, "open-MAB-minfrac", tmp_path))
+    drawing.save(tmp_path / "figure")
     assert any("scale smoke" in text.get_text() for text in drawing.figure.texts)
-    assert b"scale smoke" in (tmp_path / "tfbandit.png").read_bytes()
+    assert b"scale smoke" in (tmp_path / "figure.png").read_bytes()
+
+
+def test_a_file_that_is_no_training_log_is_refused_in_one_line(tmp_path):
+    files = inputs_of(PARAMS, "phi-loss", tmp_path)
+    files[0].write_text("a,b\n1,2\n", encoding="utf-8")
+    with pytest.raises(InputError, match="no column step, epoch, loss"):
+        draw(figure_job(PARAMS, "phi-loss", None), files)
+
+
+@pytest.mark.parametrize("label", [name for name, figure in PARAMS.figures.drawn.items() if figure.players])
+def test_at_most_six_players_are_shown_and_each_looks_different(label):
+    players = PARAMS.figures.drawn[label].players
+    colours = palette(PARAMS.figures.style, players)
+    assert len(players) <= 6
+    assert len({(colours[player], dashes(player)) for player in players}) == len(players)
+
+
+def test_a_band_is_the_interval_of_the_mean_over_games():
+    values = np.random.default_rng(0).normal(5, 2, (3, 400, 2))  # three seeds on the same games
+    rows = mean_over_games("panel", "player", values)
+    curve = rows[rows.series == CURVE]
+    low, high = stats.norm.interval(0.95, values.mean(axis=(0, 1)), stats.sem(values.mean(axis=0)))
+    assert np.allclose(curve.low.astype(float), low, atol=1e-4)
+    assert np.allclose(curve.high.astype(float), high, atol=1e-4)
+    assert rows.series.unique().tolist() == [CURVE, *(f"{SEED} {seed}" for seed in range(3))]
+    assert mean_over_games("panel", "player", values[:, :1]).low.isna().all()  # of one game there is no interval
+
+
+def test_titles_are_words_and_axes_of_a_row_are_shared_and_begin_at_0(tmp_path):
+    drawing = drawn_from_small_files("simplex-tf-all", tmp_path)
+    axes = [ax for ax in drawing.figure.axes if ax.lines]
+    assert axes[0].get_title() == "Gaussian rewards,\nT\u00a0=\u00a0100"
+    assert len({ax.get_ylim() for ax in axes[:4]}) == 1
+    assert {ax.get_ylim()[0] for ax in axes} == {0}
+
+
+def test_a_panel_whose_curves_would_be_pressed_flat_keeps_an_axis_of_its_own():
+    _, (axes,) = panels(PARAMS.figures.style, 1, 3)
+    for ax, top in zip(axes, (1, 2, 3), strict=True):
+        ax.plot([0, 1], [0, top])
+    share_limits(axes)
+    assert len({ax.get_ylim() for ax in axes}) == 1
+    axes[2].plot([0, 1], [0, 100])
+    share_limits(axes)
+    assert [round(ax.get_ylim()[1]) for ax in axes] == [1, 2, 104]
+
+
+def test_a_ks_test_says_against_what_and_on_how_many_games(tmp_path):
+    drawing = drawn_from_small_files("open-FOL-alternating", tmp_path)
+    heading, test = drawing.figure.axes[1].get_title().split("\n")
+    assert heading == "KS test against base model, median of 2 seeds"
+    assert re.fullmatch(r"Trained: \$p\$ = [\d.]+ \(6 games\)", test)
 
 
 def test_every_form_of_the_parameters_can_be_drawn():
@@ -194,10 +293,10 @@ def test_every_form_of_the_parameters_can_be_drawn():
 
 
 def test_one_evaluation_has_its_two_panels_side_by_side_and_several_have_theirs_below_each_other(tmp_path):
-    for label, shape in (("open-FOL-alternating", (1, 2)), ("open-FOL-indist", (2, 3))):
-        drawing = draw(figure_job(PARAMS, label, None), inputs_of(PARAMS, label, tmp_path))
-        assert drawing.axes.shape == shape
-        assert [ax.get_xlabel() for ax in drawing.axes.T.flat[:2]] == ["Round $t$", "Final regret"]
+    for label, rows, columns in (("open-FOL-alternating", 1, 2), ("open-FOL-indist", 2, 3)):
+        axes = drawn_from_small_files(label, tmp_path / label).figure.axes
+        assert axes[0].get_gridspec().get_geometry() == (rows, columns)
+        assert [ax.get_xlabel() for ax in (axes[0], axes[-1])] == ["Round $t$", "Final regret"]
 
 
 def test_losses_stand_one_iteration_after_another_with_the_mean_of_each_epoch(tmp_path):
@@ -212,8 +311,8 @@ def test_losses_stand_one_iteration_after_another_with_the_mean_of_each_epoch(tm
     assert steps.x.tolist()[:8] == [0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0]
     assert steps.y.tolist()[:8] == [3.0, 1.0, 2.0, 0.5, 8.0, 6.0, 4.0, 4.0]
     epochs = first[first.series == "curve"]
-    assert epochs.x.tolist()[:8] == [0, 0.5, 0.5, 1, 1, 1.5, 1.5, 2]
-    assert epochs.y.tolist()[:8] == [2.0, 2.0, 1.25, 1.25, 7.0, 7.0, 4.0, 4.0]
+    assert epochs.x.tolist()[:4] == [0.25, 0.75, 1.25, 1.75]
+    assert epochs.y.tolist()[:4] == [2.0, 1.25, 7.0, 4.0]
 
 
 def test_luck_in_hindsight_is_told_from_skill_for_each_experiment_and_iteration(tmp_path):
@@ -225,7 +324,7 @@ def test_luck_in_hindsight_is_told_from_skill_for_each_experiment_and_iteration(
     write_regrets(files[1], regret, np.full_like(regret, 7.0))  # all luck
     write_regrets(files[2], np.full_like(regret, 7.0), regret)  # nothing to select
     drawing = draw(job, files)
-    titles = [ax.get_title() for ax in drawing.axes.flat[:3]]
+    titles = [ax.get_title() for ax in drawing.figure.axes[:3]]
     assert "100% ± 0% survives" in titles[0]
     assert "0% ± 0% survives" in titles[1]
     assert "all are alike" in titles[2]
@@ -237,62 +336,56 @@ def test_selections_of_several_training_seeds_are_drawn_together(tmp_path):
     label = "luck-in-hindsight"
     files = inputs_of(several, label, tmp_path)
     assert len(files) == len(inputs_of(PARAMS, label, tmp_path)) + 3
-    assert len(draw(figure_job(several, label, None), files).axes) == 3
+    assert len(draw(figure_job(several, label, None), files).frame.panel.unique()) == 9
 
 
-def test_an_example_of_a_game_shows_what_was_told_and_said_and_its_csv_holds_every_line(tmp_path):
-    drawing = draw(figure_job(PARAMS, "sdm-example", None), inputs_of(PARAMS, "sdm-example", tmp_path))
-    drawing.save(tmp_path / "sdm-example")
-    written = pd.read_csv(tmp_path / "sdm-example.csv")
-    shown = [line for text in drawing.axes[0, 0].texts for line in text.get_text().split("\n")]
-    assert shown == list(written.y) == ["Choose.", "It is 2.", "B", "Again.", "It is $1."]
-    assert list(written.player) == ["told", "said", "said", "told", "said"]
+def test_an_example_of_a_game_names_prompts_and_responses_and_shows_what_is_bold_without_asterisks(tmp_path):
+    drawing = drawn_from_small_files("sdm-example", tmp_path)
+    shown = [text.get_text() for text in drawing.figure.axes[0].texts]
+    first = ["Prompt, round 1", "Choose.", "Response of the model, round 1", "It is 2.", "B"]
+    assert shown == list(drawing.frame.y) == [*first, "Prompt, round 2", "Again ", "now", ".", *shown[9:]]
+    assert shown[9:] == ["Response of the model, round 2", "It is $1."]
+    assert [text.get_weight() for text in drawing.figure.axes[0].texts[6:9]] == ["normal", "bold", "normal"]
 
 
 def test_claims_stand_side_by_side_with_what_is_right_in_blue_and_what_is_wrong_in_red(tmp_path):
-    job = figure_job(PARAMS, "reasoning-comparison", None)
-    drawing = draw(job, inputs_of(PARAMS, "reasoning-comparison", tmp_path))
-    drawing.save(tmp_path / "reasoning-comparison")
-    texts = [(text.get_text(), text.get_color()) for text in drawing.axes[0, 0].texts]
+    drawing = drawn_from_small_files("reasoning-comparison", tmp_path)
+    texts = [(text.get_text(), text.get_color()) for text in drawing.figure.axes[0].texts]
     assert [how for text, how in texts if text == "Action 1 paid 4.20"] == ["#0072B2"] * 4
     assert [how for text, how in texts if text == "Action 2 paid $9"] == ["#C00000", "#0072B2"] * 2
-    assert ("closed_mab, gaussian-25: instance 1, round 2", "#222222") in texts  # where the base model is wrong
+    title = "Bandits, embedded-endpoint, dialogue, stated policies: Gaussian rewards, T = 25; instance 1, round 2"
+    assert (title, "#222222") in texts  # where the base model is wrong
     assert sum(text.startswith("All rounds: 87.50% of 8 claims are right") for text, _ in texts) == 2
-    written = pd.read_csv(tmp_path / "reasoning-comparison.csv")
-    assert written[written.series == "text: wrong"].y.tolist() == ["Action 2 paid $9"] * 2
-    assert set(written[written.series == "text"].y) >= set(SAID.split("\n"))
+    assert drawing.frame[drawing.frame.series == "wrong"].y.tolist()[:2] == ["Action 2 paid $9"] * 2
 
 
-def test_no_text_of_a_comparison_leaves_its_box():
-    from rmft.figures.reasoning import COLUMN, MARGIN, _wrapped
-
+def test_no_line_of_a_page_is_too_long_and_no_word_is_lost():
     text = "x" * 200 + " " + "word " * 60 + "\n\nlast"
-    lines = [text[begin:end] for begin, end in _wrapped(text, COLUMN - 2 * MARGIN)]
-    assert max(map(len, lines)) <= COLUMN - 2 * MARGIN
-    assert "".join(lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
-    assert lines[-2:] == ["", "last"]
+    lines = list(runs_of(text, ["plain"] * len(text), 56))
+    assert max(run.x + len(run.text) for run in lines) <= 56
+    assert "".join(run.text for run in lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
+    assert height_of(text, 56) == lines[-1].line + 1
 
 
 def test_the_error_of_a_share_of_replies_is_that_over_instances():
     rng = np.random.default_rng(0)
     sizes, shares = rng.integers(3, 9, 60), rng.uniform(0, 1, 60)
-    said = [
+    replies = [
         pd.DataFrame({"instance": i, "yes": rng.random(n) < p})
         for i, (n, p) in enumerate(zip(sizes, shares, strict=True))
     ]
-    again = []
-    for _ in range(2000):
-        drawn = [said[i]["yes"] for i in rng.integers(60, size=60)]
-        again.append(sum(map(sum, drawn)) / sum(map(len, drawn)))
-    assert error_over_instances(pd.concat(said), "yes") == pytest.approx(np.std(again), rel=0.1)
-    assert math.isnan(error_over_instances(said[0], "yes"))
+    yes, n = np.array([[games["yes"].sum(), len(games)] for games in replies]).T
+    again = rng.integers(60, size=(2000, 60))
+    resampled = yes[again].sum(axis=1) / n[again].sum(axis=1)
+    assert error_over_instances(pd.concat(replies), "yes") == pytest.approx(np.std(resampled), rel=0.1)
+    assert math.isnan(error_over_instances(replies[0], "yes"))
 
 
 def test_avoidance_has_a_panel_for_each_judge_and_says_how_they_agree(tmp_path):
     job = figure_job(PARAMS, "reasoning-variance", None)
-    assert draw(job, write_examined(tmp_path / "one")[:1]).axes.shape == (1, 2)
+    assert len(draw(job, write_examined(tmp_path / "one")[:1]).figure.axes) == 2
     drawing = draw(job, write_examined(tmp_path / "two", judged=True)[:1])
-    lexical, model, whatever = drawing.axes[0]
+    lexical, model, whatever = drawing.figure.axes
     assert "Base model 50.0% ± 0.0%\nTrained: no reply" in lexical.get_title()  # half of the replies in each instance
     assert "Base model 100.0% ± 0.0%" in model.get_title()
     assert "Base model 100.0% ± 0.0%\nTrained 100.0% ± 0.0%" in whatever.get_title()

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
 from helpers import games
+from matplotlib.figure import Figure as Canvas
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from trees import ROOT, snakemake
 
@@ -24,7 +25,7 @@ from rmft.artifacts.json_files import write_json
 from rmft.artifacts.text import write_text
 from rmft.artifacts.trajectories import write_selection, write_trajectories
 from rmft.errors import InputError
-from rmft.figures.style import Drawing
+from rmft.figures.style import DrawnFigure
 from rmft.metrics.exploration import scaled_min_frac
 from rmft.metrics.growth import growth
 from rmft.params import load
@@ -362,9 +363,7 @@ def test_nothing_that_a_model_says_ends_the_element_it_stands_in():
 
 def put_figure(label: str, frame: pd.DataFrame) -> None:
     """Write a figure of nothing, with these numbers."""
-    drawing = Drawing(PARAMS.figures.style, None, 1, 1)
-    drawing.records = {column: list(frame[column]) for column in frame}
-    drawing.save(Path(f"results/figures/{label}"))
+    DrawnFigure(Canvas(), frame, None, dpi=50).save(Path(f"results/figures/{label}"))
 
 
 @pytest.fixture(scope="module")

@@ -1,26 +1,29 @@
-"""One file a family of figures. A figure reads result files, never models, and draws through `style.Drawing`."""
+"""One file a family of figures. A figure reads result files, never models, and draws a tidy frame with seaborn."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rmft.figures.bandits import exploration_panels, failure_panels, min_frac_panels
+import pandas as pd
+from matplotlib.figure import Figure
+
+from rmft.figures.avoidance import avoidance
+from rmft.figures.claims import claims_side_by_side
 from rmft.figures.dialogue import example_of_a_game
 from rmft.figures.fine_tuning import losses, luck_in_hindsight
+from rmft.figures.games import exploration, min_frac, regret, regret_and_distribution, sufficient_failure
 from rmft.figures.parameters import parameter_evolution
 from rmft.figures.policies import stated_probabilities
-from rmft.figures.reasoning import avoidance, claims_side_by_side
-from rmft.figures.regret import regret_and_distribution, regret_of_all_processes
-from rmft.figures.style import Drawing
+from rmft.figures.style import DrawnFigure, finished, set_theme
 from rmft.params.outputs import Form
 from rmft.workflow.records import FigureJob
 
-DRAWN: dict[Form, Callable[[FigureJob, Sequence[Path]], Drawing]] = {
+DRAWN: dict[Form, Callable[[FigureJob, Sequence[Path]], tuple[Figure, pd.DataFrame]]] = {
     "parameters": parameter_evolution,
-    "regret": regret_of_all_processes,
+    "regret": regret,
     "regret-and-distribution": regret_and_distribution,
-    "exploration": exploration_panels,
-    "sufficient-failure": failure_panels,
-    "min-frac": min_frac_panels,
+    "exploration": exploration,
+    "sufficient-failure": sufficient_failure,
+    "min-frac": min_frac,
     "policies": stated_probabilities,
     "losses": losses,
     "selection": luck_in_hindsight,
@@ -30,6 +33,7 @@ DRAWN: dict[Form, Callable[[FigureJob, Sequence[Path]], Drawing]] = {
 }
 
 
-def draw(job: FigureJob, paths: Sequence[Path]) -> Drawing:
+def draw(job: FigureJob, paths: Sequence[Path]) -> DrawnFigure:
     """Draw a figure in its form from the files at `paths`, which are in the order of `paths.inputs_of_figure`."""
-    return DRAWN[job.figure.form](job, paths)
+    set_theme(job.style)
+    return finished(*DRAWN[job.figure.form](job, paths), job.style, job.scale_note)

@@ -1,55 +1,50 @@
-"""A game as it was told and answered: Fig. `sdm-example`."""
+"""A game as prompts and responses: Fig. `sdm-example`."""
 
-import textwrap
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch
+import pandas as pd
+from matplotlib.figure import Figure
 
 from rmft.artifacts.trajectories import read_selection, read_trajectories
-from rmft.figures.style import Drawing
+from rmft.figures.frames import joined, rows
+from rmft.figures.page import PLAIN, Box, draw_page, height_of, runs_of
 from rmft.workflow.records import FigureJob
 
-ROUNDS = 3  # shown of a game: the scenario, and how feedback changes what is said
-CHARACTERS = 104  # in a line
-BOX, INDENT, GAP = 0.86, 0.14, 0.9  # share of the width, of it to the right for replies; lines between boxes
-COLOURS = {"told": "#E8EEF4", "said": "#FBEBDD"}
-LINE_INCHES = 0.118
+ROUNDS = 3  # shown of a game: the scenario, and how the response changes with feedback
+COLUMNS, BOX, INDENT, MARGIN = 112, 98, 14, 1  # characters: of the page, of a box, left of a response, within a box
+HEADING, BOLD = "heading", "bold"
+LOOKS = {HEADING: {"weight": "bold", "color": "#666666"}, BOLD: {"weight": "bold"}}
+MESSAGES = {  # who writes, by column of the trajectories: heading, place of the box, its colour
+    "prompt": ("Prompt", 0, "#E8EEF4"),
+    "reply": ("Response of the model", INDENT, "#FBEBDD"),
+}
 
 
-def example_of_a_game(job: FigureJob, paths: Sequence[Path]) -> Drawing:
-    """Draw the first rounds of the first selected trajectory of an experiment: what was told, and what was said."""
+def example_of_a_game(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
+    """Draw the first rounds of the first selected trajectory of an experiment: prompts, and the model's responses."""
     rollouts, selection = paths
-    played, found = read_trajectories(rollouts), read_selection(selection)
-    game = int(np.flatnonzero(found["selected"])[0])
-    turns = [
-        (speaker, t + 1, _wrapped(played[column][game][t]))
-        for t in range(min(ROUNDS, len(played["reply"][game])))
-        for speaker, column in (("told", "prompt"), ("said", "reply"))
-    ]
-    lines = sum(len(text) + GAP + 1 for _, _, text in turns)
-    drawing = Drawing(job.style, job.scale_note, 1, 1)
-    drawing.figure.set_figheight(lines * LINE_INCHES + 0.3)
-    ax = drawing.axes[0, 0]
-    ax.set(xlim=(0, 1), ylim=(lines, 0))
-    ax.set_axis_off()
-    top = 0.0
-    for speaker, t, text in turns:
-        _draw(drawing, ax, speaker, t, text, top)
-        top += len(text) + GAP + 1
-    return drawing
+    trajectories, selected = read_trajectories(rollouts), read_selection(selection)["selected"]
+    game = int(np.flatnonzero(selected)[0])
+    frames, boxes, top = [], [], 0.0
+    for t in range(min(ROUNDS, len(trajectories["reply"][game]))):
+        for column, (heading, left, colour) in MESSAGES.items():
+            text, looks = _bold_shown(trajectories[column][game][t])
+            height = height_of(text, BOX - 2 * MARGIN) + 0.5
+            boxes.append(Box(left, top + 1.2, BOX, height, colour))
+            panel, x = f"round {t + 1}", left + MARGIN
+            frames.append(rows(panel, column, HEADING, [left], [f"{heading}, {panel}"], line=top))
+            for run in runs_of(text, looks, BOX - 2 * MARGIN):
+                frames.append(rows(panel, column, run.look, [x + run.x], [run.text], line=top + 1.4 + run.line))
+            top += height + 1.8
+    frame = joined(frames)
+    return draw_page(frame, boxes, LOOKS, job.style, COLUMNS), frame
 
 
-def _wrapped(text: str) -> list[str]:
-    return [line for part in text.split("\n") for line in textwrap.wrap(part, CHARACTERS) or [""]]
-
-
-def _draw(drawing: Drawing, ax: Axes, speaker: str, t: int, text: list[str], top: float) -> None:
-    left = INDENT if speaker == "said" else 0.0
-    look = {"boxstyle": "round,pad=0,rounding_size=0.01", "facecolor": COLOURS[speaker], "linewidth": 0}
-    ax.add_patch(FancyBboxPatch((left, top), BOX, len(text) + 1, mutation_aspect=len(text), **look))
-    size = drawing.style.font_points - 1
-    ax.text(left + 0.012, top + 0.5, "\n".join(text), va="top", fontsize=size, linespacing=1.15, parse_math=False)
-    drawing.said(f"round {t}", speaker, text)
+def _bold_shown(text: str) -> tuple[str, list[str]]:
+    """Return a text without Markdown's `**`, and how each of its characters is shown."""
+    parts = re.split(r"\*\*(.+?)\*\*", text)
+    looks = [look for i, part in enumerate(parts) for look in [BOLD if i % 2 else PLAIN] * len(part)]
+    return "".join(parts), looks

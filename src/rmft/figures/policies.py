@@ -4,36 +4,43 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.axes import Axes
+import pandas as pd
+import seaborn as sns
+from matplotlib.figure import Figure
 
-from rmft.figures.regret import read_shown, title
-from rmft.figures.style import Drawing
+from rmft.figures.frames import joined, printed, rows
+from rmft.figures.games import read_shown
+from rmft.figures.style import RATIO, label, palette
 from rmft.metrics.entropy import relative_entropy
-from rmft.metrics.players import PlayerResults
 from rmft.workflow.records import FigureJob
 
-EDGES = np.arange(-0.025, 1.05, 0.05)  # around the multiples of 0.05, of which words are fond
+EDGES = np.arange(-0.025, 1.05, 0.05)  # around the multiples of 0.05, which models like to state
+PROBABILITY, ENTROPY = "probability", "mean entropy over log d"
 
 
-def stated_probabilities(job: FigureJob, paths: Sequence[Path]) -> Drawing:
+def stated_probabilities(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
     """Draw a histogram of all probabilities in all rounds and games: a row a player, a column an evaluation."""
-    figure = job.figure
-    drawing = Drawing(job.style, job.scale_note, len(figure.players), len(figure.evaluations))
-    for column, (evaluation, shown, _) in enumerate(read_shown(job, paths)):
-        for ax, (name, played) in zip(drawing.axes[:, column], shown.items(), strict=True):
-            _draw_probabilities(drawing, ax, f"{evaluation}: {name}", name, played)
-        top = drawing.axes[0, column]
-        top.set_title(f"{title(evaluation)}\n{top.get_title()}")
-    for ax, name in zip(drawing.axes[:, 0], figure.players, strict=True):
-        ax.set_ylabel(f"{drawing.label(name)}\nShare of values")
-    for ax in drawing.axes[-1]:
-        ax.set_xlabel("Probability (line: $1/d$)")
-    return drawing
-
-
-def _draw_probabilities(drawing: Drawing, ax: Axes, panel: str, name: str, played: PlayerResults) -> None:
-    drawing.histogram(ax, panel, name, "histogram", played.policies.ravel(), EDGES)
-    entropy = float(relative_entropy(played.policies).mean())
-    drawing.printed(panel, name, "mean entropy over log d", entropy)
-    drawing.mark(ax, panel, "1/d", "uniform policy", 1 / played.d, 0, ax.get_ylim()[1])
-    ax.set(xlim=(-0.03, 1.03), ylim=(0, None), title=f"mean entropy {entropy:.2f} log $d$")
+    frame = joined(
+        part
+        for shown in read_shown(job, paths)
+        for name, played in shown.players.items()
+        for part in (
+            rows(shown.title, name, PROBABILITY, played.policies.ravel()),
+            printed(shown.title, name, ENTROPY, float(relative_entropy(played.policies).mean())).assign(x=1 / played.d),
+        )
+    )
+    colours = palette(job.style, job.figure.players)
+    width = job.style.width_inches / len(job.figure.evaluations)
+    look = {"height": width * RATIO, "aspect": 1 / RATIO, "row": "player", "col": "panel", "hue": "player"}
+    grid = sns.FacetGrid(frame[frame["series"] == PROBABILITY].astype({"x": float}), palette=colours, **look)
+    grid.map_dataframe(sns.histplot, x="x", stat="probability", bins=EDGES.tolist(), linewidth=0)
+    entropies = frame[frame["series"] != PROBABILITY].set_index(["player", "panel"])
+    for (player, panel), ax in grid.axes_dict.items():
+        uniform, entropy = entropies.loc[(player, panel), ["x", "y"]]
+        ax.axvline(uniform, color="#000000", linewidth=0.8, linestyle=":")
+        title = f"{panel}\n" if player == job.figure.players[0] else ""
+        ax.set_title(f"{title}mean entropy {entropy:.2f} log $d$", fontsize="small")
+        ax.set(ylabel=f"{label(job.style, player)}\nShare of values", xlabel="Probability (dotted: $1/d$)")
+        ax.label_outer()
+    grid.figure.set_layout_engine("constrained")
+    return grid.figure, frame

@@ -2,27 +2,39 @@
 
 import numpy as np
 
-from rmft.figures.style import Drawing
+from rmft.figures.frames import CURVE, Z, joined, rows
+from rmft.figures.games import NOTE
+from rmft.figures.style import (
+    DrawnFigure,
+    add_legend,
+    draw_curves,
+    finished,
+    panels,
+    set_theme,
+    share_limits,
+)
 from rmft.params.outputs import Style
 from rmft.tools.simulate import SimulatedGame, Summary
 
 STYLE = Style(width_inches=6.5, font_points=8, dpi=150, colours={}, labels={})
 
 
-def draw_summary(game: SimulatedGame, summary: Summary) -> Drawing:
-    """Draw the mean regret with one standard deviation shaded, and the exploration metrics beside it."""
+def draw_summary(game: SimulatedGame, summary: Summary) -> DrawnFigure:
+    """Draw the mean regret with its 95% interval, and the exploration metrics beside it."""
     explores = summary.min_frac is not None
     name, rounds = game.algorithm.algorithm, np.arange(1, game.horizon + 1)
-    drawing = Drawing(STYLE, None, 1, 2 if explores else 1)
-    drawing.colours = {name: "#0072B2", "d·MinFrac": "#009E73", "SuffFailFreq": "#D55E00"}
-    regret = drawing.axes[0, 0]
-    drawing.band(regret, "regret", name, rounds, summary.curve - summary.spread, summary.curve + summary.spread)
-    drawing.line(regret, "regret", name, rounds, summary.curve)
-    regret.set(xlabel="Round $t$", ylabel="Regret($t$)", title=f"{'+'.join(game.processes)}, {game.environment}")
+    margin = Z * summary.spread / np.sqrt(len(summary.final))
+    curve = rows("regret", name, CURVE, rounds, summary.curve, low=summary.curve - margin, high=summary.curve + margin)
+    shares = {"d·MinFrac": summary.min_frac, "SuffFailFreq": summary.suff_fail_freq} if explores else {}
+    exploration = [rows("exploration", what, CURVE, rounds, share) for what, share in shares.items()]
+    set_theme(STYLE)
+    figure, (axes,) = panels(STYLE, 1, 2 if explores else 1, ratio=0.72 if explores else 0.5)
+    draw_curves(axes[0], joined([curve]), STYLE)
+    title = f"{' + '.join(game.processes)}, {game.environment}, {len(summary.final):,} games"
+    axes[0].set(xlabel="Round $t$", ylabel="Regret($t$)", title=title)
+    share_limits(axes[:1])
     if explores:
-        ax = drawing.axes[0, 1]
-        drawing.line(ax, "exploration", "d·MinFrac", rounds, summary.min_frac)
-        drawing.line(ax, "exploration", "SuffFailFreq", rounds, summary.suff_fail_freq)
-        ax.set(xlabel="Round $t$", ylim=(0, 1.02), title="Exploration")
-    drawing.legend()
-    return drawing
+        draw_curves(axes[1], joined(exploration), STYLE)
+        axes[1].set(xlabel="Round $t$", ylabel="", ylim=(0, 1.02), title="Exploration")
+    add_legend(figure, STYLE, NOTE)
+    return finished(figure, joined([curve, *exploration]), STYLE, None)

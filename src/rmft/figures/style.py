@@ -1,147 +1,198 @@
-"""How every figure looks, and the record of exactly what it draws."""
+"""How all figures look, and the files of a figure."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.files import artifact
+from rmft.figures.frames import CURVE, SEED
 from rmft.params.outputs import Style
 
+mpl.use("Agg")
+
 RATIO = 0.72  # height of a panel over its width
+LEGEND_INCHES, NOTE_INCHES = 0.55, 0.15
 FULL_SIZE = "the paper's size"
-LINESTYLES = {"base": ":", "uniform": ":", "ftl": "--", "greedy": "--"}
+LEGEND_CHARACTERS = 50  # of names in one line
+CROWDED = 4  # times the range of another panel in the row
+DASHES = {  # on, off, ... in line widths; what is not here is solid
+    "base": (1, 1),
+    "uniform": (1, 2.5),
+    "ftl": (4, 1.5),
+    "greedy": (4, 1.5),
+    "exp3": (6, 1.2, 1, 1.2),
+    "ftrl-100": (6, 1.2, 1, 1.2),
+    "linucb": (6, 1.2, 1, 1.2),
+    "rexp3": (2.5, 1),
+}
+VARIANT_DASHES = {
+    "trained-": (3, 1),
+    "base-": (1, 2),
+}  # of the models of a further experiment, by what names begin with
 
 
-class Drawing:
-    """A figure on a grid of panels. What is drawn through it is also recorded, for the CSV."""
+@dataclass(frozen=True)
+class DrawnFigure:
+    """A figure and the frame that it draws. scale_note: what it says of its scale, None at the paper's size."""
 
-    def __init__(self, style: Style, scale_note: str | None, rows: int, columns: int) -> None:
-        self.style = style
-        self.colours = dict(style.colours)  # a family of figures may add curves that are no players
-        self.scale_note = scale_note
-        mpl.rcParams.update(_settings(style.font_points))
-        width = self.style.width_inches
-        height = rows * width / columns * RATIO + 0.45 + (0.15 if scale_note else 0)  # for the legend and the note
-        self.figure = Figure(figsize=(width, height), layout="constrained")
-        self.axes: np.ndarray = self.figure.subplots(rows, columns, squeeze=False)
-        self.records: dict[str, list] = {name: [] for name in ("panel", "player", "series", "x", "y")}
-
-    def line(self, ax: Axes, panel: str, player: str, x: np.ndarray, y: np.ndarray) -> None:
-        """Draw a player's main curve."""
-        ax.plot(x, y, **self._look(player), label=self.label(player))
-        self._record(panel, player, "curve", x, y)
-
-    def by_seed(self, ax: Axes, panel: str, player: str, curves: np.ndarray) -> None:
-        """Draw the mean of curves (S, T) over training seeds and, if there are several, each of them thin below it."""
-        rounds = np.arange(1, curves.shape[1] + 1)
-        for seed, curve in enumerate(curves if len(curves) > 1 else []):
-            self.thin(ax, panel, player, seed, rounds, curve)
-        self.line(ax, panel, player, rounds, curves.mean(axis=0))
-
-    def thin(self, ax: Axes, panel: str, player: str, seed: int, x: np.ndarray, y: np.ndarray) -> None:
-        """Draw the curve of one training seed below the main ones."""
-        look = {"color": self._look(player)["color"], "linewidth": 0.5, "alpha": 0.5}
-        ax.plot(x, y, **look, zorder=1.9, label=self.label(player))
-        self._record(panel, player, f"training seed {seed}", x, y)
-
-    def band(self, ax: Axes, panel: str, player: str, x: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        """Shade between two curves."""
-        ax.fill_between(x, low, high, color=self._look(player)["color"], alpha=0.15, linewidth=0)
-        self._record(panel, player, "band low", x, low)
-        self._record(panel, player, "band high", x, high)
-
-    def distribution(self, ax: Axes, panel: str, player: str, sample: np.ndarray) -> None:
-        """Draw the empirical distribution function of a sample (n,)."""
-        x = np.sort(sample)
-        y = np.arange(1, len(x) + 1) / len(x)
-        ax.step(x, y, where="post", **self._look(player), label=self.label(player))
-        self._record(panel, player, "distribution", x, y)
-
-    def histogram(
-        self,
-        ax: Axes,
-        panel: str,
-        player: str,
-        series: str,
-        sample: np.ndarray,
-        edges: np.ndarray,
-        *,
-        down: bool = False,
-    ) -> None:
-        """Draw the share of a sample (n,) in every bin; down: hanging from the axis, the shares negative."""
-        shares = np.histogram(sample, edges)[0] / len(sample) * (-1 if down else 1)
-        look = {"facecolor": self._look(player)["color"], "alpha": 0.65, "linewidth": 0}
-        ax.stairs(shares, edges, fill=True, **look, label=self.label(player))
-        self._record(panel, player, series, (edges[:-1] + edges[1:]) / 2, shares)
-
-    def mark(self, ax: Axes, panel: str, player: str, series: str, x: float, low: float, high: float) -> None:
-        """Draw a vertical line at x from low to high."""
-        ax.plot([x, x], [low, high], color=self._look(player)["color"], linewidth=1.1)
-        self._record(panel, player, series, [x, x], [low, high])
-
-    def printed(self, panel: str, player: str, what: str, value: float) -> None:
-        """Record a number that a text in the figure gives."""
-        self._record(panel, player, f"printed: {what}", [None], [value])
-
-    def said(self, panel: str, player: str, lines: Sequence[str], series: str = "text") -> None:
-        """Record a text that the figure shows, line by line; or parts of it that it shows in some way (text: ...)."""
-        self._record(panel, player, series, range(1, len(lines) + 1), lines)
-
-    def label(self, player: str) -> str:
-        """Return the name of a player in legends."""
-        return self.style.labels.get(player, player)
-
-    def legend(self) -> None:
-        """Put one legend for all panels below them."""
-        entries = {}
-        for ax in self.axes.flat:
-            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-                entries[label] = handle  # the last, since what is thin is drawn first
-        self.figure.legend(
-            entries.values(), entries.keys(), loc="outside lower center", ncols=len(entries) if len(entries) <= 6 else 4
-        )
+    figure: Figure
+    frame: pd.DataFrame
+    scale_note: str | None
+    dpi: int
 
     def save(self, stem: Path) -> None:
         """Write stem.pdf, stem.png and stem.csv; a figure of a smaller scale says so in itself and in its metadata."""
-        if self.scale_note:  # a title, so that the layout leaves room for it
-            self.figure.suptitle(self.scale_note, x=0.995, ha="right", fontsize="xx-small", color="#B00020")
         about = f"rmft, {stem.name}, {self.scale_note or FULL_SIZE}"
         pdf, png, csv = (stem.with_name(f"{stem.name}.{ending}") for ending in ("pdf", "png", "csv"))
         with artifact(pdf) as path:  # no date: the same data gives the same bytes
             self.figure.savefig(path, metadata={"Subject": about, "CreationDate": None})
         with artifact(png) as path:
-            self.figure.savefig(path, metadata={"Description": about}, dpi=self.style.dpi)
-        write_csv(csv, self.records)
-
-    def _look(self, player: str) -> dict[str, str | float]:
-        width = 1.6 if player.startswith("trained") else 1.1
-        color = self.colours.get(player, "#000000")
-        return {"color": color, "linestyle": LINESTYLES.get(player, "-"), "linewidth": width}
-
-    def _record(
-        self, panel: str, player: str, series: str, x: Sequence[float | None], y: Sequence[float | str]
-    ) -> None:
-        point = {"panel": [panel] * len(x), "player": [player] * len(x), "series": [series] * len(x), "x": x, "y": y}
-        for column, values in point.items():
-            self.records[column].extend(values)
+            self.figure.savefig(path, metadata={"Description": about}, dpi=self.dpi)
+        write_csv(csv, self.frame)
 
 
-def _settings(size: float) -> dict[str, object]:
-    return {
-        "font.size": size,
-        "axes.titlesize": size,
-        "legend.fontsize": size,
+def finished(figure: Figure, frame: pd.DataFrame, style: Style, scale_note: str | None) -> DrawnFigure:
+    """Return a figure that is ready to be saved, with the note on its scale."""
+    if scale_note:  # a title, so that the layout leaves room for it
+        figure.suptitle(scale_note, x=0.995, ha="right", fontsize="xx-small", color="#B00020")
+        figure.set_figheight(figure.get_figheight() + NOTE_INCHES)
+    plt.close(figure)  # pyplot need not keep it
+    return DrawnFigure(figure, frame, scale_note, style.dpi)
+
+
+def set_theme(style: Style) -> None:
+    """Set the theme of all figures that are drawn from now on."""
+    size = style.font_points
+    sizes = dict.fromkeys(("font.size", "axes.titlesize", "axes.labelsize", "legend.fontsize"), size)
+    sizes |= dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.title_fontsize"), size - 1)
+    thin = {"axes.linewidth": 0.6, "grid.linewidth": 0.4, "xtick.major.width": 0.6, "ytick.major.width": 0.6}
+    short = {"xtick.major.size": 2.5, "ytick.major.size": 2.5}
+    rc = {
+        "axes.grid": True,
+        "grid.color": "#DDDDDD",
         "axes.spines.top": False,
         "axes.spines.right": False,
-        "axes.grid": True,
-        "grid.linewidth": 0.4,
-        "grid.color": "#DDDDDD",
-        "axes.axisbelow": True,
         "legend.frameon": False,
         "pdf.fonttype": 42,  # real fonts, which journals ask for
+        "text.hinting": "none",  # so that characters of a font of fixed width have the same width at every size
     }
+    sns.set_theme(style="ticks", palette="colorblind", font="DejaVu Sans", rc=rc | sizes | thin | short)
+
+
+# --- Players ---
+
+
+def palette(style: Style, players: Sequence[str]) -> dict[str, str]:
+    """Return the colour of each player; of those without one in the style, the next of a colour-blind palette."""
+    spare = iter(sns.color_palette("colorblind", len(players)).as_hex())
+    return {player: style.colours.get(player) or next(spare) for player in players}
+
+
+def dashes(player: str) -> tuple[float, ...] | str:
+    """Return how a player's line is broken; an empty text where it is solid."""
+    variant = next((pattern for start, pattern in VARIANT_DASHES.items() if player.startswith(start)), "")
+    return DASHES.get(player, variant)
+
+
+def width(player: str) -> float:
+    """Return the width of a player's line in points: models stand out."""
+    return 1.6 if player.startswith(("trained", "base")) else 1.1
+
+
+def label(style: Style, player: str) -> str:
+    """Return the name of a player in legends."""
+    return style.labels.get(player, player)
+
+
+# --- Parts of figures ---
+
+
+def panels(style: Style, rows: int, columns: int, ratio: float = RATIO) -> tuple[Figure, np.ndarray]:
+    """Return a figure of rows × columns panels of the same size, with room for a legend below them."""
+    height = rows * style.width_inches / columns * ratio + LEGEND_INCHES
+    return plt.subplots(rows, columns, figsize=(style.width_inches, height), squeeze=False, layout="constrained")
+
+
+def draw_curves(ax: Axes, frame: pd.DataFrame, style: Style, **line: str | float) -> None:
+    """Draw each player's main line with the band of its interval and, thin, the lines of its training seeds.
+
+    line: further properties of the main line.
+    """
+    players = list(dict.fromkeys(frame["player"]))
+    frame = frame.astype(dict.fromkeys(("x", "y", "low", "high"), float))
+    common = {"x": "x", "hue": "player", "palette": palette(style, players), "ax": ax}
+    seeds = frame[frame["series"].str.startswith(SEED)]
+    if len(seeds):
+        thin = {"linewidth": 0.6, "alpha": 0.6, "zorder": 1.9}
+        sns.lineplot(seeds, y="y", units="series", estimator=None, legend=False, **common, **thin)
+    # Three values at each x: seaborn draws their median, which is y, and their range, which is the interval.
+    interval = frame[frame["series"] == CURVE].melt(["player", "x"], ["y", "low", "high"], value_name="value")
+    sns.lineplot(
+        interval,
+        y="value",
+        estimator="median",
+        errorbar=("pi", 100),
+        err_kws={"alpha": 0.18, "linewidth": 0},
+        style="player",
+        dashes={player: dashes(player) for player in players},
+        size="player",
+        sizes={player: width(player) for player in players},
+        **common,
+        **line,
+    )
+
+
+def draw_distribution(ax: Axes, frame: pd.DataFrame, style: Style) -> None:
+    """Draw the empirical distribution function of each player's sample, which is x."""
+    colours = palette(style, list(dict.fromkeys(frame["player"])))
+    for player, sample in frame.groupby("player", sort=False):
+        line = {"color": colours[player], "linewidth": width(player), "linestyle": (0, dashes(player) or None)}
+        sns.ecdfplot(x=sample["x"].astype(float), ax=ax, **line)
+    ax.set(ylim=(0, 1.02))
+
+
+def share_limits(axes: Sequence[Axes], horizontal: bool = False) -> None:
+    """Let the axes of panels begin at 0 where their lines do not fall below it, and give them the same limits.
+
+    Panels whose values differ by more than CROWDED keep limits of their own: the lowest curves could not be read.
+    """
+    name = "x" if horizontal else "y"
+    lines = [
+        np.concatenate([line.get_data()[not horizontal] for line in ax.lines if len(line.get_xdata())]) for ax in axes
+    ]
+    lows = [min(0.0, np.nanmin(values[np.isfinite(values)])) for values in lines]
+    highs = [getattr(ax.dataLim, f"interval{name}")[1] for ax in axes]
+    shared = max(highs, default=0) - min(lows, default=0) <= CROWDED * min(map(np.subtract, highs, lows), default=0)
+    for place, (ax, low, high) in enumerate(zip(axes, lows, highs, strict=True)):
+        low, high = (min(lows), max(highs)) if shared else (low, high)
+        margin = 0.04 * (high - low)
+        ax.set(**{f"{name}lim": (low - margin if low < 0 else 0, high + margin)})
+        if place and not horizontal:
+            ax.set_ylabel("")
+            ax.tick_params(labelleft=not shared)
+
+
+def add_note(figure: Figure, text: str) -> None:
+    """Write below all panels what lines and bands are."""
+    figure.supxlabel(text, fontsize="small")
+
+
+def add_legend(figure: Figure, style: Style, note: str) -> None:
+    """Put one legend below all panels, in place of seaborn's in each. note: what lines and bands are."""
+    entries = {}
+    for legend in filter(None, [ax.get_legend() for ax in figure.axes]):
+        entries |= {text.get_text(): handle for text, handle in zip(legend.texts, legend.legend_handles, strict=True)}
+        legend.remove()
+    names = [label(style, player) for player in entries]
+    columns = 6 if len(re.sub(r"\$.*?\$", "xx", "".join(names))) <= LEGEND_CHARACTERS else 3
+    figure.legend(entries.values(), names, loc="outside lower center", ncols=columns, title=note, handlelength=2.6)

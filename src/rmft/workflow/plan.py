@@ -14,6 +14,7 @@ from rmft.params.numeric import NumericProblem, Training
 from rmft.params.outputs import OF_TRAINING
 from rmft.params.reasoning import LEXICAL
 from rmft.params.section import Section
+from rmft.params.whole import Experiment
 from rmft.workflow.records import (
     Code,
     DistillationJob,
@@ -41,6 +42,12 @@ from rmft.workflow.records import (
 )
 
 Kind = TypeVar("Kind", bound=Section)
+ENVIRONMENT_TITLES = {
+    "fol": "Full information",
+    "mab": "Bandits",
+    "ns-mab": "Non-stationary bandits",
+    "cb": "Contextual bandits",
+}
 
 
 def _part(kind: type[Kind], whole: Section) -> Kind:
@@ -289,10 +296,40 @@ def theory_job(params: Params) -> TheoryJob:
 
 def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
     """Return what a figure depends on, besides its evaluations or training logs."""
-    figure, style = params.figures.drawn[label], params.figures.style
-    drawn = [params.experiments[name].rmft for name in figure.experiments] if figure.form in OF_TRAINING else []
-    loops = [(loop.training_seeds, loop.iterations) for loop in drawn]
-    return FigureJob(code=_code("figures"), label=label, figure=figure, style=style, loops=loops, scale_note=scale_note)
+    figure = params.figures.drawn[label]
+    experiments = {name: params.experiments[name] for name in figure.experiments}
+    drawn = [of.rmft for of in experiments.values()] if figure.form in OF_TRAINING else []
+    return FigureJob(
+        code=_code("figures"),
+        label=label,
+        figure=figure,
+        titles={name: _evaluation_title(params, figure.experiments[0], name) for name in figure.evaluations},
+        experiment_titles={name: _experiment_title(of) for name, of in experiments.items()},
+        style=params.figures.style,
+        loops=[(loop.training_seeds, loop.iterations) for loop in drawn],
+        scale_note=scale_note,
+    )
+
+
+def _evaluation_title(params: Params, experiment: str, name: str) -> str:
+    """Return an evaluation in words: its rewards and horizon, and where it differs from what was trained on."""
+    trained = params.experiments[experiment]
+    evaluation = trained.evaluations[name]
+    rewards = params.rewards[evaluation.rewards]
+    processes = " and ".join(process.replace("-", " ").title() for process in rewards.process)
+    parts = [f"{processes.replace('Sine Trend', 'Sine-trend')} rewards", f"T = {evaluation.T}"]
+    parts += [f"d = {rewards.d}"] if rewards.d != trained.d else []
+    parts += ["other scenarios"] if evaluation.scenarios is not None else []
+    return ", ".join(parts)
+
+
+def _experiment_title(experiment: Experiment) -> str:
+    """Return an experiment in words: its environment, model and protocol."""
+    parts = [ENVIRONMENT_TITLES[experiment.environment], experiment.model.replace("_", " ")]
+    if experiment.kind != "numeric":
+        parts += [experiment.protocol.interaction]
+        parts += ["stated policies"] if experiment.protocol.output == "distribution" else []
+    return ", ".join(parts)
 
 
 def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:

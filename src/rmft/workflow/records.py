@@ -271,11 +271,14 @@ class TheoryJob(Job):
 class FigureJob(Job):
     """All that `rmft figures` depends on, besides the files it reads.
 
-    loops: training seeds and iterations of each experiment, where it draws training.
+    titles, experiment_titles: of what it draws, by the name of the evaluation or experiment. loops: training seeds and
+    iterations of each experiment, where it draws training.
     """
 
     label: str
     figure: Figure
+    titles: dict[str, str]
+    experiment_titles: dict[str, str]
     style: Style
     loops: list[tuple[int, int]]
     scale_note: str | None

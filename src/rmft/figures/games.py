@@ -1,0 +1,170 @@
+"""What players do in evaluations: regret over time, its final distribution, and exploration.
+
+Fig. `simplex_tf_all`, `ball_tf_all`, `regret-dynamics-noisy`, `tf*`, `open-*`, `phi-*`, `*-ood-*`, `contextual`.
+"""
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from rmft.figures import frames
+from rmft.figures.style import add_legend, draw_curves, draw_distribution, label, panels, share_limits
+from rmft.metrics.exploration import scaled_min_frac, suffix_failure
+from rmft.params.outputs import Style
+from rmft.metrics.players import PlayerResults, ks_by_seed
+from rmft.results import read_variants
+from rmft.workflow.records import FigureJob
+
+COLUMNS = 4  # panels in a row, at most
+RATIOS = {1: 0.5, 2: 0.6, 3: 0.85, 4: 0.95}  # height of a panel over its width, by how many stand in a row
+TITLE_CHARACTERS = {1: 90, 2: 45, 3: 28, 4: 19}  # in a line, likewise
+NOTE = "Lines: means over games. Bands: 95% intervals of the mean."
+SEEDS_NOTE = " Thin lines: training seeds."
+KS = "KS test against base model"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a panel draws over rounds. values: of a player, (S, n, T); None for the distribution of final regrets."""
+
+    name: str
+    label: str
+    values: Callable[[PlayerResults], np.ndarray] | None
+    is_share: bool = False
+
+
+def _min_frac(played: PlayerResults) -> np.ndarray:
+    return np.stack([scaled_min_frac(actions, played.d) for actions in played.actions])
+
+
+def _failures(played: PlayerResults) -> np.ndarray:
+    return np.stack([suffix_failure(*games) for games in zip(played.actions, played.best_actions, strict=True)])
+
+
+REGRET = Quantity("regret", "Regret($t$)", lambda played: played.regret)
+FINAL = Quantity("final regret", "Share of games", None)
+MIN_FRAC = Quantity("min frac", r"$d\cdot$MinFrac($t$)", _min_frac, is_share=True)
+FAILURES = Quantity("suff fail freq", "SuffFailFreq($t$)", _failures, is_share=True)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One evaluation in a figure: its title, the players to draw, and everyone who played."""
+
+    title: str
+    players: dict[str, PlayerResults]
+    everyone: dict[str, PlayerResults]
+
+
+def read_shown(job: FigureJob, paths: Sequence[Path]) -> Iterator[Shown]:
+    """Yield each evaluation of a figure."""
+    for evaluation, everyone in read_variants(job.figure.sources, paths).items():
+        yield Shown(job.titles[evaluation], {name: everyone[name] for name in job.figure.players}, everyone)
+
+
+# --- Forms ---
+
+
+def regret(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
+    """Draw regret over time, one panel an evaluation."""
+    return _one_quantity(job, paths, REGRET)
+
+
+def min_frac(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
+    """Draw d · MinFrac(t), one panel an evaluation."""
+    return _one_quantity(job, paths, MIN_FRAC)
+
+
+def regret_and_distribution(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
+    """Draw regret over time above its final distribution; of a single evaluation, beside it."""
+    shown = list(read_shown(job, paths))
+    rows = [[(quantity, one) for one in shown] for quantity in (REGRET, FINAL)]
+    return _draw(job.style, rows if len(shown) > 1 else [[*rows[0], *rows[1]]])
+
+
+def exploration(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
+    """Draw regret over time, its final distribution, d · MinFrac(t) and SuffFailFreq(t)."""
+    (shown,) = read_shown(job, paths)
+    return _draw(job.style, [[(REGRET, shown), (FINAL, shown)], [(MIN_FRAC, shown), (FAILURES, shown)]])
+
+
+def sufficient_failure(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
+    """Draw regret over time, its final distribution and SuffFailFreq(t)."""
+    (shown,) = read_shown(job, paths)
+    return _draw(job.style, [[(REGRET, shown), (FINAL, shown), (FAILURES, shown)]])
+
+
+def _one_quantity(job: FigureJob, paths: Sequence[Path], quantity: Quantity) -> tuple[Figure, pd.DataFrame]:
+    shown = [(quantity, one) for one in read_shown(job, paths)]
+    return _draw(job.style, [shown[first : first + COLUMNS] for first in range(0, len(shown), COLUMNS)])
+
+
+# --- Panels ---
+
+
+def _draw(style: Style, rows: Sequence[Sequence[tuple[Quantity, Shown]]]) -> tuple[Figure, pd.DataFrame]:
+    """Draw rows of panels. In a row, panels of one quantity share their axis; an evaluation's first has its title."""
+    columns = len(rows[0])
+    figure, axes = panels(style, len(rows), columns, RATIOS[min(columns, COLUMNS)])
+    parts, titled = [], set()
+    for row_of_axes, row in zip(axes, rows, strict=True):
+        for ax, (quantity, shown) in zip(row_of_axes, row, strict=False):
+            panel = f"{shown.title}: {quantity.name}"
+            parts.append(_final_frame(panel, shown) if quantity is FINAL else _frame(panel, quantity, shown))
+            _draw_panel(ax, parts[-1], quantity, style)
+            if shown.title not in titled:
+                unbroken = shown.title.replace(" = ", "\u00a0=\u00a0")
+                ax.set_title(textwrap.fill(unbroken, TITLE_CHARACTERS[min(columns, COLUMNS)]))
+                titled.add(shown.title)
+        for ax in row_of_axes[len(row) :]:
+            ax.set_axis_off()
+        for quantity in (REGRET, FINAL):
+            share_limits(
+                [ax for ax, (of, _) in zip(row_of_axes, row, strict=False) if of is quantity], quantity is FINAL
+            )
+    frame = frames.joined(parts)
+    several_seeds = frame["series"].str.startswith(frames.SEED).any()
+    add_legend(figure, style, NOTE + (SEEDS_NOTE if several_seeds else ""))
+    return figure, frame
+
+
+def _frame(panel: str, quantity: Quantity, shown: Shown) -> pd.DataFrame:
+    values = {name: quantity.values(played) for name, played in shown.players.items()}
+    bounds = (0.0, 1.0) if quantity.is_share else None
+    return frames.joined(frames.mean_over_games(panel, name, of, bounds) for name, of in values.items())
+
+
+def _final_frame(panel: str, shown: Shown) -> pd.DataFrame:
+    """Return the final regrets of every player's games, and the KS test of every trained model against its base."""
+    parts = [frames.rows(panel, name, frames.GAMES, played.final.ravel()) for name, played in shown.players.items()]
+    for name in shown.players:
+        if name.startswith("trained"):
+            tests = ks_by_seed(shown.everyone[name], shown.everyone[name.replace("trained", "base", 1)])
+            what = KS + (f", median of {len(tests)} seeds" if len(tests) > 1 else "")
+            games = shown.everyone[name].final.shape[1]
+            parts.append(frames.printed(panel, name, what, float(np.median(tests))).assign(x=games))
+    return frames.joined(parts)
+
+
+def _draw_panel(ax: Axes, frame: pd.DataFrame, quantity: Quantity, style: Style) -> None:
+    if quantity is not FINAL:
+        draw_curves(ax, frame, style)
+        ax.set(xlabel="Round $t$", ylabel=quantity.label)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        if quantity.is_share:
+            ax.set_ylim(0, 1.02)
+        return
+    draw_distribution(ax, frame[frame["series"] == frames.GAMES], style)
+    ax.set(xlabel="Final regret", ylabel=quantity.label)
+    tests = frame[frame["series"].str.startswith(frames.PRINTED)]
+    lines = [heading.removeprefix(frames.PRINTED) for heading in tests["series"].unique()]
+    for test in tests.itertuples():
+        p = "all games alike" if np.isnan(test.y) else f"$p$ = {test.y:.2g}"
+        lines.append(f"{label(style, test.player)}: {p} ({test.x} games)")
+    ax.set_title("\n".join(lines), fontsize="x-small")
