@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 from rmft.figures import frames
 from rmft.figures.style import add_legend, draw_curves, draw_distribution, label, panels, share_limits
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
-from rmft.params.outputs import Style
 from rmft.metrics.players import PlayerResults, ks_by_seed
+from rmft.params.outputs import Style
 from rmft.results import read_variants
 from rmft.workflow.records import FigureJob
 
