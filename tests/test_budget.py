@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmft.endpoint.budget import EVERY, Budget, Usage, cost
+from rmft.endpoint.budget import REFRESH_EVERY, SpendingLimit, Usage, cost
 from rmft.errors import InputError
 from rmft.params.endpoint import Prices
 
@@ -39,7 +39,7 @@ def test_usage_is_what_an_answer_states_and_nothing_where_it_states_none():
     calls=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 500), st.floats(0, 1), st.booleans()), max_size=40),
 )
 def test_whatever_comes_back_the_limit_is_never_passed(limit, calls):
-    budget, under_way, spent = Budget(limit, {"m": PRICES}), [], 0.0
+    budget, under_way, spent = SpendingLimit(limit, {"m": PRICES}), [], 0.0
     for prompt, completion, share, lands in calls:
         try:
             under_way.append((budget.reserve("m", prompt, completion), prompt, completion, share))
@@ -57,7 +57,7 @@ def test_whatever_comes_back_the_limit_is_never_passed(limit, calls):
 
 def test_the_last_call_that_fits_is_let_through_and_the_next_one_is_refused_with_a_line_that_says_what_to_do():
     one = cost(Usage(1, 1000, 0, 100), PRICES)
-    budget = Budget(3 * one + 1e-12, {"m": PRICES}, spent={"m": Usage(1, 1000, 0, 100)})
+    budget = SpendingLimit(3 * one + 1e-12, {"m": PRICES}, spent={"m": Usage(1, 1000, 0, 100)})
     reservations = [budget.reserve("m", 1000, 100) for _ in range(2)]
     assert not budget.allows("m", 1000, 100)
     with pytest.raises(
@@ -70,7 +70,7 @@ def test_the_last_call_that_fits_is_let_through_and_the_next_one_is_refused_with
 
 
 def test_a_call_that_may_have_been_paid_for_though_nothing_came_stays_counted():
-    budget = Budget(1.0, {"m": PRICES})
+    budget = SpendingLimit(1.0, {"m": PRICES})
     lost, refused = budget.reserve("m", 1000, 100), budget.reserve("m", 1000, 100)
     budget.settle(lost, None, lost=True)
     budget.settle(refused, None)
@@ -84,11 +84,11 @@ def test_what_others_have_spent_is_asked_for_now_and_then_and_counts():
         asked.append(len(asked))
         return {"m": Usage(prompt=len(asked) * 10**6)}
 
-    budget = Budget(0.31, {"m": PRICES}, elsewhere=elsewhere)
-    for _ in range(EVERY):
+    budget = SpendingLimit(0.31, {"m": PRICES}, elsewhere=elsewhere)
+    for _ in range(REFRESH_EVERY):
         budget.settle(budget.reserve("m", 10, 0), Usage(1, 10))
     assert len(asked) == 1
-    assert budget.spent == pytest.approx(0.15 + EVERY * 10 * 0.15e-6)
+    assert budget.spent == pytest.approx(0.15 + REFRESH_EVERY * 10 * 0.15e-6)
     budget.reserve("m", 10, 0)
     assert len(asked) == 2
     with pytest.raises(InputError, match="budget"):
@@ -96,7 +96,7 @@ def test_what_others_have_spent_is_asked_for_now_and_then_and_counts():
 
 
 def test_without_a_limit_nothing_is_refused_nor_looked_at_and_no_prices_are_needed():
-    budget = Budget(None, {}, elsewhere=lambda: pytest.fail("looked"))
+    budget = SpendingLimit(None, {}, elsewhere=lambda: pytest.fail("looked"))
     for _ in range(100):
         budget.settle(budget.reserve("m", 10**9, 10**9), Usage(1, 10**9, 0, 10**9))
 
@@ -104,7 +104,7 @@ def test_without_a_limit_nothing_is_refused_nor_looked_at_and_no_prices_are_need
 def test_what_is_begun_once_is_priced_as_the_model_that_it_begins_with():
     dear = PRICES.model_copy(update={"training": 30.0})
     budget, million = (
-        Budget(5.0, {"m": PRICES.model_copy(update={"training": 3.0}), "ft:m": dear}),
+        SpendingLimit(5.0, {"m": PRICES.model_copy(update={"training": 3.0}), "ft:m": dear}),
         Usage(trained=10**6),
     )
     budget.require({"m": million}, "fine-tuning")
@@ -112,15 +112,15 @@ def test_what_is_begun_once_is_priced_as_the_model_that_it_begins_with():
         budget.require({"ft:m": million}, "fine-tuning")
     with pytest.raises(InputError, match="prices: none are known for 'other'"):
         budget.require({"other": million}, "fine-tuning")
-    Budget(None, {}).require({"other": million}, "fine-tuning")
+    SpendingLimit(None, {}).require({"other": million}, "fine-tuning")
 
 
 def test_a_model_without_prices_cannot_be_called_under_a_limit():
     with pytest.raises(InputError, match="prices: none are known for 'ft:m'"):
-        Budget(1.0, {"m": PRICES}).reserve("ft:m", 1, 1)
+        SpendingLimit(1.0, {"m": PRICES}).reserve("ft:m", 1, 1)
 
 
 def test_fine_tuned_models_have_prices_of_their_own():
     dear = PRICES.model_copy(update={"input": 0.3})
-    budget = Budget(1.0, {"m": PRICES, "ft:m": dear})
+    budget = SpendingLimit(1.0, {"m": PRICES, "ft:m": dear})
     assert budget.reserve("ft:m", 1000, 0).dollars == pytest.approx(2 * budget.reserve("m", 1000, 0).dollars)

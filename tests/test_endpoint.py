@@ -1,6 +1,6 @@
-"""Games with a model behind an endpoint, over real HTTP: through faults, kills and refusals, each answer paid for once.
+"""Games with a model behind an endpoint, over real HTTP: each response is paid once, whatever happens.
 
-The endpoint is `upstream`, which answers from the request alone and counts; between it and us may be `faults`.
+The endpoint is `upstream`, whose responses depend on the request alone and which counts them; a proxy may add faults.
 """
 
 import json
@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from errno import ENOSPC
 from pathlib import Path
 from signal import SIGINT, SIGKILL
-from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -23,11 +22,10 @@ from helpers import HEAR_CTRL_C, draw
 from upstream import KEY, MODEL, Body, Upstream
 
 from rmft.agents.endpoint import EndpointChatModel
-from rmft.endpoint import connection as calls
-from rmft.endpoint.budget import Budget, Usage, cost
-from rmft.endpoint.connection import Call, Connection, Counts, Endpoint
-from rmft.endpoint.frames import frames
+from rmft.endpoint.budget import SpendingLimit, Usage, cost
+from rmft.endpoint.connection import Connection, Endpoint, Request, Statistics, _backoff, _most_tokens
 from rmft.endpoint.journal import Journal, key_of, read_journal, usage_of
+from rmft.endpoint.journal_file import frames
 from rmft.errors import InputError
 from rmft.language.game import GameSettings, RandomNumbers, Transcript, play_in_words
 from rmft.language.prompts import Prompts
@@ -45,7 +43,7 @@ SETTINGS = LISTED.model_copy(
         "api_key": "OPENAI_API_KEY", "concurrency": 8, "attempts": 4, "timeout_seconds": 20.0, "context": 8000,
     }
 )  # fmt: skip
-PACE = 0.002  # of all waiting: a second is 2 ms
+PACE = 0.002  # factor of all waiting times
 
 
 @contextmanager
@@ -55,7 +53,7 @@ def connected(
     """Yield a connection to an endpoint at urls, with a journal."""
     with Journal.open(journal) as opened:
         asked = SETTINGS.model_copy(update=settings)
-        budget = Budget(limit, {MODEL: asked.prices}, usage_of([journal]))
+        budget = SpendingLimit(limit, {MODEL: asked.prices}, usage_of([journal]))
         with Connection(Endpoint(asked, asked.model, lambda: urls, key, opened, budget, pace)) as connection:
             yield connection
 
@@ -95,7 +93,7 @@ def ask(connection: Connection, count: int = 1, begin: int = 0, text: str = "You
     """Ask for several answers; return their texts."""
     body = {"messages": [{"role": "user", "content": text}], "temperature": 1.0, "max_completion_tokens": 20}
     numbers = range(begin, begin + count)
-    answers = connection.ask([Call({**body, "seed": i}, ("test", i), ("game", i)) for i in numbers])
+    answers = connection.send([Request({**body, "seed": i}, ("test", i), ("game", i)) for i in numbers])
     return [answer["choices"][0]["message"]["content"] for answer in answers]
 
 
@@ -118,8 +116,7 @@ def journal(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("interaction", ["dialogue", "summary"])
-@pytest.mark.parametrize("output", ["action", "distribution"])
-@pytest.mark.parametrize("environment", ["fol", "mab"])
+@pytest.mark.parametrize(("environment", "output"), [("fol", "action"), ("mab", "distribution")])
 def test_what_was_played_is_replayed_without_a_call(upstream, journal, environment, output, interaction):
     of = {"environment": environment, "output": output, "interaction": interaction}
     with connected(journal, upstream.url) as connection:
@@ -130,8 +127,8 @@ def test_what_was_played_is_replayed_without_a_call(upstream, journal, environme
     assert told.attempts.max() > 1
     with connected(journal, "http://127.0.0.1:1/v1", key=None) as connection:
         assert as_json(play(connection, **of)) == as_json(told)
-    assert connection.counts.replayed == asked
-    assert connection.counts.requests == 0
+    assert connection.statistics.replayed == asked
+    assert connection.statistics.requests == 0
 
 
 def test_a_rerun_that_finds_every_answer_needs_no_key_no_endpoint_and_does_not_even_load_the_client(upstream, journal):
@@ -143,7 +140,7 @@ from pathlib import Path
 from test_endpoint import *
 with Journal.open(Path({str(journal)!r})) as journal:
     nowhere = lambda: sys.exit("started")
-    with Connection(Endpoint(SETTINGS, MODEL, nowhere, None, journal, Budget(0.0, {{}}))) as connection:
+    with Connection(Endpoint(SETTINGS, MODEL, nowhere, None, journal, SpendingLimit(0.0, {{}}))) as connection:
         assert len(ask(connection, 3)) == 3
 assert "openai" not in sys.modules and "httpx2" not in sys.modules
 """
@@ -284,52 +281,52 @@ def test_each_fault_alone_costs_a_retry_and_neither_an_answer_nor_a_second_payme
     reason = REASONS.get(kind, kind.partition(",")[0])
     expected = {} if kind in HARMLESS else {reason: 1}
     if reason != "timeout":  # a busy machine may be late more often
-        assert {name: n for name, n in connection.counts.retries.items() if name != "timeout"} == expected
+        assert {name: n for name, n in connection.statistics.retries.items() if name != "timeout"} == expected
     else:
-        assert connection.counts.retries["timeout"] >= 1
+        assert connection.statistics.retries["timeout"] >= 1
     assert upstream.received.total() >= 2 + (kind in AFTER)
 
 
-def test_through_a_thousand_faults_of_every_kind_the_games_are_the_same_and_every_answer_is_paid_for_once(tmp_path):
-    of = {"n": 180, "horizon": 3, "retries": 0}
+def test_through_hundreds_of_faults_of_every_kind_the_games_are_the_same_and_every_answer_is_paid_for_once(tmp_path):
+    of = {"n": 60, "horizon": 3, "retries": 0}
     with Upstream() as quiet, connected(tmp_path / "quiet", quiet.url, concurrency=32) as connection:
         undisturbed = play(connection, **of)
-    with Upstream() as upstream, FaultProxy(upstream.url, 0, 0.75, 1000) as proxy:
-        reliable = {"attempts": 200, "timeout_seconds": 0.4, "concurrency": 32}
+    with Upstream() as upstream, FaultProxy(upstream.url, 0, 0.75, 300) as proxy:
+        reliable = {"attempts": 200, "timeout_seconds": 0.3, "concurrency": 32}
         with connected(tmp_path / "faulty", proxy.url, **reliable) as connection:
             told = play(connection, **of)
     assert as_json(told) == as_json(undisturbed)
-    assert proxy.injected.total() == 1000
-    assert min(proxy.injected[kind] for kind in KINDS) > 20
+    assert proxy.injected.total() == 300
+    assert min(proxy.injected[kind] for kind in KINDS) > 3
     assert sorted(upstream.paid) == sorted(keys_in(tmp_path / "faulty")) == sorted(quiet.paid)
     assert set(upstream.paid.values()) == {1}
     assert upstream.received.total() > upstream.paid.total()
-    assert connection.counts.retries.total() >= sum(proxy.injected[kind] for kind in (*BEFORE, *AFTER))
+    assert connection.statistics.retries.total() >= sum(proxy.injected[kind] for kind in (*BEFORE, *AFTER))
 
 
 def test_an_endpoint_that_never_answers_is_asked_so_often_and_no_more(upstream, journal):
     with ExitStack() as stack:
         proxy = stack.enter_context(FaultProxy(upstream.url, 0, 1.0, 10**6, ["503"]))
         connection = stack.enter_context(connected(journal, proxy.url))
-        with pytest.raises(InputError, match=r"no answer after 4 attempts, .* ended in 503 \(Later\.\); .* run again"):
+        with pytest.raises(InputError, match=r"no response after 4 attempts, .* in 503 \(Later\.\); .* run again"):
             ask(connection, 20)
     assert proxy.injected.total() == 4  # by the one that was sent ahead
     assert upstream.received.total() == 0
 
 
 def test_an_endpoint_that_is_not_there_is_a_clear_line(journal):
-    said = r"http://127\.0\.0\.1:1/v1: no answer after 4 attempts, .* in connection \(.*connection attempts failed"
+    said = r"http://127\.0\.0\.1:1/v1: no response after 4 attempts, .* in connection \(.*connection attempts failed"
     with connected(journal, "http://127.0.0.1:1/v1") as connection, pytest.raises(InputError, match=said):
         ask(connection, 3)
 
 
 def test_the_pause_before_each_retry_doubles_up_to_a_limit_and_is_different_for_different_calls():
-    pauses = np.array([[calls._backoff(f"key {i}", attempt) for attempt in range(1, 13)] for i in range(200)])
+    pauses = np.array([[_backoff(f"key {i}", attempt) for attempt in range(1, 13)] for i in range(200)])
     longest = np.minimum(0.5 * 2.0 ** np.arange(12), 60)
     assert (pauses >= longest / 2).all()
     assert (pauses <= longest).all()
     assert pauses.mean(axis=0) == pytest.approx(0.75 * longest, rel=0.05)
-    assert calls._backoff("key 7", 3) == pauses[7, 2]
+    assert _backoff("key 7", 3) == pauses[7, 2]
 
 
 @pytest.mark.parametrize(
@@ -344,7 +341,7 @@ def test_when_a_limit_is_used_up_everybody_waits_until_it_is_renewed(upstream, j
 
     async def sleep(connection: Connection, seconds: float) -> None:
         slept.append((seconds, upstream.received.total()))
-        connection._quiet_until = 0.0
+        connection._paused_until = 0.0
 
     monkeypatch.setattr(Connection, "_sleep", sleep)
     with connected(journal, upstream.url, pace=1.0) as connection:
@@ -353,7 +350,7 @@ def test_when_a_limit_is_used_up_everybody_waits_until_it_is_renewed(upstream, j
         upstream.headers = {}
         ask(connection, 4, begin=1)
     assert slept == [(pytest.approx(360, abs=30), 1)]
-    assert connection.counts.waits == 1
+    assert connection.statistics.waits == 1
 
 
 def test_retry_after_is_a_pause_for_all_and_not_only_for_the_one_that_was_told(upstream, journal, monkeypatch):
@@ -362,7 +359,7 @@ def test_retry_after_is_a_pause_for_all_and_not_only_for_the_one_that_was_told(u
     async def sleep(connection: Connection, seconds: float) -> None:
         slept.append((seconds, upstream.received.total()))
         if seconds > 10:
-            connection._quiet_until = 0.0
+            connection._paused_until = 0.0
 
     monkeypatch.setattr(Connection, "_sleep", sleep)
     with connected(journal, upstream.url, pace=1.0, concurrency=1) as connection:
@@ -377,7 +374,7 @@ def test_retry_after_is_a_pause_for_all_and_not_only_for_the_one_that_was_told(u
 def test_an_endpoint_that_asks_to_be_left_alone_for_hours_is_come_back_to_another_day(upstream, journal):
     with connected(journal, upstream.url) as connection:
         upstream.refusals = [(429, {"headers": {"Retry-After": "7200"}})]
-        with pytest.raises(InputError, match=r"left alone for 2\.0 hours; all answers are kept"):
+        with pytest.raises(InputError, match=r"wants no requests for 2\.0 hours; all responses are kept"):
             ask(connection)
 
 
@@ -392,7 +389,7 @@ def test_an_endpoint_that_asks_to_be_left_alone_for_hours_is_come_back_to_anothe
         (404, {"message": "The model does not exist", "code": "model_not_found"}, "no model 'teller'.*/models"),
         (400, {"message": "Too long.", "code": "context_length_exceeded"}, "interaction: summary"),
         (429, {"message": "You exceeded your quota.", "code": "insufficient_quota"}, "no credit left"),
-        (400, {"message": "Invalid value."}, "a request is refused"),
+        (400, {"message": "Invalid value."}, "a request was refused"),
     ],
 )
 def test_what_will_not_get_better_is_asked_once_and_said_in_a_line_without_the_key(
@@ -466,7 +463,7 @@ def test_a_reservation_is_more_than_any_answer_costs(upstream, journal):
         play(connection, output="distribution")
     for request, response in read_journal(journal):
         used = Usage.of(response)
-        assert used.prompt <= calls._most_tokens(request)
+        assert used.prompt <= _most_tokens(request)
         assert used.completion <= request["max_completion_tokens"]
 
 
@@ -542,7 +539,7 @@ def test_games_keep_to_one_of_several_endpoints(journal):
 def test_a_key_is_in_no_journal_and_no_text_of_an_endpoint(upstream, journal):
     with connected(journal, upstream.url) as connection:
         play(connection)
-        for text in (repr(connection.endpoint), str(connection.endpoint), repr(connection), str(connection.counts)):
+        for text in (repr(connection.endpoint), str(connection.endpoint), repr(connection), str(connection.statistics)):
             assert KEY not in text
     lines = [line for *_, lines in frames(journal, journal.read_bytes()) for line in lines]
     assert lines
@@ -580,15 +577,15 @@ def wait_until(happened: Callable[[], bool], seconds: float = 60) -> None:
 def test_killed_again_and_again_it_ends_with_the_same_bytes_and_asks_nothing_again_that_is_on_record(
     tmp_path, upstream
 ):
-    with begun(tmp_path / "quiet", upstream.url, tmp_path / "undisturbed") as child:
-        assert child.wait() == 0
+    with connected(tmp_path / "quiet", upstream.url) as connection:
+        undisturbed = as_json(play(connection, n=12, horizon=6))
     journal, again = tmp_path / "journal.jsonl.zst", Upstream()
     answers = upstream.paid.total()
     with again:
-        for kill in range(3):
+        for kill in range(2):
             kept = set(keys_in(journal)) if kill else set()
             again.received.clear()
-            enough = again.paid.total() + answers // 4
+            enough = again.paid.total() + answers // 3
             with begun(journal, again.url, tmp_path / "results") as child:
                 wait_until(lambda enough=enough: again.paid.total() >= enough)
                 child.send_signal(SIGKILL)
@@ -600,7 +597,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes_and_asks_nothing_aga
         with begun(journal, again.url, tmp_path / "results") as child:
             assert child.wait() == 0
     assert not kept & set(again.received)
-    assert (tmp_path / "results").read_bytes() == (tmp_path / "undisturbed").read_bytes()
+    assert (tmp_path / "results").read_text() == undisturbed
     assert set(again.paid.values()) == {1}  # what was under way when it was killed is known by its key
 
 
@@ -624,8 +621,8 @@ def test_ctrl_c_keeps_what_has_arrived_and_goes_on_at_once(tmp_path, journal):
         assert 12 < len(kept) == upstream.paid.total() == 24 - len(stuck)
         upstream.received.clear()
         go_on.set()
-        with begun(journal, upstream.url, tmp_path / "results") as child:
-            assert child.wait() == 0
+        with connected(journal, upstream.url) as connection:
+            play(connection, n=12, horizon=6)
     assert len(set(keys_in(journal))) == 72
     assert not set(kept) & set(upstream.received)
 
@@ -633,77 +630,15 @@ def test_ctrl_c_keeps_what_has_arrived_and_goes_on_at_once(tmp_path, journal):
 # --- Counted ---
 
 
-def test_what_happens_is_counted_in_a_line_and_by_name(upstream, journal):
+def test_the_statistics_of_a_connection_are_numbers_and_a_line(upstream, journal):
     with connected(journal, upstream.url) as connection:
         ask(connection, 3)
     with FaultProxy(upstream.url, 0, 1.0, 2, ["503"]) as proxy, connected(journal, proxy.url) as connection:
         ask(connection, 5)
-    counts = connection.counts.as_dict()
-    assert counts["requests"] == 4
-    assert counts["replayed"] == 3
-    assert counts["answers"] == 2
-    assert counts["retries"] == {"503": 2}
-    assert counts["prompt_tokens"] + 3 * counts["prompt_tokens"] // 2 == usage_of([journal])[MODEL].prompt
-    line = str(connection.counts)
-    assert line.startswith("2 answers, ")
-    assert line.endswith("s each; 3 replayed; asked again: 2 × 503")
-    assert str(Counts()) == "0 answers, 0 + 0 tokens"
-
-
-# --- Our own server ---
-
-SERVER = """
-import sys
-from pathlib import Path
-from rmft.endpoint_server import ServerSettings, serve
-from rmft.params import load
-token, port, state = sys.argv[1:]
-params = load()
-model, sft = params.models["embedded"], params.server.sft
-serve(ServerSettings(model, "embedded", token, Path(state), sft, 0, port=int(port), announce=Path(state, "ready")))
-"""
-
-
-def served(state: Path, port: int = 0) -> tuple[subprocess.Popen, int]:
-    """Start our own server; return its process and its port when it answers."""
-    (state / "ready").unlink(missing_ok=True)
-    server = subprocess.Popen([sys.executable, "-c", SERVER, KEY, str(port), str(state)], cwd=HERE.parent)
-    wait_until(lambda: (state / "ready").exists() or server.poll() is not None, 120)
-    return server, json.loads((state / "ready").read_text())["port"]
-
-
-def paid(port: int) -> int:
-    """Return how many answers our own server was paid for."""
-    with urlopen(Request(f"http://127.0.0.1:{port}/usage", headers={"Authorization": f"Bearer {KEY}"})) as answer:
-        return json.load(answer)["answers"]
-
-
-def test_killed_in_the_middle_of_rollouts_our_own_server_goes_on_and_nothing_is_sampled_twice(tmp_path):
-    server, port = served(tmp_path / "state")
-    where = {"base_urls": [], "serves": "embedded", "model": "embedded", "attempts": 5000, "timeout_seconds": 5.0}
-    journal, of = tmp_path / "journal", {"n": 8, "horizon": 4, "retries": 0}
-
-    def kill_and_start_again() -> None:
-        nonlocal server
-        wait_until(lambda: len(keys_in(journal)) >= 40)  # eight of the second time's answers
-        server.kill()
-        server.wait()
-        server, _ = served(tmp_path / "state", port)
-
-    try:
-        with connected(journal, f"http://127.0.0.1:{port}/v1", **where) as connection:
-            undisturbed = play(connection, **of, words="undisturbed")
-        assert paid(port) == 32
-        killer = threading.Thread(target=kill_and_start_again)
-        killer.start()
-        with ExitStack() as stack:
-            proxy = stack.enter_context(FaultProxy(f"http://127.0.0.1:{port}/v1", 0, 0.3, 30))
-            connection = stack.enter_context(connected(journal, proxy.url, **where))
-            told = play(connection, **of, words="disturbed")
-        killer.join()
-        assert as_json(told) == as_json(undisturbed)
-        assert connection.counts.retries["connection"] > 0
-        assert paid(port) == 64
-    finally:
-        server.kill()
-        server.wait()
+    statistics = connection.statistics
+    assert (statistics.requests, statistics.replayed, statistics.usage.answers) == (4, 3, 2)
+    assert statistics.retries == {"503": 2}
+    assert statistics.usage.prompt + 3 * statistics.usage.prompt // 2 == usage_of([journal])[MODEL].prompt
+    assert str(statistics).startswith("2 responses, ")
+    assert str(statistics).endswith("s each; 3 replayed; retries: 2 × 503")
+    assert str(Statistics()) == "0 responses, 0 + 0 tokens"

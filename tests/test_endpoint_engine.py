@@ -1,6 +1,6 @@
-"""The endpoint's parts: a reply is what the request alone decides, and what was paid for is kept.
+"""The parts of our own endpoint: a response depends on its request alone, and paid responses are kept.
 
-The oracle of the engine is the plain model (eager attention, no memory) on the whole conversation, spelled from texts.
+The oracle of the engine is the plain model (eager attention, no cache) on the whole conversation, tokenised from texts.
 """
 
 import asyncio
@@ -18,131 +18,158 @@ from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.chat_tokenizer import text_of
 from rmft.agents.local import LanguageModel
 from rmft.endpoint_server import store
-from rmft.endpoint_server.demonstrations import LEAST, demonstration, read_lines
-from rmft.endpoint_server.engine import CHUNK, Engine, Reply, Table, key_of
+from rmft.endpoint_server.engine import Engine
 from rmft.endpoint_server.errors import ApiError
-from rmft.endpoint_server.once import Made, Once
-from rmft.endpoint_server.spelling import Spelling, Vocabulary
-from rmft.endpoint_server.store import Answers, Lines, Shelf
+from rmft.endpoint_server.idempotency import HandlerResult, IdempotentRequests
+from rmft.endpoint_server.model_runner import CHUNK, Generation, ModelRunner, prefix_key
+from rmft.endpoint_server.store import DocumentStore, LineFile, ResponseLog
+from rmft.endpoint_server.tokenisation import ConversationTokenizer, TokenDecoder
+from rmft.endpoint_server.training_file import read_training_file, tokenise
 from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
+from rmft.params.language import LEAST_LINES
 
-MODELS = ["qwen3-sliding", "gemma", "phi3"]
-LIMIT = 12
+MODELS = ["qwen3-sliding", "gemma", "phi3"]  # a window in all layers, in every other one, in none
+LIMIT = 8
 COST = {"requests": 1, "answers": 1, "prompt_tokens": 5, "completion_tokens": 3}
 
 
-def ask(spelling: Spelling, texts: list[str], number: int, **options) -> Reply:
-    """Return a request for a reply to a conversation. number: of its random stream."""
+def ask(conversation_tokenizer: ConversationTokenizer, texts: list[str], number: int, **options) -> Generation:
+    """Return a response to be generated. number: of its random stream."""
     keys = []
     for text in texts:
-        keys.append(key_of(keys[-1] if keys else None, text))
+        keys.append(prefix_key(keys[-1] if keys else None, text))
     drawn = np.random.default_rng(number).random(options.pop("limit", LIMIT))
-    return Reply(None, array("i", spelled(spelling, texts)), keys, 1.0, drawn, **options)
+    return Generation(None, array("i", ids_of(conversation_tokenizer, texts)), keys, 1.0, drawn, **options)
 
 
-def spelled(spelling: Spelling, texts: list[str]) -> list[int]:
+def ids_of(conversation_tokenizer: ConversationTokenizer, texts: list[str]) -> list[int]:
     """Return the ids of a conversation."""
-    return [token for turn in spelling.spell(texts) for token in turn]
+    return [token for turn in conversation_tokenizer.encode(texts) for token in turn]
 
 
-def answer(table: Table, replies: list[Reply]) -> list[Reply]:
-    """Have replies given, by as many lanes as there are."""
+def answer(runner: ModelRunner, replies: list[Generation]) -> list[Generation]:
+    """Have responses generated, in as many slots as there are."""
     waiting = list(replies)
-    while waiting or table.active:
-        while waiting and not table.is_read(waiting[0]) and table.seat(waiting[0]):
+    while waiting or runner.active:
+        while waiting and not runner.should_wait(waiting[0]) and runner.start(waiting[0]):
             waiting.pop(0)
-        table.step()
+        runner.step()
     return replies
 
 
-def expected(plain, spelling: Spelling, texts: list[str], reply: Reply, ends) -> list[int]:
+def expected(
+    plain, conversation_tokenizer: ConversationTokenizer, texts: list[str], reply: Generation, ends
+) -> list[int]:
     """Return the tokens that the plain model samples."""
-    return naive_reply(plain, ends, spelled(spelling, texts), reply.uniforms, reply.temperature)
+    return naive_reply(plain, ends, ids_of(conversation_tokenizer, texts), reply.uniforms, reply.temperature)
 
 
 def message(game: int, t: int) -> str:
     return f"Round {t} of game {game}: it paid {game + t / 4}. " + "Go on! " * (game + (12 if t == 0 else 0))
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("lanes", [8, 2])
-def test_replies_are_those_of_a_model_that_reads_the_whole_conversation_anew_from_its_texts(name, lanes):
+@pytest.mark.parametrize(("name", "slots"), [*((name, 8) for name in MODELS), ("gemma", 2)])
+def test_replies_are_those_of_a_model_that_reads_the_whole_conversation_anew_from_its_texts(name, slots):
     plain, language_model = pair(name)
-    table, spelling = Table(language_model, lanes), Spelling(language_model.chat_tokenizer.template)
-    games, respelled, cached = [[] for _ in range(3)], 0, 0
-    for t in range(4):
+    runner, conversation_tokenizer = (
+        ModelRunner(language_model, slots),
+        ConversationTokenizer(language_model.chat_tokenizer.template),
+    )
+    games, retokenised, cached = [[] for _ in range(3)], 0, 0
+    for t in range(3):
         for game, texts in enumerate(games):
             texts.append(message(game, t))
-        replies = answer(table, [ask(spelling, texts, 10 * t + game) for game, texts in enumerate(games)])
+        replies = answer(
+            runner, [ask(conversation_tokenizer, texts, 10 * t + game) for game, texts in enumerate(games)]
+        )
         for texts, reply in zip(games, replies, strict=True):
-            assert reply.said == expected(plain, spelling, texts, reply, language_model.chat_tokenizer.ends)
+            assert reply.ids == expected(
+                plain, conversation_tokenizer, texts, reply, language_model.chat_tokenizer.ends
+            )
             texts.append(reply.text)
-            respelled += list(spelling.spell(texts)[-1])[: len(reply.said)] != reply.said
+            retokenised += list(conversation_tokenizer.encode(texts)[-1])[: len(reply.ids)] != reply.ids
             cached += reply.cached
-    assert respelled  # random replies come to other tokens when they are read as texts
-    assert cached or lanes == 2
+    assert retokenised  # random replies come to other tokens when they are read as texts
+    assert cached or slots == 2
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_beginning_that_others_have_is_read_once_and_copied(name):
-    plain, language_model = pair(name)
-    table, spelling = Table(language_model, 6), Spelling(language_model.chat_tokenizer.template)
+def test_a_beginning_that_others_have_is_read_once_and_copied():
+    plain, language_model = pair("gemma")
+    runner, conversation_tokenizer = (
+        ModelRunner(language_model, 6),
+        ConversationTokenizer(language_model.chat_tokenizer.template),
+    )
     texts = [message(2, 0)]
-    replies = answer(table, [ask(spelling, texts, number) for number in range(5)])
+    replies = answer(runner, [ask(conversation_tokenizer, texts, number) for number in range(5)])
     for reply in replies:
-        assert reply.said == expected(plain, spelling, texts, reply, language_model.chat_tokenizer.ends)
+        assert reply.ids == expected(plain, conversation_tokenizer, texts, reply, language_model.chat_tokenizer.ends)
     assert [reply.cached > 0 for reply in replies] == [False, True, True, True, True]
-    for number, reply in enumerate(replies):  # and then each goes on in its own lane
+    for number, reply in enumerate(replies):  # and then each goes on in its own slot
         longer = [*texts, reply.text, message(number, 1)]
-        (again,) = answer(table, [ask(spelling, longer, 100 + number)])
-        assert again.said == expected(plain, spelling, longer, again, language_model.chat_tokenizer.ends)
+        (again,) = answer(runner, [ask(conversation_tokenizer, longer, 100 + number)])
+        assert again.ids == expected(plain, conversation_tokenizer, longer, again, language_model.chat_tokenizer.ends)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_conversation_may_be_asked_again_or_go_back_as_far_as_it_likes(name):
-    plain, language_model = pair(name)
-    table, spelling = Table(language_model, 2), Spelling(language_model.chat_tokenizer.template)
+def test_a_conversation_may_be_asked_again_or_go_back_as_far_as_it_likes():
+    plain, language_model = pair("gemma")
+    runner, conversation_tokenizer = (
+        ModelRunner(language_model, 2),
+        ConversationTokenizer(language_model.chat_tokenizer.template),
+    )
     texts = [message(1, 0)]
-    for t in range(1, 6):
-        (reply,) = answer(table, [ask(spelling, texts, t)])
+    for t in range(1, 5):
+        (reply,) = answer(runner, [ask(conversation_tokenizer, texts, t)])
         texts += [reply.text, message(1, t)]
-    for length in (11, 11, 9, 1, 5, 11, 3):
-        (reply,) = answer(table, [ask(spelling, texts[:length], 50 + length)])
-        assert reply.said == expected(plain, spelling, texts[:length], reply, language_model.chat_tokenizer.ends)
+    for length in (9, 9, 7, 1, 5, 9):
+        (reply,) = answer(runner, [ask(conversation_tokenizer, texts[:length], 50 + length)])
+        assert reply.ids == expected(
+            plain, conversation_tokenizer, texts[:length], reply, language_model.chat_tokenizer.ends
+        )
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_what_was_asked_is_asked_again_after_a_long_reply(name):
-    plain, language_model = pair(name)
+def test_what_was_asked_is_asked_again_after_a_long_reply():
+    plain, language_model = pair("gemma")
     for model in (plain, language_model.model):
         incline(model, {language_model.chat_tokenizer.template.end: -1e4})
-    table, spelling = Table(language_model, 2), Spelling(language_model.chat_tokenizer.template)
+    runner, conversation_tokenizer = (
+        ModelRunner(language_model, 2),
+        ConversationTokenizer(language_model.chat_tokenizer.template),
+    )
     for number, limit in enumerate((CHUNK + 30, 3, CHUNK - 10, 3, 3)):
-        (reply,) = answer(table, [ask(spelling, [message(0, 0)], number, limit=limit)])
-        assert len(reply.said) == limit
+        (reply,) = answer(runner, [ask(conversation_tokenizer, [message(0, 0)], number, limit=limit)])
+        assert len(reply.ids) == limit
         assert (
-            reply.said[:9] == expected(plain, spelling, [message(0, 0)], reply, language_model.chat_tokenizer.ends)[:9]
+            reply.ids[:9]
+            == expected(plain, conversation_tokenizer, [message(0, 0)], reply, language_model.chat_tokenizer.ends)[:9]
         )
 
 
 def test_conversations_of_very_different_lengths_are_read_beside_each_other():
     plain, language_model = pair("gemma")
-    table, spelling = Table(language_model, 4), Spelling(language_model.chat_tokenizer.template)
+    runner, conversation_tokenizer = (
+        ModelRunner(language_model, 4),
+        ConversationTokenizer(language_model.chat_tokenizer.template),
+    )
     conversations = [["x" * length] for length in (1, 3 * CHUNK + 5, 20, CHUNK)]
-    replies = answer(table, [ask(spelling, texts, number) for number, texts in enumerate(conversations)])
+    replies = answer(runner, [ask(conversation_tokenizer, texts, number) for number, texts in enumerate(conversations)])
     for texts, reply in zip(conversations, replies, strict=True):
-        assert reply.said == expected(plain, spelling, texts, reply, language_model.chat_tokenizer.ends)
+        assert reply.ids == expected(plain, conversation_tokenizer, texts, reply, language_model.chat_tokenizer.ends)
 
 
 def test_temperatures_may_differ_and_at_zero_the_likeliest_token_is_taken():
     plain, language_model = pair("qwen3-sliding")
-    table, spelling = Table(language_model, 4), Spelling(language_model.chat_tokenizer.template)
-    replies = [ask(spelling, [message(game, 0)], 7) for game in range(4)]
+    runner, conversation_tokenizer = (
+        ModelRunner(language_model, 4),
+        ConversationTokenizer(language_model.chat_tokenizer.template),
+    )
+    replies = [ask(conversation_tokenizer, [message(game, 0)], 7) for game in range(4)]
     for reply, temperature in zip(replies, (0.0, 0.5, 1.0, 0.0), strict=True):
         reply.temperature = temperature
-    for game, reply in enumerate(answer(table, replies)):
-        assert reply.said == expected(plain, spelling, [message(game, 0)], reply, language_model.chat_tokenizer.ends)
+    for game, reply in enumerate(answer(runner, replies)):
+        assert reply.ids == expected(
+            plain, conversation_tokenizer, [message(game, 0)], reply, language_model.chat_tokenizer.ends
+        )
 
 
 def letters_only() -> LanguageModel:
@@ -153,46 +180,51 @@ def letters_only() -> LanguageModel:
     return language_model
 
 
-def test_a_stop_ends_a_reply_before_it_and_what_was_told_so_far_stays():
+def test_a_stop_ends_a_reply_before_it():
     language_model = letters_only()
-    spelling = Spelling(language_model.chat_tokenizer.template)
-    (whole,) = answer(Table(language_model, 1), [ask(spelling, ["Hi"], 3, limit=40)])
+    conversation_tokenizer = ConversationTokenizer(language_model.chat_tokenizer.template)
+    (whole,) = answer(ModelRunner(language_model, 1), [ask(conversation_tokenizer, ["Hi"], 3, limit=40)])
     assert whole.reason == "length"
     stop = whole.text[17:20]
-    table, told = Table(language_model, 1), []
-    reply = ask(spelling, ["Hi"], 3, limit=40, stops=("zzz", stop), streamed=True)
-    table.seat(reply)
-    while not reply.reason:
-        table.step()
-        told.append(reply.told[0])
+    reply = ask(conversation_tokenizer, ["Hi"], 3, limit=40, stops=("zzz", stop))
+    answer(ModelRunner(language_model, 1), [reply])
     assert (reply.reason, reply.text) == ("stop", whole.text[: whole.text.index(stop)])
-    assert all(reply.text.startswith(text) for text in told)
-    assert len(set(told)) > 5
-    assert len(reply.said) == len(reply.text) + 3
+    assert len(reply.ids) == len(reply.text) + 3
 
 
-def test_a_reply_that_nobody_waits_for_any_more_frees_its_lane():
+def test_a_reply_that_nobody_waits_for_any_more_frees_its_slot():
     language_model = letters_only()
-    table, spelling = Table(language_model, 1), Spelling(language_model.chat_tokenizer.template)
-    gone, next_one = (ask(spelling, [text], 0, limit=1000 if text == "Hi" else 4) for text in ("Hi", "Ho"))
-    assert table.seat(gone)
-    table.step()
-    assert not table.seat(next_one)
+    runner, conversation_tokenizer = (
+        ModelRunner(language_model, 1),
+        ConversationTokenizer(language_model.chat_tokenizer.template),
+    )
+    gone, next_one = (
+        ask(conversation_tokenizer, [text], 0, limit=1000 if text == "Hi" else 4) for text in ("Hi", "Ho")
+    )
+    assert runner.start(gone)
+    runner.step()
+    assert not runner.start(next_one)
     gone.cancelled = True
-    table.step()
-    assert table.seat(next_one)
-    answer(table, [])
+    runner.step()
+    assert runner.start(next_one)
+    answer(runner, [])
     assert next_one.reason == "length"
 
 
 def test_the_likeliest_tokens_and_what_was_chosen_are_noted_with_their_logarithms():
     plain, language_model = pair("gemma")
-    table, spelling = Table(language_model, 2), Spelling(language_model.chat_tokenizer.template)
-    three, none = answer(table, [ask(spelling, [message(0, 0)], 0, top=3), ask(spelling, [message(1, 0)], 1)])
+    runner, conversation_tokenizer = (
+        ModelRunner(language_model, 2),
+        ConversationTokenizer(language_model.chat_tokenizer.template),
+    )
+    three, none = answer(
+        runner,
+        [ask(conversation_tokenizer, [message(0, 0)], 0, top=3), ask(conversation_tokenizer, [message(1, 0)], 1)],
+    )
     assert (none.logprobs, none.tops) == ([], [])
-    ids = list(three.ids) + three.said
-    logprobs = plain_logits(plain, ids).log_softmax(-1)[len(three.ids) - 1 : -1]
-    for row, token, logprob, tops in zip(logprobs, three.said, three.logprobs, three.tops, strict=True):
+    ids = list(three.prompt_ids) + three.ids
+    logprobs = plain_logits(plain, ids).log_softmax(-1)[len(three.prompt_ids) - 1 : -1]
+    for row, token, logprob, tops in zip(logprobs, three.ids, three.logprobs, three.tops, strict=True):
         assert logprob == pytest.approx(float(row[token]), abs=1e-4)
         assert [token for token, _ in tops] == row.topk(3).indices.tolist()
         assert [value for _, value in tops] == pytest.approx(row.topk(3).values.tolist(), abs=1e-4)
@@ -208,21 +240,21 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
         loaded.append(path)
         return letters_only()
 
-    def deliver(_: list[Reply]) -> None:
+    def deliver(_: list[Generation]) -> None:
         if all(reply.reason or reply.error for reply in replies):
             ended.set()
 
-    engine = Engine(load, deliver, lanes=4, models=2)
-    spelling = Spelling(letters_only().chat_tokenizer.template)
-    replies = [ask(spelling, [f"Hi {number}"], number, limit=20) for number in range(20)]
+    engine = Engine(load, deliver, slots=4, models=2)
+    conversation_tokenizer = ConversationTokenizer(letters_only().chat_tokenizer.template)
+    replies = [ask(conversation_tokenizer, [f"Hi {number}"], number, limit=20) for number in range(20)]
     for number, reply in enumerate(replies):
         reply.weights = weights[number % 5]
     engine.start()
-    engine.ask(replies)
+    engine.submit(replies)
     assert ended.wait(60)
     engine.stop()
     engine.thread.join(10)
-    assert len(engine.tables) == 2
+    assert len(engine.runners) == 2
     assert set(loaded) == {*weights} - {weights[2]}
     for number, reply in enumerate(replies):
         assert (reply.error.status, reply.error.message) == (500, "damaged") if number % 5 == 2 else reply.text
@@ -230,28 +262,29 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
 
 def test_who_waits_when_the_engine_stops_is_told():
     told = threading.Event()
-    engine = Engine(lambda _: letters_only(), lambda _: told.set(), lanes=1, models=1)
+    engine = Engine(lambda _: letters_only(), lambda _: told.set(), slots=1, models=1)
     replies = [
-        ask(Spelling(letters_only().chat_tokenizer.template), ["Hi"], number, limit=10_000) for number in range(2)
+        ask(ConversationTokenizer(letters_only().chat_tokenizer.template), ["Hi"], number, limit=10_000)
+        for number in range(2)
     ]
     engine.start()
-    engine.ask(replies)
+    engine.submit(replies)
     engine.stop()
     assert told.wait(60)
     assert {reply.error.status for reply in replies} == {503}
     with pytest.raises(ApiError):
-        engine.ask(replies)
+        engine.submit(replies)
 
 
-# --- Spelling ---
+# --- ConversationTokenizer ---
 
 
 @pytest.mark.parametrize("family", ["phi3_5", "gemma", "llama3", "qwen3"])
-def test_a_conversation_is_spelled_as_its_template_has_it(family):
+def test_a_conversation_is_tokenised_as_its_template_writes_it(family):
     tokenizer = byte_tokenizer(family)
-    turns = Spelling(ChatTemplate.probe(tokenizer))
+    turns = ConversationTokenizer(ChatTemplate.probe(tokenizer))
     texts = ["Which one?", "I take 2,\nas before", "It paid 1.\n\nNext?"]
-    ids = spelled(turns, texts)
+    ids = ids_of(turns, texts)
     roles = ("user", "assistant")
     messages = [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
     whole = tokenizer.apply_chat_template(
@@ -265,12 +298,12 @@ def test_a_conversation_is_spelled_as_its_template_has_it(family):
 @pytest.mark.parametrize("text", ["plain", "Grüße, 💡!", "", "\ufffd", " a\n\n b"])
 def test_the_bytes_of_tokens_in_a_row_are_those_of_the_text(text):
     tokenizer = byte_tokenizer("qwen3")
-    vocabulary = Vocabulary(tokenizer)
+    vocabulary = TokenDecoder(tokenizer)
     ids = tokenizer(text, add_special_tokens=False).input_ids
-    told = vocabulary.told(ids, text_of(tokenizer, ids))
+    told = vocabulary.split(ids, text_of(tokenizer, ids))
     assert b"".join(written for _, written in told) == text.encode()
     broken = [*ids, *tokenizer("💡", add_special_tokens=False).input_ids[:2]]  # half of a character
-    told = vocabulary.told(broken, text_of(tokenizer, broken))
+    told = vocabulary.split(broken, text_of(tokenizer, broken))
     assert b"".join(written for _, written in told) == text_of(tokenizer, broken).encode()
 
 
@@ -280,7 +313,7 @@ def test_the_bytes_of_tokens_in_a_row_are_those_of_the_text(text):
 def lines_file(tmp_path: Path, *changed: str) -> Path:
     """Return a training file whose first lines are others than usual."""
     usual = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]}
-    lines = [*changed, *[json.dumps(usual)] * (LEAST - len(changed))]
+    lines = [*changed, *[json.dumps(usual)] * (LEAST_LINES - len(changed))]
     path = tmp_path / "training.jsonl"
     path.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
     return path
@@ -290,9 +323,9 @@ def test_replies_are_learnt_with_their_ends_unless_their_weight_is_zero(tmp_path
     told = [("system", "Be brief."), ("user", "A"), ("assistant", "B"), ("user", "C"), ("assistant", "D")]
     messages = [{"role": role, "content": content} for role, content in told]
     messages[2]["weight"] = 0
-    (line, *_) = read_lines(lines_file(tmp_path, json.dumps({"messages": messages})))
+    (line, *_) = read_training_file(lines_file(tmp_path, json.dumps({"messages": messages})))
     tokenizer = byte_tokenizer("phi3_5")
-    made = demonstration(line, Spelling(ChatTemplate.probe(tokenizer)))
+    made = tokenise(line, ConversationTokenizer(ChatTemplate.probe(tokenizer)))
     learnt = [label for label in made["labels"] if label != NOT_LEARNT]
     assert tokenizer.decode(learnt) == "D<|end|>"
     assert len(made["ids"]) == len(made["labels"])
@@ -317,29 +350,29 @@ def test_replies_are_learnt_with_their_ends_unless_their_weight_is_zero(tmp_path
 )
 def test_a_line_that_cannot_be_trained_on_is_named(tmp_path, line, words):
     with pytest.raises(InputError, match=words) as refusal:
-        read_lines(lines_file(tmp_path, line))
+        read_training_file(lines_file(tmp_path, line))
     assert "\n" not in str(refusal.value)
 
 
 def test_too_few_lines_are_refused(tmp_path):
     path = lines_file(tmp_path)
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[: LEAST - 1]))
-    with pytest.raises(InputError, match=f"has {LEAST - 1} conversations"):
-        read_lines(path)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[: LEAST_LINES - 1]))
+    with pytest.raises(InputError, match=f"has {LEAST_LINES - 1} conversations"):
+        read_training_file(path)
 
 
 # --- What is kept ---
 
 
 def test_a_line_that_a_kill_has_torn_is_cut_off_and_the_others_are_found_where_they_were(tmp_path):
-    lines = Lines(tmp_path / "lines")
-    places = [lines.add(f"{'x' * length}\n".encode()) for length in (3, 100_000, 7)]
+    lines = LineFile(tmp_path / "lines")
+    places = [lines.append(f"{'x' * length}\n".encode()) for length in (3, 100_000, 7)]
     lines.close()
     with (tmp_path / "lines").open("ab") as file:
         file.write(b"y" * 200_000)
-    lines = Lines(tmp_path / "lines")
-    assert [len(lines.at(place)) for place in places] == [3, 100_000, 7]
-    assert len(lines.at(lines.add(b"new\n"))) == 3
+    lines = LineFile(tmp_path / "lines")
+    assert [len(lines.line_at(place)) for place in places] == [3, 100_000, 7]
+    assert len(lines.line_at(lines.append(b"new\n"))) == 3
     assert [len(line) for _, line in lines] == [4, 100_001, 8, 4]
 
 
@@ -347,11 +380,11 @@ def test_answers_and_what_they_cost_are_there_again_after_a_kill_however_often_f
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(store, "ROTATE_BYTES", 2000)
-    answers, count = Answers(tmp_path), 40
+    answers, count = ResponseLog(tmp_path), 40
     for number in range(count):
         answers.record(bytes([number] * 16), "b", json.dumps({"said": "x" * 100, "n": number}).encode(), COST)
         answers.record(None, "", b"", COST)
-    for kept in (answers, Answers(tmp_path)):
+    for kept in (answers, ResponseLog(tmp_path)):
         assert kept.cost == {name: 2 * count * value for name, value in COST.items()}
         found = [kept.find(bytes([number] * 16)) for number in range(count)]
         known = [number for number, one in enumerate(found) if one]
@@ -362,47 +395,47 @@ def test_answers_and_what_they_cost_are_there_again_after_a_kill_however_often_f
 
 
 def test_a_document_is_replaced_whole_and_all_come_back_in_the_order_in_which_they_were_made(tmp_path):
-    shelf = Shelf(tmp_path)
+    shelf = DocumentStore(tmp_path)
     for name in ("b", "a", "c"):
         shelf.put(name, {"of": name})
     shelf.put("b", {"of": "b", "more": 1})
     shelf.delete("a")
-    assert list(Shelf(tmp_path).documents) == ["b", "c"]
-    assert Shelf(tmp_path).documents["b"]["more"] == 1
+    assert list(DocumentStore(tmp_path).documents) == ["b", "c"]
+    assert DocumentStore(tmp_path).documents["b"]["more"] == 1
     (tmp_path / "c.json").write_text("{")
     with pytest.raises(InputError, match=r"c\.json: damaged"):
-        Shelf(tmp_path)
+        DocumentStore(tmp_path)
 
 
 def test_what_is_asked_with_a_key_is_made_once_even_if_who_asked_has_gone(tmp_path):
     made = []
 
-    async def make(name: str) -> Made:
+    async def make(name: str) -> HandlerResult:
         made.append(name)
         await asyncio.sleep(0.05)
         if len(made) == 1:
             raise ApiError(500, "once")
-        return Made(b'{"n": 1}', COST)
+        return HandlerResult(b'{"n": 1}', COST)
 
     async def play() -> None:
-        once = Once(Answers(tmp_path))
+        once = IdempotentRequests(ResponseLog(tmp_path))
         with pytest.raises(ApiError):  # what failed may be asked again
-            await once.answer("/a", "key", b"body", make)
-        gone = asyncio.create_task(once.answer("/a", "key", b"body", make))
+            await once.respond("/a", "key", b"body", make)
+        gone = asyncio.create_task(once.respond("/a", "key", b"body", make))
         await asyncio.sleep(0.01)
         gone.cancel()
-        same = await asyncio.gather(*(once.answer("/a", "key", b"body", make) for _ in range(3)))
+        same = await asyncio.gather(*(once.respond("/a", "key", b"body", make) for _ in range(3)))
         assert same == [b'{"n": 1}'] * 3
-        assert await Once(Answers(tmp_path)).answer("/a", "key", b"body", make) == b'{"n": 1}'
+        assert await IdempotentRequests(ResponseLog(tmp_path)).respond("/a", "key", b"body", make) == b'{"n": 1}'
         assert len(made) == 2
         assert made[0] == made[1]  # the name, so that what was half made is found
         with pytest.raises(ApiError, match="another request") as refusal:
-            await once.answer("/a", "key", b"other", make)
+            await once.respond("/a", "key", b"other", make)
         assert refusal.value.status == 422
-        await once.answer("/b", "key", b"other", make)
-        await once.answer("/a", None, b"body", make)
-        await once.answer("/a", None, b"body", make)
+        await once.respond("/b", "key", b"other", make)
+        await once.respond("/a", None, b"body", make)
+        await once.respond("/a", None, b"body", make)
         assert len(set(made)) == 4
-        assert once.answers.cost["answers"] == 4
+        assert once.log.cost["answers"] == 4
 
     asyncio.run(play())

@@ -12,9 +12,9 @@ import psutil
 import pytest
 from trees import done, environment
 
-from rmft.endpoint.access import PriceList, access_to, journal_of
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import usage_of
+from rmft.endpoint.session import PriceList, journal_of, open_session
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.tools.estimate import expected_work, spent_on, total
@@ -58,7 +58,7 @@ def test_every_artifact_has_a_journal_of_its_own():
 
 def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_not_before(monkeypatch, tmp_path):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with access_to("gpt-4o-mini", None, tmp_path / "a.jsonl.zst") as access:
+    with open_session("gpt-4o-mini", None, tmp_path / "a.jsonl.zst") as access:
         assert access.key is None
         with pytest.raises(InputError, match=r"^https://api.openai.com/v1: needs a key: export OPENAI_API_KEY=…$"):
             access.client()
@@ -71,7 +71,7 @@ def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):
     other = plays.model_copy(update={"seed": 1})
     names = []
     for one in (plays, plays, other):
-        with access_to("embedded-endpoint", one, tmp_path / "a.jsonl.zst") as access:
+        with open_session("embedded-endpoint", one, tmp_path / "a.jsonl.zst") as access:
             names.append(access.settings.name)
     assert names[0] == names[1] != names[2]
     assert names[0].startswith("own server of embedded-")

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmft.endpoint.budget import Usage
-from rmft.endpoint.frames import MAGIC, frames
-from rmft.endpoint.journal import SUFFIX, Journal, Spending, key_of, links, read_journal, usage_of
+from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, key_of, links, read_journal, usage_of
+from rmft.endpoint.journal_file import MAGIC, frames
 from rmft.errors import InputError
 
 HERE = Path(__file__).parent
@@ -64,9 +64,9 @@ def whole(tmp_path_factory) -> bytes:
 def test_what_was_recorded_is_there_when_the_journal_is_opened_again(tmp_path):
     path = filled(tmp_path / "deep" / f"a{SUFFIX}", 3)
     with Journal.open(path) as journal:
-        assert [journal.answer(key_of(request(i))) for i in range(4)] == [*map(response, range(3)), None]
+        assert [journal.response(key_of(request(i))) for i in range(4)] == [*map(response, range(3)), None]
         record(journal, 3)
-        assert journal.answer(key_of(request(3))) == response(3)
+        assert journal.response(key_of(request(3))) == response(3)
         assert len(journal) == 4
     assert list(read_journal(path)) == [(request(i), response(i)) for i in range(4)]
 
@@ -83,7 +83,7 @@ def test_texts_come_back_to_the_letter_half_a_character_too(tmp_path):
     asked = {"model": "m", "messages": [{"role": "user", "content": "\ud83d\n"}]}
     with Journal.open(tmp_path / "a") as journal:
         journal.record(key_of(asked), asked, strange)
-        assert journal.answer(key_of(asked)) == strange
+        assert journal.response(key_of(asked)) == strange
     assert list(read_journal(tmp_path / "a")) == [(asked, strange)]
 
 
@@ -102,7 +102,7 @@ def test_of_answers_to_one_key_the_last_one_counts_and_all_were_paid_for(tmp_pat
     with Journal.open(tmp_path / "a") as journal:
         for number in range(2):
             journal.record(key_of(request(0)), request(0), response(number))
-        assert journal.answer(key_of(request(0))) == response(1)
+        assert journal.response(key_of(request(0))) == response(1)
     assert usage_of([tmp_path / "a"])["m"].answers == 2
 
 
@@ -110,7 +110,7 @@ def test_requests_without_messages_are_recorded_as_they_are(tmp_path):
     asked, answered = {"step": "upload", "model": "m"}, {"id": "file-1"}
     with Journal.open(tmp_path / "a") as journal:
         journal.record("0" * 64, asked, answered, Usage(trained=70))
-        assert journal.answer("0" * 64) == answered
+        assert journal.response("0" * 64) == answered
     assert list(read_journal(tmp_path / "a")) == [(asked, answered)]
     assert usage_of([tmp_path / "a"]) == {"m": Usage(trained=70)}
 
@@ -250,8 +250,8 @@ def test_a_process_killed_while_it_writes_loses_nothing_that_it_was_told_is_ther
 def test_two_processes_cannot_write_one_journal_and_the_second_is_told_so(tmp_path):
     with Journal.open(tmp_path / "a") as journal:
         record(journal, 0)
-        code = f"from pathlib import Path; from rmft.endpoint.journal import Journal; Journal.open(Path({str(tmp_path / 'a')!r}))"
-        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        code = "import sys, pathlib, rmft.endpoint.journal as of; of.Journal.open(pathlib.Path(sys.argv[1]))"
+        other = subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], capture_output=True, text=True, check=False)
         assert "another process is writing to this journal" in other.stderr.splitlines()[-1]
         record(journal, 1)
         assert numbers_in(tmp_path / "a") == [0, 1]  # whoever only reads need not wait
@@ -273,7 +273,7 @@ def test_what_comes_while_a_frame_is_written_goes_into_the_next_one_together(tmp
     others = [journal.record_soon(key_of(request(i)), request(i), response(i)) for i in range(1, 65)]
     assert not first.done()
     assert not any(other.done() for other in others)
-    assert journal.answer(key_of(request(0))) is None  # it is not used before it is safe
+    assert journal.response(key_of(request(0))) is None  # it is not used before it is safe
     go_on.set()
     journal.close()
     assert all(written.done() for written in (first, *others))
@@ -290,7 +290,7 @@ def test_many_coroutines_and_threads_record_at_once_and_nothing_is_lost(tmp_path
         asyncio.run(all_at_once())
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda i: record(journal, i), range(200, 300)))
-        assert all(journal.answer(key_of(request(i))) == response(i) for i in range(300))
+        assert all(journal.response(key_of(request(i))) == response(i) for i in range(300))
     assert sorted(numbers_in(tmp_path / "a")) == list(range(300))
 
 
@@ -331,7 +331,7 @@ def test_a_full_disk_is_a_clear_line_and_leaves_what_was_there(tmp_path):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert path.stat().st_size == size
-        assert journal.answer(key_of(request(2))) is None
+        assert journal.response(key_of(request(2))) is None
         record(journal, 3, messages=3)
     assert numbers_in(path) == [0, 1, 3]
     assert list(read_journal(path))[-1][0] == request(3, 3)
@@ -342,7 +342,7 @@ def test_a_journal_without_permission_to_write_is_replayed_and_never_touched(tmp
     path.write_bytes(whole[:-5])
     path.chmod(0o444)
     with Journal.open(path) as journal, Journal.open(path) as again:
-        assert journal.answer(key_of(request(2))) == again.answer(key_of(request(2))) == response(2)
+        assert journal.response(key_of(request(2))) == again.response(key_of(request(2))) == response(2)
         with pytest.raises(InputError, match="may not be written to"):
             record(journal, 5)
     assert path.read_bytes() == whole[:-5]
@@ -361,7 +361,7 @@ def test_usage_is_added_up_by_model(tmp_path):
 
 
 def test_spending_reads_each_byte_once_and_leaves_out_ones_own_journal(tmp_path, monkeypatch):
-    read, begins = sys.modules["rmft.endpoint.journal"].read, []
+    read, begins = sys.modules["rmft.endpoint.journal"].read_from, []
 
     def noted(path: Path, begin: int = 0) -> bytes:
         begins.append((path.name, begin))
@@ -369,14 +369,14 @@ def test_spending_reads_each_byte_once_and_leaves_out_ones_own_journal(tmp_path,
 
     filled(tmp_path / f"own{SUFFIX}", 5)
     other = tmp_path / "deep" / f"other{SUFFIX}"
-    spending = Spending(tmp_path, but=tmp_path / f"own{SUFFIX}")
+    spending = FolderUsage(tmp_path, but=tmp_path / f"own{SUFFIX}")
     assert spending.usage() == {}
     with Journal.open(other) as journal:
         record(journal, 0)
         assert spending.usage() == {"m": Usage(1, 10, 4, 2)}
         before = other.stat().st_size
         record(journal, 1, 2)
-        monkeypatch.setattr("rmft.endpoint.journal.read", noted)
+        monkeypatch.setattr("rmft.endpoint.journal.read_from", noted)
         assert spending.usage() == {"m": Usage(3, 30, 12, 6)}
         assert spending.usage() == {"m": Usage(3, 30, 12, 6)}
         assert begins == [(other.name, before)]
@@ -387,7 +387,7 @@ def test_spending_reads_each_byte_once_and_leaves_out_ones_own_journal(tmp_path,
 
 
 def test_spending_counts_a_frame_that_is_being_written_when_it_is_whole(tmp_path, whole):
-    path, spending = tmp_path / f"a{SUFFIX}", Spending(tmp_path)
+    path, spending = tmp_path / f"a{SUFFIX}", FolderUsage(tmp_path)
     path.write_bytes(whole[:-5])
     assert spending.usage()["m"].answers == 3
     path.write_bytes(whole)

@@ -9,11 +9,19 @@ from httpx2 import Headers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmft.endpoint.failures import Failure, MalformedError, RequestTarget, delay_asked, failure_of, redacted, whole
+from rmft.endpoint.failures import (
+    Failure,
+    MalformedError,
+    RequestTarget,
+    failure_of,
+    parse_response,
+    redacted,
+    requested_delay,
+)
 from rmft.errors import InputError
 
 KEY = "sk-proj-abcdefgh1234567890"
-ASKED = RequestTarget("https://api.example.com/v1", "teller", "OPENAI_API_KEY", KEY)
+TARGET = RequestTarget("https://api.example.com/v1", "teller", "OPENAI_API_KEY", KEY)
 
 
 def error(message: str = "", code: str | None = None, kind: str | None = None) -> bytes:
@@ -28,14 +36,14 @@ def error(message: str = "", code: str | None = None, kind: str | None = None) -
     "body", [error("Later."), b"", b"<html>Bad gateway</html>", b"[]", b'"x"', b"\xff", b'{"a": 1}']
 )
 def test_what_passes_is_asked_again_whatever_the_body_says(status, body):
-    found = failure_of(status, {}, body, ASKED)
+    found = failure_of(status, {}, body, TARGET)
     assert found == Failure(str(status), found.detail, paid=status == 504)
     assert "\n" not in str(found)
 
 
 def test_what_is_said_of_trouble_is_in_it_without_the_key():
-    assert str(failure_of(503, {}, error(f"Overloaded, {KEY}."), ASKED)) == "503 (Overloaded, [key].)"
-    assert str(failure_of(503, {}, b"", ASKED)) == "503"
+    assert str(failure_of(503, {}, error(f"Overloaded, {KEY}."), TARGET)) == "503 (Overloaded, [key].)"
+    assert str(failure_of(503, {}, b"", TARGET)) == "503"
 
 
 @pytest.mark.parametrize(
@@ -66,18 +74,18 @@ def test_what_is_said_of_trouble_is_in_it_without_the_key():
     ],
 )
 def test_an_endpoint_is_left_alone_for_as_long_as_it_asks(headers, seconds):
-    assert delay_asked(Headers(headers)) == (seconds if seconds is None else pytest.approx(seconds))
-    assert failure_of(429, Headers(headers), error(), ASKED).delay == delay_asked(Headers(headers))
+    assert requested_delay(Headers(headers)) == (seconds if seconds is None else pytest.approx(seconds))
+    assert failure_of(429, Headers(headers), error(), TARGET).delay == requested_delay(Headers(headers))
 
 
 def test_a_date_to_come_back_at_counts_from_now():
     when = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
-    assert delay_asked({"retry-after": when}) == pytest.approx(3600, abs=60)
+    assert requested_delay({"retry-after": when}) == pytest.approx(3600, abs=60)
 
 
 @given(st.dictionaries(st.sampled_from(["retry-after", "retry-after-ms", "x-ratelimit-reset-tokens"]), st.text()))
 def test_no_header_is_strange_enough_to_fail_over(headers):
-    seconds = delay_asked({**headers, "x-ratelimit-remaining-tokens": "0"})
+    seconds = requested_delay({**headers, "x-ratelimit-remaining-tokens": "0"})
     assert seconds is None or seconds >= 0
 
 
@@ -90,15 +98,15 @@ def test_no_header_is_strange_enough_to_fail_over(headers):
         (401, error("Incorrect API key provided."), "the key is refused (401: Incorrect.*export OPENAI_API_KEY=…"),
         (401, b"", "the key is refused (401); .*export OPENAI_API_KEY=…"),
         (403, error("Country not supported."), "OPENAI_API_KEY may not be used for 'teller' from here (403: Country"),
-        (404, error("The model `x` does not exist", "model_not_found"), "there is no model 'teller' (404: .*name one"),
-        (404, b"<html><h1>Not Found</h1></html>", "nothing is there (404: Not Found); base_urls end .* in /v1"),
-        (400, error("This model's maximum …", "context_length_exceeded"), "longer than 'teller' reads (400: .*summary"),
-        (400, error("maximum context length is 4096"), "longer than 'teller' reads (400: .*play fewer rounds"),
-        (413, b"", "longer than 'teller' reads (413)"),
-        (400, error("Invalid 'temperature'."), "a request is refused (400: Invalid 'temperature'.)"),
-        (422, b'{"detail": [{"loc": ["body"]}]}', "a request is refused (422"),
-        (405, b"\xff\xfe", "a request is refused (405"),
-        (307, b"", "a request is refused (307)"),
+        (404, error("The model `x` does not exist", "model_not_found"), "no model 'teller' (404: .*lists those"),
+        (404, b"<html><h1>Not Found</h1></html>", "no endpoint at this address (404: Not Found); base_urls"),
+        (400, error("This model's maximum …", "context_length_exceeded"), "the context of 'teller' (400: .*summary"),
+        (400, error("maximum context length is 4096"), "longer than the context of 'teller' (400: .*play fewer rounds"),
+        (413, b"", "longer than the context of 'teller' (413)"),
+        (400, error("Invalid 'temperature'."), "a request was refused (400: Invalid 'temperature'.)"),
+        (422, b'{"detail": [{"loc": ["body"]}]}', "a request was refused (422"),
+        (405, b"\xff\xfe", "a request was refused (405"),
+        (307, b"", "a request was refused (307)"),
         (429, error("You exceeded …", "insufficient_quota"), "there is no credit left (You exceeded …); add some"),
         (429, error("You exceeded …", None, "insufficient_quota"), "there is no credit left"),
         (400, error("Hard limit.", "billing_hard_limit_reached"), "there is no credit left (Hard limit.)"),
@@ -108,7 +116,7 @@ def test_no_header_is_strange_enough_to_fail_over(headers):
 )
 def test_what_will_not_pass_stops_with_one_line_that_says_what_to_do(status, body, said):
     with pytest.raises(InputError) as refusal:
-        failure_of(status, {"Retry-After": "1"}, body, ASKED)
+        failure_of(status, {"Retry-After": "1"}, body, TARGET)
     line = str(refusal.value)
     assert line.startswith("https://api.example.com/v1: ")
     begin, _, rest = said.partition(".*")
@@ -120,7 +128,7 @@ def test_what_will_not_pass_stops_with_one_line_that_says_what_to_do(status, bod
 
 def test_a_long_message_of_the_endpoints_is_cut():
     with pytest.raises(InputError) as refusal:
-        failure_of(400, {}, error("word \n" * 10_000), ASKED)
+        failure_of(400, {}, error("word \n" * 10_000), TARGET)
     assert len(str(refusal.value)) < 400
 
 
@@ -141,7 +149,7 @@ def test_a_long_message_of_the_endpoints_is_cut():
 def test_no_key_nor_part_of_one_is_ever_said(leak):
     for status in (401, 403, 400, 404):
         with pytest.raises(InputError) as refusal:
-            failure_of(status, {}, error(f"Incorrect API key provided: {leak} You can find yours."), ASKED)
+            failure_of(status, {}, error(f"Incorrect API key provided: {leak} You can find yours."), TARGET)
         assert "[key]" in str(refusal.value)
         for part in (KEY, KEY[:8], KEY[-4:], "abc", "xyz"):
             assert part not in str(refusal.value)
@@ -178,7 +186,7 @@ def test_an_answer_is_taken_as_it_is_with_whatever_else_there_is_in_it():
         changed("choices", 0, "logprobs", to={"content": [PLACE]}),
         changed("choices", 0, "logprobs", to={"content": None}),
     ):
-        assert whole(body) == json.loads(body)
+        assert parse_response(body) == json.loads(body)
 
 
 @pytest.mark.parametrize(
@@ -196,11 +204,11 @@ def test_an_answer_is_taken_as_it_is_with_whatever_else_there_is_in_it():
 )  # fmt: skip
 def test_what_is_no_answer_is_not_taken_for_one(body):
     with pytest.raises(MalformedError):
-        whole(body)
+        parse_response(body)
 
 
 @given(st.integers(0, 200))
 def test_an_answer_that_was_cut_anywhere_is_not_taken_for_one(length):
     body = json.dumps(ANSWER).encode()
     with pytest.raises(MalformedError):
-        whole(body[: length % len(body)])
+        parse_response(body[: length % len(body)])

@@ -1,7 +1,7 @@
-"""Games played by servers that take and give tokens are those that a model in process plays, all but surely.
+"""Games played by servers that take and return tokens are those that a model in process plays.
 
-At almost no temperature, so that who samples makes no difference. Most of it runs against our own server, which speaks
-this part of vLLM's protocol; the last test starts vLLM itself where RMFT_VLLM is its command (`vllm serve` of another
+The temperature is almost zero, so that it does not matter who samples. Most tests use our own server, which offers this
+part of vLLM's protocol; the last test starts vLLM itself if RMFT_VLLM is its command (`vllm serve` of another
 environment).
 """
 
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_endpoint_server import TOKEN, Running
+from endpoint_servers import TOKEN, shared_server
 from test_families import FAMILIES, PROBLEM, PROMPTS, SFT, checkpoint_of, demonstrations_of
 from transformers import Qwen3Config
 
 from rmft.agents.checkpoint import load_chat_tokenizer
-from rmft.agents.vllm import Engine, Servers, VLLMChatModel
+from rmft.agents.vllm import VLLMChatModel, VLLMClient, VLLMServers
 from rmft.artifacts.tensors import write_tensors
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
@@ -44,7 +44,7 @@ def job(model: LanguageModelSettings, problem: LanguageProblem, rounds: int = 3)
     )  # fmt: skip
 
 
-def told(interaction: str = "dialogue") -> LanguageProblem:
+def problem(interaction: str = "dialogue") -> LanguageProblem:
     return LanguageProblem(
         kind="language", environment="fol", d=3,
         protocol=ProtocolSettings(
@@ -54,12 +54,12 @@ def told(interaction: str = "dialogue") -> LanguageProblem:
     )  # fmt: skip
 
 
-def played(asked: RolloutsJob, speaker: Callable | None = None, weights: Path | None = None) -> dict[str, list]:
+def played(settings: RolloutsJob, speaker: Callable | None = None, weights: Path | None = None) -> dict[str, list]:
     """Play a job's games with a speaker, or with whom the job says."""
-    games = games_of(asked, Prompts.load(PROMPTS))
+    games = games_of(settings, Prompts.load(PROMPTS))
     if speaker:
         return roll_out(games, speaker, 8)
-    with open_chat_models(asked, games, weights, Path("rollouts.parquet")) as chat_models:
+    with open_chat_models(settings, games, weights, Path("rollouts.parquet")) as chat_models:
         return roll_out(games, chat_models.open, chat_models.batch)
 
 
@@ -70,26 +70,22 @@ def assert_same_games(ours: dict[str, list], theirs: dict[str, list]) -> None:
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory):
-    """Return connections to two servers of the embedded model."""
-    running = [Running(tmp_path_factory.mktemp("vllm") / "state").ready() for _ in range(2)]
-    with Engine(Servers([f"{of.url}/v1" for of in running], "embedded", TOKEN, 4)) as engine:
-        yield engine
-    for of in running:
-        of.process.terminate()
-        of.process.wait(10)
+def vllm_client():
+    """Return connections to two addresses of a server of the embedded model."""
+    with VLLMClient(VLLMServers([f"{shared_server().url}/v1"] * 2, "embedded", TOKEN, 4)) as client:
+        yield client
 
 
 @pytest.mark.parametrize("interaction", ["dialogue", "summary"])
-def test_games_are_those_of_a_model_in_process(engines, interaction):
-    asked, chat_tokenizer = job(EMBEDDED, told(interaction)), load_chat_tokenizer(EMBEDDED)
-    games = played(asked, lambda games: VLLMChatModel(engines, chat_tokenizer, games, 128))
-    assert_same_games(games, played(asked))
+def test_games_are_those_of_a_model_in_process(vllm_client, interaction):
+    settings, chat_tokenizer = job(EMBEDDED, problem(interaction)), load_chat_tokenizer(EMBEDDED)
+    games = played(settings, lambda games: VLLMChatModel(vllm_client, chat_tokenizer, games, 128))
+    assert_same_games(games, played(settings))
     assert np.std(games["policy"]) > 0.1
 
 
-def test_a_retracted_reply_is_given_anew_to_the_same_conversation(engines):
-    talk = VLLMChatModel(engines, load_chat_tokenizer(EMBEDDED), np.array([[0, 0], [0, 1]]), 60)
+def test_a_retracted_reply_is_given_anew_to_the_same_conversation(vllm_client):
+    talk = VLLMChatModel(vllm_client, load_chat_tokenizer(EMBEDDED), np.array([[0, 0], [0, 1]]), 60)
     message = 'There are 3 actions, numbered 1 to 3.\nRound 1. Reason briefly; last line "Action: " and a number.'
     numbers = np.random.default_rng(0).random((3, 2, 60))
     first = talk.reply([message] * 2, temperature=1.0, uniforms=numbers[0])
@@ -103,25 +99,25 @@ def test_a_retracted_reply_is_given_anew_to_the_same_conversation(engines):
     assert talk.reply(None, temperature=1.0, uniforms=numbers[0, 1:], rows=[1])[0].ids == first[1].ids
 
 
-def test_what_a_server_refuses_is_told_with_its_reason(engines):
-    elsewhere = Servers(engines.servers.urls, "no-such-model", TOKEN, 4)
-    with Engine(elsewhere) as wrong, pytest.raises(InputError, match=r"http://127.*/v1: 404, .*no-such-model"):
+def test_what_a_server_refuses_is_told_with_its_reason(vllm_client):
+    elsewhere = VLLMServers(vllm_client.servers.urls, "no-such-model", TOKEN, 4)
+    with VLLMClient(elsewhere) as wrong, pytest.raises(InputError, match=r"http://127.*/v1: 404, .*no-such-model"):
         wrong.complete([{"prompt": [1], "return_token_ids": True, "return_tokens_as_token_ids": True}], [0])
 
 
 @pytest.mark.parametrize("wrong", [{"prompt": [10**9]}, {"prompt": [-1]}, {"prompt": []}, {"max_tokens": 10**6}])
-def test_a_request_that_no_model_could_answer_is_refused_and_the_server_goes_on(engines, wrong):
-    asked = {"prompt": [1], "return_token_ids": True, "return_tokens_as_token_ids": True}
+def test_a_request_that_no_model_could_answer_is_refused_and_the_server_goes_on(vllm_client, wrong):
+    settings = {"prompt": [1], "return_token_ids": True, "return_tokens_as_token_ids": True}
     with pytest.raises(InputError, match=r"400, .*invalid_request_error"):
-        engines.complete([asked | wrong], [0])
-    assert engines.complete([asked], [0])[0]["token_ids"]
+        vllm_client.complete([settings | wrong], [0])
+    assert vllm_client.complete([settings], [0])[0]["token_ids"]
 
 
 def test_a_server_that_does_not_start_is_told_with_the_file_that_says_why(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     missing = VLLM(command=["false"], servers=1, gpus=0, concurrency=1, start_seconds=20)
     with pytest.raises(InputError, match=r"vllm: a server ended with exit code 1; logs/vllm/rollouts.log says why"):
-        played(job(EMBEDDED.model_copy(update={"vllm": missing}), told()))
+        played(job(EMBEDDED.model_copy(update={"vllm": missing}), problem()))
 
 
 @pytest.mark.skipif("RMFT_VLLM" not in os.environ, reason="RMFT_VLLM is not vLLM's command")

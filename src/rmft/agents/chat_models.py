@@ -82,14 +82,15 @@ def in_vllm(
 ) -> Iterator[ChatModels]:
     """Yield chat models in vLLM's servers, which end with this context. log: the file of their output."""
     from rmft.agents.checkpoint import load_chat_tokenizer, note_model
-    from rmft.agents.vllm import Engine, VLLMChatModel
-    from rmft.agents.vllm_servers import servers
+    from rmft.agents.vllm import VLLMChatModel, VLLMClient
+    from rmft.agents.vllm_servers import start_servers
 
     note_model(settings)
     chat_tokenizer, max_tokens = load_chat_tokenizer(settings), conversations.max_tokens
     capacity = conversations.capacity(chat_tokenizer)
-    with servers(settings, weights, settings.context or capacity, log) as running, Engine(running) as engine:
-        yield ChatModels(lambda games: VLLMChatModel(engine, chat_tokenizer, games, max_tokens), settings.batch)
+    context = settings.context or capacity
+    with start_servers(settings, weights, context, log) as servers, VLLMClient(servers) as client:
+        yield ChatModels(lambda games: VLLMChatModel(client, chat_tokenizer, games, max_tokens), settings.batch)
 
 
 def at_endpoint(connection: "Connection", conversations: Conversations, words: str) -> ChatModels:
@@ -102,4 +103,4 @@ def at_endpoint(connection: "Connection", conversations: Conversations, words: s
     def open_chat_model(games: np.ndarray) -> ChatModel:
         return EndpointChatModel(connection, len(games), games, max_tokens, words, logprobs)
 
-    return ChatModels(open_chat_model, connection.endpoint.settings.batch, lambda: str(connection.counts))
+    return ChatModels(open_chat_model, connection.endpoint.settings.batch, lambda: str(connection.statistics))

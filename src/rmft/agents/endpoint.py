@@ -1,9 +1,9 @@
-"""Language models behind an endpoint that speaks the OpenAI protocol: many conversations, each of which is sent whole.
+"""Language models behind an endpoint of the OpenAI protocol: every request holds its whole conversation.
 
-`EndpointChatModel` is to an endpoint what `local.EndpointChatModel` is to a model in process. It sees texts and no tokens, so
-that what is learnt from its games is learnt from texts.
+`EndpointChatModel` is the counterpart of `local.LocalChatModel`. It sees texts and no tokens, so that models fine-tuned
+on its games are fine-tuned on texts.
 
-Symbols: B conversations, n of them asked, d actions.
+Symbols: B conversations, n of them in a call, d actions.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 
 from rmft.agents.policy_from_logprobs import Token, policy, tokens_of
 from rmft.agents.policy_from_model import TOP
-from rmft.endpoint.connection import Call, Connection, Json
+from rmft.endpoint.connection import Connection, Json, Request
 from rmft.errors import InputError
 
 SEEDS = 1 << 31
@@ -21,9 +21,9 @@ SEEDS = 1 << 31
 
 @dataclass(frozen=True)
 class EndpointCompletion:
-    """A reply. tokens: with the likeliest ones in each place, where they were asked for.
+    """A response. tokens: with the likeliest alternatives, if log-probabilities are wanted.
 
-    ids, prompt_ids, replied: of a model in process; an endpoint tells no ids.
+    ids, prompt_ids, replied: empty, since an endpoint returns no ids.
     """
 
     text: str
@@ -34,14 +34,14 @@ class EndpointCompletion:
 
 
 class EndpointChatModel:
-    """EndpointChatModel with a model of an endpoint.
+    """Conversations with a model behind an endpoint.
 
-    count: B of them. games: (B, 2), scenario and trajectory of each. max_tokens: of the longest reply. words: the name
-    of these games' streams. logprobs: whether `action_policies` will be asked for. stop: texts that end a reply.
+    count: B. games: (B, 2), scenario and trajectory of each. max_tokens: of the longest response. words: the name of
+    the random streams of these games. logprobs: whether `action_policies` will be called. stop: texts that end a
+    response.
 
-    What tells a request from all others is its game, the round, counted over all conversations that one game consists
-    of, and the attempt: two trajectories of a scenario begin with the same messages, and are not to be given the same
-    reply.
+    Game, round and attempt tell a request from all others, since two trajectories of a scenario begin with the same
+    messages and must get different responses. Rounds are counted over all conversations of a game.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class EndpointChatModel:
     ) -> None:
         self.connection, self.max_tokens, self.words = connection, max_tokens, words
         self.games = [(int(scenario), int(trajectory)) for scenario, trajectory in games]
-        self.asked_always = {"max_completion_tokens": max_tokens}
+        self.options = {"max_completion_tokens": max_tokens}
         if logprobs:
-            self.asked_always |= {"logprobs": True, "top_logprobs": TOP}
+            self.options |= {"logprobs": True, "top_logprobs": TOP}
         if stop:
-            self.asked_always |= {"stop": list(stop)}
+            self.options |= {"stop": list(stop)}
         self.count = count
-        self.rounds = [0] * count  # messages that were sent
-        self.attempts = [0] * count  # replies to the last one that were retracted
+        self.rounds = [0] * count  # messages sent
+        self.attempts = [0] * count  # retracted responses to the last message
         self.restart()
 
     def restart(self) -> None:
@@ -71,7 +71,7 @@ class EndpointChatModel:
         self.messages: list[list[Json]] = [[] for _ in range(self.count)]
 
     def retract(self, rows: Iterable[int]) -> None:
-        """Forget the last reply of some conversations; what they were asked stands, to be answered again."""
+        """Remove the last response of some conversations, so that `reply` can generate it again."""
         for row in rows:
             del self.messages[row][-1]
             self.attempts[row] += 1
@@ -84,10 +84,10 @@ class EndpointChatModel:
         uniforms: np.ndarray,
         rows: Sequence[int] | None = None,
     ) -> list[EndpointCompletion]:
-        """Send messages (n) and return the replies; with messages None, have retracted replies given anew.
+        """Send messages (n,) and return the responses; with messages None, generate retracted responses again.
 
-        uniforms: (n, …) in [0, 1); a request has one seed, made of the first. rows: (n,) the conversations that are
-        meant, None for all.
+        uniforms: (n, …) in [0, 1); the first one becomes the seed of a request. rows: (n,) the conversations, None for
+        all.
         """
         rows = range(self.count) if rows is None else [int(row) for row in rows]
         if messages is not None:
@@ -95,43 +95,42 @@ class EndpointChatModel:
                 self.messages[row].append({"role": "user", "content": message})
                 self.rounds[row] += 1
                 self.attempts[row] = 0
-        calls = [self._call(row, temperature, numbers[0]) for row, numbers in zip(rows, uniforms, strict=True)]
-        turns = [_turn(answer) for answer in self.connection.ask(calls)]
-        for row, turn in zip(rows, turns, strict=True):
-            self.messages[row].append({"role": "assistant", "content": turn.text})
-        return turns
+        requests = [self._request(row, temperature, numbers[0]) for row, numbers in zip(rows, uniforms, strict=True)]
+        completions = [_completion(response) for response in self.connection.send(requests)]
+        for row, completion in zip(rows, completions, strict=True):
+            self.messages[row].append({"role": "assistant", "content": completion.text})
+        return completions
 
-    def _call(self, row: int, temperature: float, number: float) -> Call:
-        body = {"messages": list(self.messages[row]), "temperature": temperature, **self.asked_always}
+    def _request(self, row: int, temperature: float, uniform: float) -> Request:
+        body = {"messages": list(self.messages[row]), "temperature": temperature, **self.options}
         if self.connection.endpoint.settings.seeded:
-            body["seed"] = int(number * SEEDS)
+            body["seed"] = int(uniform * SEEDS)
         game = (self.words, *self.games[row])
-        return Call(body, (*game, self.rounds[row], self.attempts[row]), game)
+        return Request(body, (*game, self.rounds[row], self.attempts[row]), game)
 
     def action_policies(
         self,
-        turns: Sequence[EndpointCompletion],
+        completions: Sequence[EndpointCompletion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],
         rows: Sequence[int] | None = None,
     ) -> np.ndarray:
-        """Return the policies (n, d) that the model had in mind where it wrote its actions, see `policy_from_logprobs.policy`.
+        """Return the policies (n, d) of the model at the position of its actions, see `policy_from_logprobs.policy`.
 
-        turns: the last replies of conversations (n,). spans: where in each text the action stands. actions: the
-        0-based ones that stand there. names: what each of the d actions would be written like in its place.
+        completions: the last responses of conversations (n,). spans: the position of the action in each text. actions:
+        the 0-based actions there. names: how each of the d actions would be written there.
         """
-        cases = zip(turns, spans, actions, names, strict=True)
+        cases = zip(completions, spans, actions, names, strict=True)
         try:
-            return np.array([policy(turn.text, turn.tokens, *case) for turn, *case in cases])
+            return np.array([policy(one.text, one.tokens, *case) for one, *case in cases])
         except InputError as error:
             raise InputError(f"{self.connection.endpoint.settings.name}: {error}") from None
 
 
-def _turn(answer: Json) -> EndpointCompletion:
-    """Return the reply in an answer; one that was refused, or filtered out, is empty."""
-    choice = answer["choices"][0]
+def _completion(response: Json) -> EndpointCompletion:
+    """Return the completion in a response; a refused or filtered one is empty."""
+    choice = response["choices"][0]
     text = choice["message"].get("content") or ""
-    return EndpointCompletion(
-        text.encode(errors="replace").decode(), tokens_of(choice)
-    )  # halves of characters cannot be sent back
+    # A text that ends within a surrogate pair could not be sent back.
+    return EndpointCompletion(text.encode(errors="replace").decode(), tokens_of(choice))

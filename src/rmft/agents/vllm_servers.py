@@ -1,6 +1,6 @@
-"""vLLM's servers for a job: started with what is to be played, waited for, and ended with the job.
+"""Start vLLM's servers for a job, wait until they are ready, and end them with the job.
 
-vLLM pins libraries of its own, so it is a program here, of whatever environment it is installed in.
+vLLM pins versions of many libraries, so it runs as a program from an environment of its own.
 """
 
 import json
@@ -18,55 +18,57 @@ from tempfile import TemporaryDirectory
 
 from httpx2 import HTTPError, get
 
-from rmft.agents.vllm import Servers
+from rmft.agents.vllm import VLLMServers
 from rmft.errors import InputError
 from rmft.params.language import VLLM, LanguageModelSettings
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 END_SECONDS = 30.0
-RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # of adapters, for which it makes room
-BASE, TUNED = "base", "tuned"  # what the servers call the model
-# A server is to end when the job does, however that ends.
-TIED = (
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # values of --max-lora-rank
+BASE, TUNED = "base", "tuned"  # names of the model at the servers
+# Run a command that the kernel ends with its parent, however the job ends.
+END_WITH_PARENT = (
     "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); os.execvp(sys.argv[1], sys.argv[1:])"
 )
 
 
 @contextmanager
-def servers(settings: LanguageModelSettings, weights: Path | None, tokens: int, log: Path) -> Iterator[Servers]:
-    """Start the servers of a model, wait until all are well, and end them at last.
+def start_servers(
+    settings: LanguageModelSettings, weights: Path | None, tokens: int, log: Path
+) -> Iterator[VLLMServers]:
+    """Start the servers of a model, yield them when all are ready, and end them afterwards.
 
-    weights: what fine-tuning has written; None for the base model. tokens: of the longest conversation. log: the file
-    that they write to. Raise InputError where one does not start.
+    weights: of a fine-tuned model; None for the base model. tokens: of the longest conversation. log: file of the
+    servers' output. Raise InputError if a server does not start.
     """
-    engine, key = settings.vllm, secrets.token_urlsafe(24)
+    vllm, key = settings.vllm, secrets.token_urlsafe(24)
     with TemporaryDirectory(prefix="rmft-vllm-") as folder, ExitStack() as stack:
-        model, played = _served(settings, weights, Path(folder))
+        arguments, name = _model_arguments(settings, weights, Path(folder))
         log.parent.mkdir(parents=True, exist_ok=True)
-        said = stack.enter_context(log.open("w", encoding="utf-8"))
+        output = stack.enter_context(log.open("w", encoding="utf-8"))
         started = []
-        for share in _shares(engine):
+        for share in _gpu_shares(vllm):
             port = _free_port()
             where = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", str(tokens)]
             process = subprocess.Popen(
-                [sys.executable, "-c", TIED, *engine.command, *model, *where, *engine.arguments],
+                [sys.executable, "-c", END_WITH_PARENT, *vllm.command, *arguments, *where, *vllm.arguments],
                 env={**os.environ, **share, "VLLM_API_KEY": key},
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
             stack.callback(_end, process)
             started.append((process, f"http://127.0.0.1:{port}"))
         for process, url in started:
-            _wait(process, url, engine.start_seconds, log)
-        yield Servers([f"{url}/v1" for _, url in started], played, key, engine.concurrency)
+            _wait(process, url, vllm.start_seconds, log)
+        yield VLLMServers([f"{url}/v1" for _, url in started], name, key, vllm.concurrency)
 
 
-def _served(settings: LanguageModelSettings, weights: Path | None, folder: Path) -> tuple[list[str], str]:
-    """Return the arguments that say what is served, and what to call what is to play.
+def _model_arguments(settings: LanguageModelSettings, weights: Path | None, folder: Path) -> tuple[list[str], str]:
+    """Return the command-line arguments for a model, and the model's name at the server.
 
-    An adapter is served beside its base model; other weights become a checkpoint in the folder.
+    An adapter is served beside its base model; other weights are written as a checkpoint to the folder.
     """
     model, revision = settings.weights, ["--revision", settings.revision] if settings.revision else []
     tuned: list[str] = []
@@ -88,22 +90,22 @@ def _served(settings: LanguageModelSettings, weights: Path | None, folder: Path)
             with_weights(whole, weights).save_pretrained(folder)
             tokenizer.save_pretrained(folder)
             model, revision = str(folder), []
-    # What a hub's generation_config.json says of top_p and the like is not what the paper samples by.
+    # Not the top_p and the like of the hub's generation_config.json: the paper samples from the whole distribution.
     common = ["--served-model-name", BASE, "--dtype", settings.dtype, "--generation-config", "vllm"]
-    common += ["--quantization", "bitsandbytes"] if settings.quantised else []  # NF4, as it loads
+    common += ["--quantization", "bitsandbytes"] if settings.quantised else []  # to NF4, while loading
     return [model, *revision, *common, *tuned], TUNED if tuned else BASE
 
 
-def _shares(engine: VLLM) -> list[dict[str, str]]:
-    """Return for each server what tells it its share of the GPUs that the job may use; nothing where there are none."""
+def _gpu_shares(vllm: VLLM) -> list[dict[str, str]]:
+    """Return for each server the environment variable with its share of the job's GPUs; nothing if there are none."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     gpus = visible.split(",") if visible else [str(i) for i in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
     if not gpus:
-        return [{}] * engine.servers
-    if len(gpus) < engine.gpus:
-        raise InputError(f"vllm.gpus: {engine.gpus} are asked for; {len(gpus)} can be seen here")
-    each = engine.gpus // engine.servers
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(gpus[i * each : (i + 1) * each])} for i in range(engine.servers)]
+        return [{}] * vllm.servers
+    if len(gpus) < vllm.gpus:
+        raise InputError(f"vllm.gpus: {vllm.gpus} are wanted; {len(gpus)} are visible here")
+    each = vllm.gpus // vllm.servers
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(gpus[i * each : (i + 1) * each])} for i in range(vllm.servers)]
 
 
 def _free_port() -> int:
@@ -112,7 +114,7 @@ def _free_port() -> int:
 
 
 def _wait(process: subprocess.Popen, url: str, seconds: float, log: Path) -> None:
-    """Wait until a server is well. Raise InputError where it ends, or takes too long."""
+    """Wait until a server is ready. Raise InputError if it ends, or takes too long."""
     begun = time.monotonic()
     while time.monotonic() - begun < seconds:
         if process.poll() is not None:
@@ -120,12 +122,12 @@ def _wait(process: subprocess.Popen, url: str, seconds: float, log: Path) -> Non
         with suppress(HTTPError):
             if get(f"{url}/health", trust_env=False).status_code == 200:
                 return
-        time.sleep(LOOK_SECONDS)
-    raise InputError(f"vllm.start_seconds: a server was not ready after {seconds:g} s; {log} says how far it came")
+        time.sleep(POLL_SECONDS)
+    raise InputError(f"vllm.start_seconds: a server was not ready after {seconds:g} s; see {log}")
 
 
 def _end(process: subprocess.Popen) -> None:
-    """End a server and the processes that it has started."""
+    """End a server and the processes that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
     with suppress(subprocess.TimeoutExpired):

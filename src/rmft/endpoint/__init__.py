@@ -1,1 +1,1 @@
-"""The client's side of an endpoint that speaks the OpenAI protocol: requests, failures, journal, budget, fine-tuning."""
+"""The client side of an endpoint of the OpenAI protocol: requests, retries, journal, budget, fine-tuning jobs."""

@@ -1,4 +1,4 @@
-"""What an endpoint charges for, and a limit in dollars that no call may pass.
+"""What an endpoint charges, and a limit in dollars that no request may exceed.
 
 Everything here is arithmetic; `journal` knows what was used.
 """
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from rmft.params.endpoint import Prices
 
 MILLION = 1e6  # tokens that a price is for
-EVERY = 32  # calls between two looks at what other processes have spent
+REFRESH_EVERY = 32  # requests between two looks at what other processes have spent
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens that were paid for, in so many answers.
+    """Tokens that were paid for. The fields are stored in journals under these names.
 
-    prompt: sent, of which `cached` the endpoint remembered. completion: replied. trained: fine-tuned on, in all epochs.
+    answers: number of responses. prompt: tokens sent, `cached` of them from the endpoint's cache. completion: tokens
+    received. trained: tokens fine-tuned on, in all epochs.
     """
 
     answers: int = 0
@@ -34,35 +35,35 @@ class Usage:
 
     @classmethod
     def of(cls, response: Mapping[str, Any]) -> Self:
-        """Return the usage that an answer of the protocol states: none where it says nothing of it."""
-        stated = response.get("usage")
-        if not stated:
+        """Return the usage that a response of the protocol states; zero if it states none."""
+        usage = response.get("usage")
+        if not usage:
             return cls()
-        cached = (stated.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return cls(1, stated["prompt_tokens"], cached, stated.get("completion_tokens") or 0)
+        cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        return cls(1, usage["prompt_tokens"], cached, usage.get("completion_tokens") or 0)
 
 
 def cost(usage: Usage, prices: "Prices") -> float:
-    """Return dollars."""
-    anew = usage.prompt - usage.cached
-    dollars = anew * prices.input + usage.cached * prices.cached_input
+    """Return the cost of a usage in dollars."""
+    uncached = usage.prompt - usage.cached
+    dollars = uncached * prices.input + usage.cached * prices.cached_input
     return (dollars + usage.completion * prices.output + usage.trained * prices.training) / MILLION
 
 
 @dataclass(frozen=True, eq=False)
 class Reservation:
-    """The most that a call under way can cost."""
+    """The most that a request in progress can cost."""
 
     model: str
     dollars: float
 
 
-class Budget:
-    """A limit, and what is spent of it: by us, by others, and at most by calls that are under way.
+class SpendingLimit:
+    """A limit in dollars: what was spent, plus the most that requests in progress can cost, stays within it.
 
-    limit: dollars, or None. prices: of each model id, fine-tuned ones too. spent: what our own journal holds at the
-    start. elsewhere: gives what all other journals hold, see `journal.Spending`; it is asked now and then, since other
-    processes spend at the same time. What they have under way we cannot see: all together may pass the limit by that.
+    limit: dollars, or None for no limit. prices: by model id. spent: the usage in our own journal at the start.
+    elsewhere: returns the usage in all other journals; it is called now and then, since other processes spend at the
+    same time. Their requests in progress are unknown here, so together all processes may exceed the limit by those.
     """
 
     def __init__(
@@ -75,55 +76,54 @@ class Budget:
         self.limit, self.prices, self.elsewhere = limit, prices, elsewhere
         self.ours = self._dollars(spent or {})
         self.others = 0.0
+        self.lost = 0.0  # the most that requests without a response may have cost
         self.reserved: set[Reservation] = set()
-        self.lost = 0.0  # at most: for calls whose answers never came, though they may have been paid for
-        self.calls = 0
+        self.requests = 0
 
     @property
     def spent(self) -> float:
-        """Return the dollars that answers have cost, and lost ones may have."""
+        """Return the dollars that responses have cost, and that lost ones may have cost."""
         return self.ours + self.others + self.lost
 
     @property
     def committed(self) -> float:
-        """Return the dollars that are spent, or would be if every call under way cost what it can."""
+        """Return the dollars that are spent, or would be if each request in progress cost the most it can."""
         return self.spent + sum(reservation.dollars for reservation in self.reserved)
 
     def allows(self, model: str, prompt_tokens: int, max_tokens: int) -> bool:
-        """Return whether one more call, of at most so many tokens, would stay within the limit whatever comes back."""
+        """Return whether a further request of at most so many tokens would certainly stay within the limit."""
         return self.limit is None or self.committed + self._most(model, prompt_tokens, max_tokens) <= self.limit
 
     def reserve(self, model: str, prompt_tokens: int, max_tokens: int) -> Reservation:
-        """Set aside the most that a call can cost. Raise InputError where the limit could be passed."""
+        """Reserve the most that a request can cost. Raise InputError if this could exceed the limit."""
         if self.limit is None:
             return Reservation(model, 0.0)
-        if self.calls % EVERY == 0:
+        if self.requests % REFRESH_EVERY == 0:
             self.others = self._dollars(self.elsewhere())
-        self.calls += 1
+        self.requests += 1
         most = self._most(model, prompt_tokens, max_tokens)
-        self._refuse_past_limit(most, "the next call")
+        self._require(most, "the next request")
         reservation = Reservation(model, most)
         self.reserved.add(reservation)
         return reservation
 
-    def require(self, used: Mapping[str, Usage], what: str) -> None:
-        """Raise InputError where something that is begun once, and uses so much of models, could pass the limit."""
-        if self.limit is None:
-            return
-        self.others = self._dollars(self.elsewhere())
-        self._refuse_past_limit(self._dollars(used), what)
+    def require(self, usage: Mapping[str, Usage], purpose: str) -> None:
+        """Raise InputError if something that uses so much, such as a fine-tuning job, could exceed the limit."""
+        if self.limit is not None:
+            self.others = self._dollars(self.elsewhere())
+            self._require(self._dollars(usage), purpose)
 
-    def _refuse_past_limit(self, dollars: float, what: str) -> None:
+    def _require(self, dollars: float, purpose: str) -> None:
         if self.committed + dollars > self.limit:
             raise InputError(
-                f"budget.dollars: {self.spent:.4f} of {self.limit:g} dollars are spent, and {what} could cost "
-                f"{dollars:.4f}; all answers are kept: raise it and run again"
+                f"budget.dollars: {self.spent:.4f} of {self.limit:g} dollars are spent, and {purpose} could cost "
+                f"{dollars:.4f}; all responses are kept: raise it and run again"
             )
 
     def settle(self, reservation: Reservation, usage: Usage | None, *, lost: bool = False) -> None:
-        """Put what a call was charged in place of its reservation; None: nothing came back.
+        """Replace a reservation by what the request used; None: there was no response.
 
-        lost: something may have been charged although nothing came back, so that the reservation stands as spent.
+        lost: the request may have been charged although there was no response, so that the reservation counts as spent.
         """
         self.reserved.discard(reservation)
         if usage is not None and self.limit is not None:
@@ -134,10 +134,10 @@ class Budget:
     def _most(self, model: str, prompt_tokens: int, max_tokens: int) -> float:
         return self._dollars({model: Usage(1, prompt_tokens, 0, max_tokens)})
 
-    def _dollars(self, used: Mapping[str, Usage]) -> float:
+    def _dollars(self, usage: Mapping[str, Usage]) -> float:
         if self.limit is None:
             return 0.0
-        return sum(cost(usage, self._prices(model)) for model, usage in used.items())
+        return sum(cost(used, self._prices(model)) for model, used in usage.items())
 
     def _prices(self, model: str) -> "Prices":
         try:

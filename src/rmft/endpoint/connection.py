@@ -1,7 +1,7 @@
-"""Calls to an endpoint that speaks the OpenAI protocol: each answer is on record before it is used, or is replayed.
+"""Requests to an endpoint of the OpenAI protocol: each response is on record before it is used, or is replayed.
 
-`Connection.ask` takes requests and returns answers, many at once. It looks them up in the journal, keeps within the
-budget, waits where the endpoint is busy, asks again where an answer was lost, and stops at what will not get better.
+`Connection.send` takes many requests at once and returns their responses. It looks them up in the journal, stays within
+the budget, waits where the endpoint is busy, retries where a response was lost, and stops at errors that will not pass.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
-from rmft.endpoint.budget import Budget, Reservation, Usage
+from rmft.endpoint.budget import Reservation, SpendingLimit, Usage
 from rmft.endpoint.failures import (
     LONGEST_PAUSE,
     Failure,
     MalformedError,
     RequestTarget,
     failure_of,
+    parse_response,
     redacted,
     required_key,
     until_renewed,
-    whole,
 )
-from rmft.endpoint.journal import Journal, key_of
+from rmft.endpoint.journal import Journal, Json, key_of
 from rmft.errors import InputError
 from rmft.params.endpoint import EndpointSettings
 from rmft.streams import Word, stream
@@ -33,21 +33,19 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # seconds
-IDLE_SECONDS = 30.0  # that a connection is kept
-TEMPLATE_TOKENS = 32  # around a message, at most, whatever the chat template
+IDLE_SECONDS = 30.0  # for which an idle connection is kept open
+TEMPLATE_TOKENS = 32  # that any chat template adds to a message, at most
 ROUTE = "/chat/completions"
 LOOPBACK = ("://127.", "://localhost", "://[::1]")
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model of an endpoint, how it is reached, and what is kept of it.
+    """A model of an endpoint, with how to reach it and where to record it.
 
-    model: its id there, perhaps a fine-tuned one's. base_urls: gives the addresses; it is called when the first call
-    has to be made, so that a rerun which finds every answer on record needs no endpoint. api_key: may then be None.
-    pace: what all waiting is multiplied by.
+    model: its id there, perhaps a fine-tuned one's. base_urls: returns the addresses; it is called before the first
+    request is sent, so that a rerun that finds every response on record needs no endpoint, and no api_key. pace: factor
+    of all waiting times.
     """
 
     settings: EndpointSettings
@@ -55,15 +53,15 @@ class Endpoint:
     base_urls: Callable[[], Sequence[str]]
     api_key: str | None = field(repr=False)
     journal: Journal = field(repr=False)
-    budget: Budget = field(repr=False)
+    budget: SpendingLimit = field(repr=False)
     pace: float = 1.0
 
 
 @dataclass(frozen=True)
-class Call:
-    """A request. body: as the protocol has it, but for the model. words: tell it from others with the same body.
+class Request:
+    """A chat request. body: as in the protocol, without the model. words: tell requests with the same body apart.
 
-    game: of several addresses, calls of the same game go to the same one; none: each goes to any.
+    game: requests of the same game go to the same one of several addresses; without a game, to any.
     """
 
     body: Mapping[str, Any]
@@ -72,93 +70,88 @@ class Call:
 
 
 @dataclass
-class Counts:
+class Statistics:
     """What has happened on a connection.
 
-    requests: sent, of which some were retries, by reason. replayed: answers from the journal. waits: that an endpoint
-    asked for. seconds: from sending requests to their answers, in sum.
+    requests: sent, retries included. replayed: responses from the journal. waits: pauses that an endpoint asked for.
+    seconds: from requests to their responses, in sum. usage: of new responses. retries: by reason.
     """
 
     requests: int = 0
     replayed: int = 0
     waits: int = 0
     seconds: float = 0.0
-    used: Usage = field(default_factory=Usage)
+    usage: Usage = field(default_factory=Usage)
     retries: Counter[str] = field(default_factory=Counter)
 
-    def as_dict(self) -> dict[str, int | float | dict[str, int]]:
-        """Return all counts by name."""
-        answers = {f"{name}_tokens": getattr(self.used, name) for name in ("prompt", "cached", "completion")}
-        plain = {name: getattr(self, name) for name in ("requests", "replayed", "waits", "seconds")}
-        return {**plain, "answers": self.used.answers, **answers, "retries": dict(self.retries)}
-
     def __str__(self) -> str:
-        said = [f"{self.used.answers} answers, {self.used.prompt} + {self.used.completion} tokens"]
-        if self.used.answers:
-            said.append(f"{self.seconds / self.used.answers:.2f} s each")
+        parts = [f"{self.usage.answers} responses, {self.usage.prompt} + {self.usage.completion} tokens"]
+        if self.usage.answers:
+            parts.append(f"{self.seconds / self.usage.answers:.2f} s each")
         if self.replayed:
-            said.append(f"{self.replayed} replayed")
+            parts.append(f"{self.replayed} replayed")
         if self.retries:
-            said.append("asked again: " + ", ".join(f"{n} × {reason}" for reason, n in sorted(self.retries.items())))
-        return "; ".join(said)
+            parts.append("retries: " + ", ".join(f"{n} × {reason}" for reason, n in sorted(self.retries.items())))
+        return "; ".join(parts)
 
 
-class _Stopped(Exception):  # noqa: N818 (it is no error, but the end of those who wait when there was one)
-    """Another call has found out that it is no use to go on."""
+class _StoppedError(Exception):
+    """Another request has failed for good."""
 
 
 class Connection:
     """A connection to an endpoint, for one thread: `with Connection(endpoint) as connection`.
 
-    Its clients and their connections are kept from one `ask` to the next, on an event loop of their own.
+    The HTTP clients stay open from one `send` to the next, on an event loop of their own.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint, self.counts = endpoint, Counts()
+        self.endpoint, self.statistics = endpoint, Statistics()
         self._runner = asyncio.Runner()
-        self._clients: list[AsyncOpenAI] = []  # one for every address
-        self._reached: set[int] = set()  # addresses, by number, where somebody has answered
-        self._quiet_until = 0.0  # on the loop's clock: all are asked to wait until then
+        self._clients: list[AsyncOpenAI] = []  # one for each address
+        self._reached: set[int] = set()  # addresses, by number, that have responded
+        self._paused_until = 0.0  # on the loop's clock: the endpoint wants no requests until then
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._clients:
-            self._runner.run(self._hang_up())
+            self._runner.run(self._close())
         self._runner.close()
 
-    async def _hang_up(self) -> None:
+    async def _close(self) -> None:
         for client in self._clients:
             await client.close()
 
-    def ask(self, calls: Sequence[Call]) -> list[Json]:
-        """Return the answers to calls, each of which is on record by then.
+    def send(self, requests: Sequence[Request]) -> list[Json]:
+        """Return the responses to requests; all of them are on record by then.
 
-        Raise InputError where some cannot be had, when all that were under way have ended and are on record. On Ctrl-C
-        those that have arrived are recorded, and KeyboardInterrupt goes on.
+        If some requests fail for good, raise InputError after all requests in progress have ended and are on record.
+        On Ctrl-C, responses that have arrived are recorded, and KeyboardInterrupt is raised.
         """
         journal = self.endpoint.journal
-        requests = [self._request(call) for call in calls]
-        keys = [key_of(request) for request in requests]
-        answers = [journal.answer(key) for key in keys]
-        missing = [i for i, answer in enumerate(answers) if answer is None]
-        self.counts.replayed += len(calls) - len(missing)
+        records = [self._record(request) for request in requests]
+        keys = [key_of(record) for record in records]
+        responses = [journal.response(key) for key in keys]
+        missing = [i for i, response in enumerate(responses) if response is None]
+        self.statistics.replayed += len(requests) - len(missing)
         if missing:
             journal.require_writable()
             self._connect()
-            asked = [(requests[i], keys[i], calls[i]) for i in missing]
-            for i, answer in zip(missing, self._runner.run(self._ask_all(asked)), strict=True):
-                answers[i] = answer
-        return answers
+            new = self._runner.run(self._send_all([(records[i], keys[i], requests[i]) for i in missing]))
+            for i, response in zip(missing, new, strict=True):
+                responses[i] = response
+        return responses
 
-    def _request(self, call: Call) -> Json:
-        """Return a request as it is recorded: with whom it is for, but not where that is, or with what key."""
+    def _record(self, request: Request) -> Json:
+        """Return a request as it is recorded: with the name of the endpoint, without its address and key."""
         endpoint = self.endpoint
-        return {"endpoint": endpoint.settings.name, "words": list(call.words), "model": endpoint.model, **call.body}
+        words = list(request.words)
+        return {"endpoint": endpoint.settings.name, "words": words, "model": endpoint.model, **request.body}
 
     def _connect(self) -> None:
-        """Make the clients, if there are none yet; an endpoint of our own may be started by that."""
+        """Create the clients, unless they exist; this may start our own server."""
         endpoint = self.endpoint
         if self._clients:
             return
@@ -171,117 +164,114 @@ class Connection:
             http = DefaultAsyncHttpx2Client(
                 timeout=endpoint.settings.timeout_seconds,
                 transport=ConnectionPool(endpoint.settings.concurrency, IDLE_SECONDS),
-                trust_env=behind_proxies(url),
+                trust_env=may_use_proxy(url),
             )
             self._clients.append(AsyncOpenAI(base_url=url, api_key=key, max_retries=0, http_client=http))
 
-    async def _ask_all(self, asked: Sequence[tuple[Json, str, Call]]) -> list[Json]:
-        self._stopped, self._landed = asyncio.Event(), asyncio.Event()
+    async def _send_all(self, requests: Sequence[tuple[Json, str, Request]]) -> list[Json]:
+        self._stopped, self._settled = asyncio.Event(), asyncio.Event()
         self._slots = asyncio.Semaphore(self.endpoint.settings.concurrency)
         self._first = [asyncio.Lock() for _ in self._clients]
-        tasks = [asyncio.create_task(self._in_turn(*one)) for one in asked]
+        tasks = [asyncio.create_task(self._send(*one)) for one in requests]
         try:
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            results = await asyncio.gather(*tasks, return_exceptions=True)
         except asyncio.CancelledError:
             await asyncio.wait(tasks)
             raise
-        for error in ended:
-            if isinstance(error, BaseException) and not isinstance(error, _Stopped):
-                raise error
-        return ended
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, _StoppedError):
+                raise result
+        return results
 
-    async def _in_turn(self, request: Json, key: str, call: Call) -> Json:
-        """Return an answer; until an address has given one, only one call at a time finds out whether it does."""
-        home = int(sha256(repr(call.game or call.words).encode()).hexdigest(), 16) % len(self._clients)
+    async def _send(self, record: Json, key: str, request: Request) -> Json:
+        """Return a response. Until an address has responded once, it gets one request at a time."""
+        address = int(sha256(repr(request.game or request.words).encode()).hexdigest(), 16) % len(self._clients)
         try:
-            if home not in self._reached:
-                async with self._first[home]:
-                    if home not in self._reached:
-                        answer = await self._answer(request, key, home)
-                        self._reached.add(home)
-                        return answer
-            return await self._answer(request, key, home)
-        except BaseException:
+            if address not in self._reached:
+                async with self._first[address]:
+                    if address not in self._reached:
+                        response = await self._send_with_retries(record, key, address)
+                        self._reached.add(address)
+                        return response
+            return await self._send_with_retries(record, key, address)
+        except BaseException:  # whatever ends this request ends the others too
             self._stopped.set()
-            self._landed.set()
+            self._settled.set()
             raise
 
-    async def _answer(self, request: Json, key: str, home: int) -> Json:
-        """Return an answer that is on record, asked for as often as it takes."""
+    async def _send_with_retries(self, record: Json, key: str, address: int) -> Json:
+        """Return a response that is on record, after as many attempts as it takes."""
         attempts = self.endpoint.settings.attempts
         for attempt in range(1, attempts + 1):
             async with self._slots:
-                await self._quiet()
-                answer = await self._attempt(request, key, home)
-            if not isinstance(answer, Failure):
-                return answer
+                await self._wait_for_pause()
+                outcome = await self._attempt(record, key, address)
+            if not isinstance(outcome, Failure):
+                return outcome
             if attempt < attempts:
-                self.counts.retries[answer.reason] += 1
-                await self._rest(_backoff(key, attempt))
+                self.statistics.retries[outcome.reason] += 1
+                await self._sleep(_backoff(key, attempt) * self.endpoint.pace)
         raise InputError(
-            f"{self._url(home)}: no answer after {attempts} attempts, of which the last ended in {answer}; all answers "
-            "are kept: run again when it is back"
+            f"{self._url(address)}: no response after {attempts} attempts, of which the last ended in {outcome}; all "
+            "responses are kept: run again when it is back"
         )
 
-    async def _attempt(self, request: Json, key: str, home: int) -> Json | Failure:
-        """Send a request; return the answer when it is on record, or why there is none."""
-        reservation = await self._reserve(request)
+    async def _attempt(self, record: Json, key: str, address: int) -> Json | Failure:
+        """Send a request once. Return the response when it is on record, or the failure."""
+        reservation = await self._reserve(record)
         begun = asyncio.get_running_loop().time()
         outcome: Json | Failure = Failure("stopped")
         try:
-            self.counts.requests += 1
-            outcome = await self._post(request, key, home)
+            self.statistics.requests += 1
+            outcome = await self._post(record, key, address)
             if not isinstance(outcome, Failure):
-                # No await before this: what has arrived is recorded, even if we are interrupted right now.
-                recorded = self.endpoint.journal.record_soon(key, request, outcome)
-                self.counts.used += Usage.of(outcome)
-                self.counts.seconds += asyncio.get_running_loop().time() - begun
+                # No await before this line: a response that has arrived is recorded even if we are interrupted now.
+                recorded = self.endpoint.journal.record_soon(key, record, outcome)
+                self.statistics.usage += Usage.of(outcome)
+                self.statistics.seconds += asyncio.get_running_loop().time() - begun
                 await asyncio.wrap_future(recorded)
         finally:
             self._settle(reservation, outcome)
         return outcome
 
     def _settle(self, reservation: Reservation, outcome: Json | Failure) -> None:
-        """Tell the budget what a call has come to."""
+        """Tell the budget what a request has cost."""
         if isinstance(outcome, Failure):
-            # Our own server honours Idempotency-Key, so that what is lost is not paid for twice.
+            # Our own server honours Idempotency-Key, so that a lost response is not paid for twice.
             lost = outcome.paid and self.endpoint.settings.serves is None
             self.endpoint.budget.settle(reservation, None, lost=lost)
         else:
             self.endpoint.budget.settle(reservation, Usage.of(outcome))
-        self._landed.set()
+        self._settled.set()
 
-    async def _reserve(self, request: Json) -> Reservation:
-        """Set money aside, if need be when calls under way have turned out to cost less than they might have."""
+    async def _reserve(self, record: Json) -> Reservation:
+        """Reserve the most that a request can cost; if necessary, wait until others have cost less than reserved."""
         budget = self.endpoint.budget
-        most = (
-            self.endpoint.model,
-            _most_tokens(request),
-            request.get("max_completion_tokens", self.endpoint.settings.context),
-        )
+        max_tokens = record.get("max_completion_tokens", self.endpoint.settings.context)
+        most = (self.endpoint.model, _most_tokens(record), max_tokens)
         while budget.reserved and not budget.allows(*most):
-            self._landed.clear()
-            await self._landed.wait()
-            self._go_on()
+            self._settled.clear()
+            await self._settled.wait()
+            self._raise_if_stopped()
         return budget.reserve(*most)
 
-    async def _post(self, request: Json, key: str, home: int) -> Json | Failure:
-        """Send a request once; return the answer, or why there is none. Raise InputError where there never will be."""
+    async def _post(self, record: Json, key: str, address: int) -> Json | Failure:
+        """Send a request once; return the response or the failure. Raise InputError if no retry can succeed."""
         from httpx2 import Response
         from openai import APIConnectionError, APIStatusError, APITimeoutError
 
-        settings, client = self.endpoint.settings, self._clients[home]
-        body = {name: request[name] for name in sorted(request) if name not in ("endpoint", "words")}
-        # Vendors ignore this header. Our own server answers a request that it has seen before as it did then, without
-        # sampling it again, so that an answer which was lost on the way costs nothing more. It has to be the same to
-        # the byte, hence the order.
-        headers = {"Idempotency-Key": key}
+        settings, client = self.endpoint.settings, self._clients[address]
+        # Our own server answers a request that it has seen before, with the same Idempotency-Key, from its records, so
+        # that a lost response costs nothing more; vendors ignore the header. The body has to be the same to the byte,
+        # hence the order.
+        body = {name: record[name] for name in sorted(record) if name not in ("endpoint", "words")}
+        options = {"headers": {"Idempotency-Key": key}}
         try:
-            async with asyncio.timeout(settings.timeout_seconds):  # of all of it, however slowly a body trickles in
-                # Not by chat.completions.create, which checks each message of a conversation anew every time.
-                reply = await client.post(ROUTE, cast_to=Response, body=body, options={"headers": headers})
-            self._pause(until_renewed(reply.headers))
-            return whole(reply.content)
+            async with asyncio.timeout(settings.timeout_seconds):  # of everything, however slowly the body arrives
+                # Not by chat.completions.create, which validates every message of a conversation each time.
+                response = await client.post(ROUTE, cast_to=Response, body=body, options=options)
+            self._pause(until_renewed(response.headers))
+            return parse_response(response.content)
         except (TimeoutError, APITimeoutError) as error:
             return Failure("timeout", paid=not _never_sent(error))
         except APIConnectionError as error:
@@ -289,66 +279,63 @@ class Connection:
         except MalformedError as error:
             return Failure("malformed", str(error), paid=True)
         except APIStatusError as error:
-            asked = RequestTarget(self._url(home), self.endpoint.model, settings.api_key, client.api_key)
-            found = failure_of(error.status_code, error.response.headers, error.response.content, asked)
-            self._pause(found.delay)
-            return found
+            target = RequestTarget(self._url(address), self.endpoint.model, settings.api_key, client.api_key)
+            failure = failure_of(error.status_code, error.response.headers, error.response.content, target)
+            self._pause(failure.delay)
+            return failure
 
-    def _url(self, home: int) -> str:
-        return str(self._clients[home].base_url).rstrip("/")
+    def _url(self, address: int) -> str:
+        return str(self._clients[address].base_url).rstrip("/")
 
     def _pause(self, seconds: float | None) -> None:
-        """Have all calls wait, where an endpoint asks for it."""
+        """Make all requests wait, where the endpoint wants none for a while."""
         if not seconds:
             return
         if seconds > LONGEST_PAUSE:
             raise InputError(
-                f"{self.endpoint.settings.name}: asks to be left alone for {seconds / 3600:.1f} hours; all answers are "
+                f"{self.endpoint.settings.name}: wants no requests for {seconds / 3600:.1f} hours; all responses are "
                 "kept: run again then"
             )
-        self.counts.waits += 1
+        self.statistics.waits += 1
         until = asyncio.get_running_loop().time() + seconds * self.endpoint.pace
-        self._quiet_until = max(self._quiet_until, until)
+        self._paused_until = max(self._paused_until, until)
 
-    async def _quiet(self) -> None:
-        """Wait until the endpoint may be asked again."""
-        self._go_on()
-        while (left := self._quiet_until - asyncio.get_running_loop().time()) > 0:
+    async def _wait_for_pause(self) -> None:
+        """Wait until the endpoint accepts requests again."""
+        self._raise_if_stopped()
+        while (left := self._paused_until - asyncio.get_running_loop().time()) > 0:
             await self._sleep(left)
 
-    async def _rest(self, seconds: float) -> None:
-        await self._sleep(seconds * self.endpoint.pace)
-
     async def _sleep(self, seconds: float) -> None:
-        """Sleep, unless there comes a reason to stop."""
+        """Sleep, unless another request fails for good meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopped.wait()
-        self._go_on()
+        self._raise_if_stopped()
 
-    def _go_on(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self._stopped.is_set():
-            raise _Stopped
+            raise _StoppedError
 
 
-def behind_proxies(url: str) -> bool:
-    """Return whether a proxy of the user's may be between us and an address: not on this machine."""
+def may_use_proxy(url: str) -> bool:
+    """Return whether the user's proxy settings apply to an address: not on this machine."""
     return not any(here in url for here in LOOPBACK)
 
 
 def _backoff(key: str, attempt: int) -> float:
-    """Return the seconds before the next attempt: twice as many each time, of which a random half to all."""
+    """Return the seconds before the next attempt: they double each time, up to a limit; half of them is random."""
     longest = min(LONGEST_BACKOFF, SHORTEST_BACKOFF * 2.0 ** (attempt - 1))
     return longest * (1 + stream(0, "perturbation", "backoff", key, attempt).random()) / 2
 
 
-def _most_tokens(request: Mapping[str, Any]) -> int:
-    """Return a number of tokens that the messages of a request cannot exceed: a token is a byte at least."""
-    return sum(len(message["content"].encode()) + TEMPLATE_TOKENS for message in request["messages"])
+def _most_tokens(record: Mapping[str, Any]) -> int:
+    """Return a number of tokens that the messages of a request cannot exceed: a token has at least one byte."""
+    return sum(len(message["content"].encode()) + TEMPLATE_TOKENS for message in record["messages"])
 
 
 def _never_sent(error: Exception) -> bool:
-    """Return whether a connection failed before anything was sent on it."""
+    """Return whether a connection failed before anything was sent."""
     from httpx2 import ConnectError, ConnectTimeout, PoolTimeout
 
     return isinstance(error.__cause__, ConnectError | ConnectTimeout | PoolTimeout)

@@ -1,7 +1,7 @@
-"""Many requests at once to one address, each on a connection of its own.
+"""Many connections to one address, so that many requests can be in progress at once.
 
-A pool of connections looks at each of them, with a system call, whenever a request begins or ends: with 64 games at
-once that costs more than all else that is done for a request.
+httpx2's own pool looks at each of its connections, with a system call, whenever a request begins or ends. With 64
+games at once this costs more than everything else that the client does for a request.
 """
 
 from collections import deque
@@ -10,26 +10,26 @@ from httpx2 import AsyncBaseTransport, AsyncHTTPTransport, Limits, Request, Resp
 
 
 class ConnectionPool(AsyncBaseTransport):
-    """So many pools of one connection each, which is kept for a while when it is idle.
+    """A pool of connections; an idle connection is kept open for some seconds.
 
-    A lane that has just answered comes last, since its answer's body may still be on the way.
+    The connection that was used last is taken last, since the body of its response may still be on the way.
     """
 
     def __init__(self, count: int, idle_seconds: float) -> None:
         limits = Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=idle_seconds)
         context = create_ssl_context()
-        self.lanes = [AsyncHTTPTransport(verify=context, limits=limits) for _ in range(count)]
-        self._free = deque(self.lanes)
+        self._connections = [AsyncHTTPTransport(verify=context, limits=limits) for _ in range(count)]
+        self._free = deque(self._connections)
 
     async def handle_async_request(self, request: Request) -> Response:
-        """Send a request on a free lane. Callers have at most as many under way as there are lanes."""
-        lane = self._free.popleft()
+        """Send a request on a free connection. Callers must not send more than `count` requests at once."""
+        connection = self._free.popleft()
         try:
-            return await lane.handle_async_request(request)
+            return await connection.handle_async_request(request)
         finally:
-            self._free.append(lane)
+            self._free.append(connection)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for lane in self.lanes:
-            await lane.aclose()
+        for connection in self._connections:
+            await connection.aclose()

@@ -1,6 +1,6 @@
-"""What it means when an endpoint does not answer: ask again, and when, or stop and say what to do.
+"""Interpret the responses of an endpoint: a failure to retry, and after what delay, or an error that ends the run.
 
-These are the parts of `endpoint.Connection` that need no network.
+These are the parts of `connection.Connection` that need no network.
 """
 
 import json
@@ -17,23 +17,23 @@ from rmft.errors import InputError
 if TYPE_CHECKING:
     from rmft.params.endpoint import EndpointSettings
 
-BUSY = frozenset({408, 409, 425, 429})  # and all from 500: to be asked again
-GAVE_UP = frozenset({504, 524})  # a gateway, on an endpoint that may have answered
+RETRIED = frozenset({408, 409, 425, 429})  # statuses after which a request is retried, besides all from 500
+GATEWAY_TIMEOUTS = frozenset({504, 524})  # a gateway gave up on an endpoint that may have generated a response
 UNPAID = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 TOO_LONG = frozenset({"context_length_exceeded", "string_above_max_length"})
-LONGEST_PAUSE = 900.0  # seconds: an endpoint that asks for more is to be come back to another day
-LONGEST_MESSAGE = 200  # characters of an endpoint's own words
+LONGEST_PAUSE = 900.0  # seconds: a run ends where an endpoint asks for a longer pause
+LONGEST_MESSAGE = 200  # characters of an endpoint's error message
 KEY_LIKE = re.compile(r"\b(?:sk|rk|pk|gsk|hf|sess)[-_][\w.*…-]+|\S*\*{3,}\S*")
 DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
 DURATION_UNITS = (86400.0, 3600.0, 60.0, 1.0, 0.001)  # seconds in each
 
 
 class MalformedError(Exception):
-    """An answer that is not one of the protocol's."""
+    """A response that does not follow the protocol."""
 
 
 def required_key(settings: "EndpointSettings", key: str | None) -> str:
-    """Return the key to an endpoint. Raise InputError where there is none, or one that cannot be."""
+    """Return the API key of an endpoint. Raise InputError if there is none, or one that no header can hold."""
     key = (key or "").strip()
     if not key:
         raise InputError(f"{settings.name}: needs a key: export {settings.api_key}=…")
@@ -44,9 +44,9 @@ def required_key(settings: "EndpointSettings", key: str | None) -> str:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no answer yet. reason: a status, `timeout`, `connection` or `malformed`. detail: its words.
+    """Why a request has no response yet. reason: a status, `timeout`, `connection` or `malformed`. detail: the message.
 
-    delay: seconds that the endpoint asks everybody to wait, or None. paid: whether there may have been an answer.
+    delay: seconds for which the endpoint wants no requests, or None. paid: whether the request may have been charged.
     """
 
     reason: str
@@ -60,7 +60,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """Whom a request went to, for the words of a refusal. variable: the environment variable that holds `key`."""
+    """Where a request was sent, for error messages. variable: the environment variable that holds `key`."""
 
     url: str
     model: str
@@ -68,40 +68,40 @@ class RequestTarget:
     key: str
 
 
-def failure_of(status: int, headers: Mapping[str, str], body: bytes, asked: RequestTarget) -> Failure:
-    """Return why an endpoint that replied with a status has no answer for now. Raise InputError where it never will."""
-    code, said = _error(body)
-    said = redacted(said, asked.key)
+def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: RequestTarget) -> Failure:
+    """Return the failure of a response with an error status. Raise InputError if no retry can succeed."""
+    code, message = _error(body)
+    message = redacted(message, target.key)
     if code in UNPAID:
         raise InputError(
-            f"{asked.url}: there is no credit left ({said}); add some there and run again: all answers are kept"
+            f"{target.url}: there is no credit left ({message}); add some there and run again: all responses are kept"
         )
-    if status in BUSY or status >= 500:
-        return Failure(str(status), said, delay_asked(headers), paid=status in GAVE_UP)
-    raise InputError(f"{asked.url}: {_refusal(status, code, said, asked)}")
+    if status in RETRIED or status >= 500:
+        return Failure(str(status), message, requested_delay(headers), paid=status in GATEWAY_TIMEOUTS)
+    raise InputError(f"{target.url}: {_refusal(status, code, message, target)}")
 
 
-def _refusal(status: int, code: str, said: str, asked: RequestTarget) -> str:
-    """Return what was refused for good, and what to do about it."""
-    detail = f"({status}{': ' if said else ''}{said})"
+def _refusal(status: int, code: str, message: str, target: RequestTarget) -> str:
+    """Return what the endpoint refused, and what to do about it."""
+    detail = f"({status}{': ' if message else ''}{message})"
     if status == 401:
-        return f"the key is refused {detail}; give the right one: export {asked.variable}=…"
+        return f"the key is refused {detail}; set the right one: export {target.variable}=…"
     if status == 403:
-        return f"the key in {asked.variable} may not be used for {asked.model!r} from here {detail}"
-    if status == 404 and "model" in f"{code} {said}":
-        return f"there is no model {asked.model!r} {detail}; name one that there is, see {asked.url}/models"
+        return f"the key in {target.variable} may not be used for {target.model!r} from here {detail}"
+    if status == 404 and "model" in f"{code} {message}":
+        return f"there is no model {target.model!r} {detail}; {target.url}/models lists those that there are"
     if status == 404:
-        return f"nothing is there {detail}; base_urls end as the endpoint's manual says, mostly in /v1"
-    if status == 413 or code in TOO_LONG or "context length" in said or "context window" in said:
+        return f"there is no endpoint at this address {detail}; base_urls mostly end in /v1: see the endpoint's manual"
+    if status == 413 or code in TOO_LONG or "context length" in message or "context window" in message:
         return (
-            f"a conversation is longer than {asked.model!r} reads {detail}; play fewer rounds, allow shorter replies "
-            "or use interaction: summary, and say in `context` how much it reads"
+            f"a conversation is longer than the context of {target.model!r} {detail}; play fewer rounds, allow shorter "
+            "responses or use interaction: summary, and set `context` to the model's limit"
         )
-    return f"a request is refused {detail}"
+    return f"a request was refused {detail}"
 
 
 def _error(body: bytes) -> tuple[str, str]:
-    """Return the code (or else the type) and the message of an error's body, whatever shape it has."""
+    """Return the code (or else the type) and the message of an error response, whatever its shape."""
     try:
         value = json.loads(body)
     except ValueError:
@@ -117,34 +117,34 @@ def _error(body: bytes) -> tuple[str, str]:
 
 
 def redacted(text: str, key: str) -> str:
-    """Return the words of an endpoint in a line, without the key or anything that looks like a part of one."""
+    """Return an endpoint's message as one line, without the key or anything that looks like a part of one."""
     text = KEY_LIKE.sub("[key]", " ".join((text.replace(key, "[key]") if key else text).split()))
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
-def delay_asked(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an endpoint asks to be left alone, or None where it does not say.
+def requested_delay(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds for which an endpoint wants no requests, or None if it does not say.
 
-    retry-after-ms, Retry-After in seconds or as a date, and else when a used-up limit (x-ratelimit-*) is renewed.
+    Read from retry-after-ms, Retry-After (seconds or a date), or the renewal of a used-up limit (x-ratelimit-*).
     """
-    waits = [_seconds(_first(headers.get("retry-after-ms")), 0.001), _retry_after(headers.get("retry-after"))]
-    return next((wait for wait in waits if wait is not None), until_renewed(headers))
+    delays = [_seconds(_first(headers.get("retry-after-ms")), 0.001), _retry_after(headers.get("retry-after"))]
+    return next((delay for delay in delays if delay is not None), until_renewed(headers))
 
 
 def until_renewed(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds until all limits that are used up are renewed, or None where none is.
+    """Return the seconds until all used-up limits are renewed, or None if no limit is used up.
 
-    What is longer than any pause is no duration, but a time in some unit, or a limit of a day's.
+    A value above LONGEST_PAUSE is ignored: it is a point in time, or the limit of a whole day.
     """
-    waits = []
-    for what in ("requests", "tokens"):
-        if (headers.get(f"x-ratelimit-remaining-{what}") or "").strip() == "0":
-            waits.append(_duration((headers.get(f"x-ratelimit-reset-{what}") or "").strip()))
-    return max((wait for wait in waits if wait is not None and wait <= LONGEST_PAUSE), default=None)
+    delays = []
+    for unit in ("requests", "tokens"):
+        if (headers.get(f"x-ratelimit-remaining-{unit}") or "").strip() == "0":
+            delays.append(_duration((headers.get(f"x-ratelimit-reset-{unit}") or "").strip()))
+    return max((delay for delay in delays if delay is not None and delay <= LONGEST_PAUSE), default=None)
 
 
 def _duration(text: str) -> float | None:
-    """Return the seconds of a duration as OpenAI (6m0s, 20ms) or others (seconds) write it."""
+    """Return the seconds of a duration, written as at OpenAI (6m0s, 20ms) or as a number of seconds."""
     match = DURATION.fullmatch(text)
     if not text or not match:
         return _seconds(text, 1.0)
@@ -168,7 +168,7 @@ def _retry_after(text: str | None) -> float | None:
 
 
 def _first(text: str | None) -> str:
-    """Return the first of the values of a header that came twice."""
+    """Return the first value of a header that came twice."""
     return (text or "").partition(",")[0]
 
 
@@ -180,11 +180,11 @@ def _seconds(text: str, unit: float) -> float | None:
     return number * unit if math.isfinite(number) and number >= 0 else None
 
 
-def whole(body: bytes) -> dict[str, Any]:
-    """Return an answer of the protocol with everything in it that is used. Raise MalformedError where it is none."""
+def parse_response(body: bytes) -> dict[str, Any]:
+    """Return a chat response in which everything that is used is present. Raise MalformedError otherwise."""
     try:
-        answer = json.loads(body)
-        choice, usage = answer["choices"][0], answer["usage"]
+        response = json.loads(body)
+        choice, usage = response["choices"][0], response["usage"]
         text, tokens = choice["message"].get("content"), (choice.get("logprobs") or {}).get("content") or []
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         counts = [usage["prompt_tokens"], usage["completion_tokens"], cached]
@@ -194,7 +194,7 @@ def whole(body: bytes) -> dict[str, Any]:
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise MalformedError(f"{type(error).__name__}: {error}") from None
     if not isinstance(text, str | None) or not all(isinstance(count, int) and count >= 0 for count in counts):
-        raise MalformedError("values of the wrong kind")
+        raise MalformedError("values of the wrong type")
     if not all(isinstance(token, str) and all(isinstance(p, int | float) for _, p in tops) for token, tops in places):
-        raise MalformedError("tokens of the wrong kind")
-    return answer
+        raise MalformedError("tokens of the wrong type")
+    return response

@@ -1,17 +1,18 @@
-"""What was asked of an endpoint and what it answered: on disk before it is used, so that nothing is paid for twice.
+"""Record every request to an endpoint and its response on disk, so that nothing is paid for twice.
 
-A journal is a file of zstd frames (`zstdcat` reads it), each with whole lines of JSON, and is only ever appended to:
+A journal is a file of zstd frames (`zstdcat` reads it), each with complete lines of JSON, to which frames are only ever
+appended:
 
     {"kind":"message","hash":…,"after":…,"role":…,"content":…}
     {"kind":"answer","key":…,"usage":{"model":…,"prompt":…,…},"request":{…,"messages":…},"response":{…}}
 
-A message names the one that it follows, so that a conversation is stored once however often it is sent; a request has
-the hash of its last one. A frame is synced to the disk before any answer in it is used. Answers that arrive while a
-frame is being written go into the next one together, so that many at once cost one sync. A process that is killed
-leaves at most one torn frame, at the end, which is cut off when the journal is opened to be written again. A file
-whose permissions forbid writing, such as a link into a cache, can be replayed and is never touched.
+A message names its predecessor, so that a conversation is stored once however often it is sent; a request holds the
+hash of its last message. A frame is synced to the disk before any response in it is used. Responses that arrive while a
+frame is being written go into the next frame together, so that many responses cost one sync. A killed process leaves
+at most one incomplete frame at the end, which is cut off when the journal is opened for writing. A file without write
+permission, such as a link into a cache, is replayed and never changed.
 
-What is recorded is what was said: callers put no header, token or address with credentials into a request.
+Requests are recorded as callers give them: callers put no header, key or address with credentials into a request.
 """
 
 import hashlib
@@ -28,35 +29,35 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmft.endpoint.budget import Usage
-from rmft.endpoint.frames import append, damaged, failed, frames, opened, packed, read, unpacked
+from rmft.endpoint.journal_file import append, compress, damaged, decompress, frames, open_file, read_from, unwritable
 from rmft.errors import InputError
 
 SUFFIX = ".jsonl.zst"
 MESSAGE = b'{"kind":"message","hash":"'
-ANSWER = b'{"kind":"answer","key":"'
-REQUEST = b',"request":'  # what ends the beginning of an answer's line, which has its key and its usage
+RESPONSE = b'{"kind":"answer","key":"'
+REQUEST = b',"request":'  # ends the first part of a response's line, which has its key and its usage
 HASH_LENGTH = 64
-FRAMES_KEPT = 32  # unpacked ones: a rerun asks in almost the order in which answers came
+FRAMES_CACHED = 32  # decompressed: a rerun reads responses in almost the order in which they arrived
 
 Json = dict[str, Any]
-Place = tuple[int, int, int]  # of an answer: where its frame begins and ends in the file, and which line of it
+Place = tuple[int, int, int]  # of a response: begin and end of its frame in the file, and its line in the frame
 
 
 def key_of(request: Mapping[str, Any]) -> str:
-    """Return the key of a request: a hash of its canonical JSON, with the hash of the conversation in its place.
+    """Return the key of a request: a hash of its canonical JSON, in which a hash stands for the conversation.
 
-    Requests for different answers have to differ, so whoever asks twice adds words that tell the two apart.
+    Requests that may get different responses must differ: callers add words that tell them apart.
     """
-    return hashlib.sha256(_canonical(_linked(request))).hexdigest()
+    return hashlib.sha256(_canonical(_with_link(request))).hexdigest()
 
 
 def links(messages: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return a hash of every message and all that is before it."""
-    after, found = "", []
+    """Return for each message a hash of it and all messages before it."""
+    after, hashes = "", []
     for message in messages:
         after = _link(after, message["role"], message["content"])
-        found.append(after)
-    return found
+        hashes.append(after)
+    return hashes
 
 
 @lru_cache(maxsize=1 << 16)
@@ -64,8 +65,8 @@ def _link(after: str, role: str, content: str) -> str:
     return hashlib.sha256(f"{after}\n{role}\n{content}".encode(errors="surrogatepass")).hexdigest()
 
 
-def _linked(request: Mapping[str, Any]) -> Json:
-    """Return a request whose messages are the hash of the last one."""
+def _with_link(request: Mapping[str, Any]) -> Json:
+    """Return a request with the hash of the last message in place of its messages."""
     messages = request.get("messages")
     return {**request, "messages": links(messages)[-1]} if messages else dict(request)
 
@@ -75,44 +76,44 @@ def _canonical(value: Mapping[str, Any]) -> bytes:
 
 
 class Journal:
-    """A journal that this process, and no other, writes to: `Journal.open`."""
+    """A journal that this process alone writes to; `Journal.open` opens it."""
 
     def __init__(self, path: Path, file: int, *, writable: bool) -> None:
         self.path, self.writable = path, writable
         self._file, self._end = file, 0
         self._places: dict[str, Place] = {}
-        self._known: set[str] = set()  # hashes of messages that are stored
-        self._waiting: list[tuple[str, Mapping[str, Any], Mapping[str, Any], Json, Future[None]]] = []
+        self._stored: set[str] = set()  # hashes of messages
+        self._queue: list[tuple[str, Mapping[str, Any], Mapping[str, Any], Json, Future[None]]] = []
         self._lock = threading.Lock()
         self._writer = ThreadPoolExecutor(1, f"journal {path.name}")
-        self._frame = lru_cache(FRAMES_KEPT)(self._read_frame)
+        self._frame = lru_cache(FRAMES_CACHED)(self._read_frame)
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a journal, or begin one; cut off what a killed process left torn at its end.
+        """Open a journal, or create it; cut off an incomplete frame at its end.
 
-        Raise InputError where it is damaged before its end, or another process is writing to it.
+        Raise InputError if it is damaged before its end, or another process is writing to it.
         """
-        file, writable = opened(path)
+        file, writable = open_file(path)
         journal = cls(path, file, writable=writable)
         try:
-            data = read(path)
+            data = read_from(path)
             for begin, end, lines in frames(path, data):
                 journal._index(begin, end, lines)
                 journal._end = end
             if writable and journal._end < len(data):
                 os.ftruncate(file, journal._end)
-        except BaseException:
+        except BaseException:  # the file is closed whatever happens
             journal.close()
             raise
         return journal
 
     def _index(self, begin: int, end: int, lines: list[bytes]) -> None:
         for number, line in enumerate(lines):
-            if line.startswith(ANSWER):
-                self._places[_named(line, ANSWER)] = (begin, end, number)
+            if line.startswith(RESPONSE):
+                self._places[_hash_in(line, RESPONSE)] = (begin, end, number)
             else:
-                self._known.add(_named(line, MESSAGE))
+                self._stored.add(_hash_in(line, MESSAGE))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -123,8 +124,8 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def answer(self, key: str) -> Json | None:
-        """Return the answer that is on record under a key, the last one if there are several, or None."""
+    def response(self, key: str) -> Json | None:
+        """Return the recorded response with a key, the last one if there are several, or None."""
         place = self._places.get(key)
         if place is None:
             return None
@@ -132,88 +133,87 @@ class Journal:
         return json.loads(self._frame(begin, end)[number])["response"]
 
     def _read_frame(self, begin: int, end: int) -> list[bytes]:
-        lines = unpacked(os.pread(self._file, end - begin, begin))
+        lines = decompress(os.pread(self._file, end - begin, begin))
         if lines is None:
             raise damaged(self.path, begin)
         return lines
 
     def require_writable(self) -> None:
-        """Raise InputError if nothing may be recorded: it has to be known before anything is asked for."""
+        """Raise InputError if nothing can be recorded; call this before a request is sent."""
         if not self.writable:
-            raise InputError(f"{self.path}: may not be written to, and has no answer to what is asked now")
+            raise InputError(f"{self.path}: may not be written to, and lacks the response to a request")
 
     def record(
         self, key: str, request: Mapping[str, Any], response: Mapping[str, Any], usage: Usage | None = None
     ) -> None:
-        """Put a request and its answer on the disk, and return when they are there. For any thread.
+        """Write a request and its response to the disk, and return when they are there. Thread-safe.
 
-        usage: what was paid for, if it is not what the answer says. Raise InputError if it cannot be written.
+        usage: what was paid for, if the response does not state it. Raise InputError if the journal cannot be written.
         """
         self.record_soon(key, request, response, usage).result()
 
     def record_soon(
         self, key: str, request: Mapping[str, Any], response: Mapping[str, Any], usage: Usage | None = None
     ) -> "Future[None]":
-        """Put a request and its answer on the disk, and return what is done when they are there.
+        """Begin to write a request and its response to the disk. Return a future that is done when they are there.
 
-        For coroutines: `await asyncio.wrap_future(journal.record_soon(…))`. To give up waiting does not take it back.
+        For coroutines: `await asyncio.wrap_future(journal.record_soon(…))`. The future cannot be cancelled.
         """
         self.require_writable()
         used = Usage.of(response) if usage is None else usage
         written: Future[None] = Future()
-        written.set_running_or_notify_cancel()  # from here on it cannot be cancelled
+        written.set_running_or_notify_cancel()  # so that nobody can cancel it
         with self._lock:
-            self._waiting.append((key, request, response, {"model": request.get("model"), **asdict(used)}, written))
+            self._queue.append((key, request, response, {"model": request.get("model"), **asdict(used)}, written))
         self._writer.submit(self._write)
         return written
 
     def _write(self) -> None:
-        """Write all that waits as one frame."""
+        """Write everything in the queue as one frame."""
         with self._lock:
-            waiting, self._waiting = self._waiting, []
-        if not waiting:
+            entries, self._queue = self._queue, []
+        if not entries:
             return
         try:
-            self._append([line for key, *entry, _ in waiting for line in self._lines(key, *entry)])
-        except Exception as error:  # whatever it is, those who wait have to hear of it
-            self._known.clear()  # since some were not written; that others are stored once more does no harm
-            reason = failed(self.path, error) if isinstance(error, OSError) else error
-            for *_, written in waiting:
+            self._append([line for *entry, _ in entries for line in self._lines(*entry)])
+        except Exception as error:  # any error must reach those who wait for the futures
+            self._stored.clear()  # some messages were not written; storing others again does no harm
+            reason = unwritable(self.path, error) if isinstance(error, OSError) else error
+            for *_, written in entries:
                 written.set_exception(reason)
             return
-        for *_, written in waiting:
+        for *_, written in entries:
             written.set_result(None)
 
     def _lines(
         self, key: str, request: Mapping[str, Any], response: Mapping[str, Any], usage: Mapping[str, Any]
     ) -> Iterator[bytes]:
-        """Yield the lines of an answer and, before it, of messages that are new."""
+        """Yield the lines of new messages, and then the line of the response."""
         messages, after = request.get("messages") or [], ""
         for message, link in zip(messages, links(messages), strict=True):
-            if link not in self._known:
-                self._known.add(link)
-                said = {"role": message["role"], "content": message["content"]}
-                yield _line({"kind": "message", "hash": link, "after": after, **said})
+            if link not in self._stored:
+                self._stored.add(link)
+                text = {"role": message["role"], "content": message["content"]}
+                yield _line({"kind": "message", "hash": link, "after": after, **text})
             after = link
         # Key and usage come first, so that they can be read without the rest.
-        yield _line(
-            {"kind": "answer", "key": key, "usage": usage, "request": _linked(request), "response": dict(response)}
-        )
+        head = {"kind": "answer", "key": key, "usage": usage}
+        yield _line({**head, "request": _with_link(request), "response": dict(response)})
 
     def _append(self, lines: list[bytes]) -> None:
-        begin, self._end = self._end, append(self._file, self._end, packed(lines))
+        begin, self._end = self._end, append(self._file, self._end, compress(lines))
         self._index(begin, self._end, lines)
 
     def close(self) -> None:
-        """Wait until everything is on the disk, and let go of the journal."""
+        """Wait until everything is on the disk, and close the file."""
         self._writer.shutdown()
         os.close(self._file)
 
 
 def read_journal(path: Path) -> Iterator[tuple[Json, Json]]:
-    """Yield every request, with all its messages, and its answer. The journal may be one that is being written."""
+    """Yield every request, with all its messages, and its response. Another process may be writing to the journal."""
     messages: dict[str, Json] = {}
-    for *_, lines in frames(path, read(path)):
+    for *_, lines in frames(path, read_from(path)):
         for line in map(json.loads, lines):
             if line["kind"] == "message":
                 messages[line["hash"]] = line
@@ -226,67 +226,67 @@ def read_journal(path: Path) -> Iterator[tuple[Json, Json]]:
 
 def _conversation(path: Path, messages: Mapping[str, Json], last: str) -> list[Json]:
     """Return the messages up to the one with a hash."""
-    said = []
+    conversation = []
     while last:
         try:
             message = messages[last]
         except KeyError:
-            raise InputError(f"{path}: damaged: a message of a conversation is not in it") from None
-        said.append({"role": message["role"], "content": message["content"]})
+            raise InputError(f"{path}: damaged: it lacks a message of a conversation") from None
+        conversation.append({"role": message["role"], "content": message["content"]})
         last = message["after"]
-    return said[::-1]
+    return conversation[::-1]
 
 
 def usage_of(paths: Iterable[Path]) -> dict[str, Usage]:
-    """Return what all answers in journals have used, by model. Those that are being written are read as they are."""
-    return _total(_usage(path, read(path))[0] for path in paths)
+    """Return the usage of all responses in journals, by model. Other processes may be writing to them."""
+    return _total(_usage(path, read_from(path))[0] for path in paths)
 
 
-class Spending:
-    """What all journals in a folder, and in folders in it, have used; each byte of them is read once.
+class FolderUsage:
+    """The usage of all journals in a folder and its subfolders; each byte of them is read once.
 
-    but: a journal that is not counted, because whoever writes it counts for himself.
+    but: a journal that is not counted.
     """
 
     def __init__(self, folder: Path, but: Path | None = None) -> None:
         self.folder, self.but = folder, but.resolve() if but else None
-        self._seen: dict[Path, tuple[int, dict[str, Usage]]] = {}  # bytes that were read of each, and what they say
+        self._read: dict[Path, tuple[int, dict[str, Usage]]] = {}  # bytes read of each journal, and their usage
 
     def usage(self) -> dict[str, Usage]:
         """Return the usage so far, by model."""
         for path in self.folder.rglob(f"*{SUFFIX}"):
             if path.resolve() != self.but:
-                with suppress(FileNotFoundError):  # it may be gone by now
-                    self._look(path, path.stat().st_size)
-        return _total(used for _, used in self._seen.values())
+                with suppress(FileNotFoundError):  # somebody may have deleted it
+                    self._update(path, path.stat().st_size)
+        return _total(usage for _, usage in self._read.values())
 
-    def _look(self, path: Path, size: int) -> None:
-        end, used = self._seen.get(path, (0, {}))
-        if size < end:  # another one has its name
-            end, used = 0, {}
+    def _update(self, path: Path, size: int) -> None:
+        end, usage = self._read.get(path, (0, {}))
+        if size < end:  # another journal has its name now
+            end, usage = 0, {}
         if size > end:
-            new, more = _usage(path, read(path, end))
-            self._seen[path] = end + more, _total([used, new])
+            new, length = _usage(path, read_from(path, end))
+            self._read[path] = end + length, _total([usage, new])
 
 
 def _usage(path: Path, data: bytes) -> tuple[dict[str, Usage], int]:
-    """Return the usage in whole frames, by model, and how many bytes they are."""
-    used, size = defaultdict(Usage), 0
+    """Return the usage in complete frames, by model, and the length of these frames in bytes."""
+    usage, size = defaultdict(Usage), 0
     for _, end, lines in frames(path, data):
         for line in lines:
-            if line.startswith(ANSWER):
+            if line.startswith(RESPONSE):
                 stated = json.loads(line[: line.index(REQUEST)] + b"}")["usage"]
-                used[stated.pop("model")] += Usage(**stated)
+                usage[stated.pop("model")] += Usage(**stated)
         size = end
-    return used, size
+    return usage, size
 
 
 def _total(parts: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
     total: dict[str, Usage] = defaultdict(Usage)
     for part in parts:
-        for model, used in part.items():
-            if used != Usage():
-                total[model] += used
+        for model, usage in part.items():
+            if usage != Usage():
+                total[model] += usage
     return dict(total)
 
 
@@ -294,6 +294,6 @@ def _line(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _named(line: bytes, beginning: bytes) -> str:
-    """Return the key or hash that a line begins with."""
+def _hash_in(line: bytes, beginning: bytes) -> str:
+    """Return the key or hash at the beginning of a line."""
     return line[len(beginning) : len(beginning) + HASH_LENGTH].decode()

@@ -1,4 +1,4 @@
-"""An endpoint that speaks the OpenAI protocol, around a local language model: it really replies and fine-tunes."""
+"""An endpoint of the OpenAI protocol around a local language model: chat completions, files, fine-tuning jobs."""
 
 from rmft.endpoint_server.settings import ServerSettings
 
@@ -6,7 +6,7 @@ __all__ = ["ServerSettings", "serve"]
 
 
 def serve(settings: ServerSettings) -> None:
-    """Answer until SIGTERM or SIGINT. Raise InputError where that cannot be."""
-    from rmft.endpoint_server.server import serve as run  # with it the large libraries are imported
+    """Serve until SIGTERM or SIGINT. Raise InputError if the server cannot start."""
+    from rmft.endpoint_server.server import serve as run  # imports the large libraries
 
     run(settings)

@@ -1,164 +1,109 @@
-"""The routes, and who may take them."""
+"""The routes of the server."""
 
-import hmac
 import json
-import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rmft.endpoint_server import files as contents
-from rmft.endpoint_server.batches import Batches, BatchRequest
-from rmft.endpoint_server.chat import ChatRequest
+from rmft.endpoint_server.chat import ChatRequest, stream_chunks
 from rmft.endpoint_server.completions import CompletionRequest
-from rmft.endpoint_server.errors import ApiError, invalid
-from rmft.endpoint_server.files import Files
-from rmft.endpoint_server.jobs import JobRequest, Jobs
-from rmft.endpoint_server.messages import Part, refusal
-from rmft.endpoint_server.models import Models
-from rmft.endpoint_server.once import Made, Once
-from rmft.endpoint_server.replies import Replies
+from rmft.endpoint_server.errors import ApiError, in_use, invalid
+from rmft.endpoint_server.files import Files, check_purpose, copy, digest_of_file
+from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
+from rmft.endpoint_server.fine_tuning_request import FineTuningJobRequest
+from rmft.endpoint_server.generation import ResponseGenerator
+from rmft.endpoint_server.idempotency import HandlerResult, IdempotentRequests
+from rmft.endpoint_server.middleware import RequestGuard, error_response
+from rmft.endpoint_server.models import ServedModels
+from rmft.endpoint_server.schema import RequestModel, schema_error
 from rmft.endpoint_server.settings import ServerSettings
+from rmft.endpoint_server.store import Json
 
-Json = dict[str, Any]
-P = TypeVar("P", bound=Part)
+R = TypeVar("R", bound=RequestModel)
 Limit = Annotated[int, Query(ge=1, le=100)]
-FREE: Mapping[str, int] = {}  # what is made costs nothing that is counted
+JSON = "application/json"
 
 
 @dataclass(frozen=True)
-class Parts:
-    """All that the routes lead to."""
+class Services:
+    """The objects that routes use."""
 
-    models: Models
-    replies: Replies
+    models: ServedModels
+    generator: ResponseGenerator
     files: Files
-    jobs: Jobs
-    batches: Batches
-    once: Once
+    jobs: FineTuningJobs
+    idempotent: IdempotentRequests
 
 
 def create(
-    settings: ServerSettings, parts: Parts, lifespan: Callable[[FastAPI], AbstractAsyncContextManager]
+    settings: ServerSettings, services: Services, lifespan: Callable[[FastAPI], AbstractAsyncContextManager]
 ) -> FastAPI:
     """Return the application."""
     app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False)
-    app.add_middleware(Gate, settings=settings)
-    app.add_exception_handler(ApiError, _refusal)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _query_error)
-    app.add_exception_handler(ClientDisconnect, _nobody)
-    app.add_exception_handler(Exception, _failure)
-    for routes in (_chat_routes, _model_routes, _file_routes, _job_routes, _batch_routes):
-        routes(app, parts)
+    app.add_middleware(RequestGuard, settings=settings)
+    app.add_exception_handler(ApiError, _on_api_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_query_error)
+    app.add_exception_handler(ClientDisconnect, _on_disconnect)
+    app.add_exception_handler(Exception, _on_failure)
+    for add_routes in (_chat_routes, _model_routes, _file_routes, _job_routes):
+        add_routes(app, services)
     return app
 
 
-# --- What all routes have in common ---
+# --- Common to all routes ---
 
 
-class Gate:
-    """Lets in who shows the token and brings no more than there is room for; gives every request a name."""
-
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self.app, self.settings = app, settings
-        self.token = f"Bearer {settings.token}".encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        name = b"req_" + secrets.token_hex(12).encode()
-        headers = dict(scope["headers"])
-        upload = scope["path"] == "/v1/files"
-        room = self.settings.upload_bytes if upload else self.settings.body_bytes
-
-        async def named(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"x-request-id", name)]
-            await send(message)
-
-        async def measured() -> Message:
-            nonlocal room
-            message = await receive()
-            room -= len(message.get("body", b""))
-            if room < 0:
-                raise too_large(self.settings, upload)
-            return message
-
-        length = headers.get(b"content-length", b"0")
-        if not hmac.compare_digest(headers.get(b"authorization", b""), self.token):
-            message = "Incorrect API key provided: show the server's token, Authorization: Bearer …"
-            await refused(ApiError(401, message, code="invalid_api_key"))(scope, receive, named)
-        elif length.isdigit() and int(length) > room:
-            await refused(too_large(self.settings, upload))(scope, receive, named)
-        else:
-            await self.app(scope, measured, named)
+async def _on_api_error(_: Request, error: ApiError) -> Response:
+    return error_response(error)
 
 
-def too_large(settings: ServerSettings, upload: bool) -> ApiError:
-    """Return the error for a request of too many bytes."""
-    most = settings.upload_bytes if upload else settings.body_bytes
-    return ApiError(413, f"The request is too large: it may have {most} bytes.", code="request_too_large")
+async def _on_failure(_: Request, __: Exception) -> Response:
+    return error_response(ApiError(500, "The server failed; its log says why."))
 
 
-def refused(error: ApiError) -> Response:
-    """Return an error as it is sent."""
-    return Response(to_json(error.body), error.status, error.headers, "application/json")
+async def _on_disconnect(_: Request, __: ClientDisconnect) -> Response:
+    return Response(status_code=400)  # nobody reads it
 
 
-async def _refusal(_: Request, error: ApiError) -> Response:
-    return refused(error)
-
-
-async def _failure(_: Request, __: Exception) -> Response:
-    return refused(ApiError(500, "The server failed; its log says why."))
-
-
-async def _nobody(_: Request, __: ClientDisconnect) -> Response:
-    return Response(status_code=400)  # there is nobody to read it
-
-
-async def _http_error(_: Request, error: HTTPException) -> Response:
+async def _on_http_error(_: Request, error: HTTPException) -> Response:
     messages = {404: "There is no such route.", 405: "The route does not take this method."}
     message = messages.get(error.status_code, str(error.detail))
-    return refused(ApiError(error.status_code, message, headers=dict(error.headers or {})))
+    return error_response(ApiError(error.status_code, message, headers=dict(error.headers or {})))
 
 
-async def _query_error(_: Request, error: RequestValidationError) -> Response:
-    found = error.errors()[0]
-    name = str(found["loc"][-1])
-    return refused(invalid(f"Invalid value for '{name}': {found['msg']}.", name, "invalid_value"))
+async def _on_query_error(_: Request, error: RequestValidationError) -> Response:
+    first = error.errors()[0]
+    name = str(first["loc"][-1])
+    return error_response(invalid(f"Invalid value for '{name}': {first['msg']}.", name, "invalid_value"))
 
 
-def parsed(kind: type[P], body: bytes) -> P:
-    """Return what a body says. Raise ApiError where it is not of its schema."""
+def parse(schema: type[R], body: bytes) -> R:
+    """Return the parsed body of a request. Raise ApiError if it does not follow its schema."""
     try:
-        return kind.model_validate_json(body)
+        return schema.model_validate_json(body)
     except ValidationError as error:
-        raise refusal(error) from None
+        raise schema_error(error) from None
 
 
-def told(value: Json) -> Response:
-    """Return a value as it is sent."""
-    return Response(to_json(value), media_type="application/json")
+def json_response(value: Json) -> Response:
+    """Return a response with a JSON body."""
+    return Response(to_json(value), media_type=JSON)
 
 
 def page(items: Sequence[Json], after: str | None, limit: int) -> Response:
-    """Return a part of a list: up to so many items after one."""
+    """Return a page of a list: up to `limit` items after the one with the id `after`."""
     begin = 0
     if after is not None:
         begin = next((place for place, item in enumerate(items, start=1) if item["id"] == after), None)
@@ -166,188 +111,158 @@ def page(items: Sequence[Json], after: str | None, limit: int) -> Response:
             raise invalid(f"after: there is no {after} in this list", "after", "invalid_value")
     data = items[begin : begin + limit]
     ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
-    return told({"object": "list", "data": data, **ends, "has_more": begin + limit < len(items)})
+    return json_response({"object": "list", "data": data, **ends, "has_more": begin + limit < len(items)})
 
 
-async def made_once(parts: Parts, request: Request, body: bytes, made: Callable[[str], Json]) -> Response:
-    """Return what a request has made, once if it has a key. made: makes it, from a name that it may have."""
+async def idempotent(services: Services, request: Request, body: bytes, change: Callable[[str], Json]) -> Response:
+    """Return the JSON response of a change, made once for each idempotency key. change: see `idempotency.Handler`."""
 
-    async def make(name: str) -> Made:
-        return Made(to_json(made(name)), FREE)
+    async def handler(name: str) -> HandlerResult:
+        return HandlerResult(to_json(change(name)), {})
 
     key = request.headers.get("idempotency-key")
-    return Response(await parts.once.answer(request.url.path, key, body, make), media_type="application/json")
+    return Response(await services.idempotent.respond(request.url.path, key, body, handler), media_type=JSON)
 
 
 # --- The routes ---
 
 
-def _chat_routes(app: FastAPI, parts: Parts) -> None:
+def _chat_routes(app: FastAPI, services: Services) -> None:
     @app.post("/v1/chat/completions")
-    async def complete(request: Request) -> Response:
+    async def create_chat_completion(request: Request) -> Response:
         body = await request.body()
-        asked = parsed(ChatRequest, body)
-        key = request.headers.get("idempotency-key")
-
-        async def answer(make: Callable) -> bytes:
-            return await parts.once.answer("/v1/chat/completions", key, body, make)
-
-        if not asked.stream:
-            return Response(
-                await answer(lambda name: parts.replies.complete(asked, name)), media_type="application/json"
-            )
-        options = asked.stream_options
-        events = parts.replies.events(asked, answer, bool(options and options.include_usage))
-        first = await anext(events)  # what is refused is refused with its status
-        return StreamingResponse(_lines(first, events), media_type="text/event-stream")
+        chat = parse(ChatRequest, body)
+        response = await services.idempotent.respond(
+            "/v1/chat/completions",
+            request.headers.get("idempotency-key"),
+            body,
+            lambda name: services.generator.chat(chat, name),
+        )
+        if not chat.stream:
+            return Response(response, media_type=JSON)
+        include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
+        chunks = stream_chunks(from_json(response), include_usage)
+        return StreamingResponse(_server_sent_events(chunks), media_type="text/event-stream")
 
     @app.post("/v1/completions")
-    async def complete_tokens(request: Request) -> Response:
-        return told(await parts.replies.complete_tokens(parsed(CompletionRequest, await request.body())))
+    async def create_completion(request: Request) -> Response:
+        return json_response(await services.generator.complete(parse(CompletionRequest, await request.body())))
 
     @app.get("/usage")
-    async def usage() -> Response:
-        jobs = len(parts.jobs.shelf.documents)
-        return told({**parts.once.answers.cost, "jobs": jobs})
+    async def get_usage() -> Response:
+        return json_response({**services.idempotent.log.cost, "jobs": len(services.jobs.store.documents)})
 
 
-async def _lines(first: Json, events: AsyncIterator[Json]) -> AsyncIterator[bytes]:
-    """Yield the events of a stream as they are sent."""
-    yield b"data: " + to_json(first) + b"\n\n"
-    try:
-        async for event in events:
-            yield b"data: " + to_json(event) + b"\n\n"
-        yield b"data: [DONE]\n\n"
-    except ApiError as error:
-        yield b"data: " + to_json(error.body) + b"\n\n"
-    finally:
-        await events.aclose()
+def _server_sent_events(chunks: Iterator[Json]) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield b"data: " + to_json(chunk) + b"\n\n"
+    yield b"data: [DONE]\n\n"
 
 
-def _model_routes(app: FastAPI, parts: Parts) -> None:
+def _model_routes(app: FastAPI, services: Services) -> None:
+    models = services.models
+
     @app.get("/v1/models")
-    async def models() -> Response:
-        return told({"object": "list", "data": [model.told for model in parts.models.known.values()]})
+    async def list_models() -> Response:
+        return json_response({"object": "list", "data": [model.description for model in models.by_id.values()]})
 
     @app.get("/v1/models/{name:path}")
-    async def model(name: str) -> Response:
-        return told(parts.models.get(name).told)
+    async def get_model(name: str) -> Response:
+        return json_response(models.get(name).description)
 
     @app.delete("/v1/models/{name:path}")
     async def delete_model(name: str) -> Response:
-        if job := parts.jobs.needing(name):
-            raise contents.in_use(name, job)
-        parts.models.delete(name)
-        return told({"id": name, "object": "model", "deleted": True})
+        if job := services.jobs.using(name):
+            raise in_use(name, job)
+        models.delete(name)
+        return json_response({"id": name, "object": "model", "deleted": True})
 
 
-def _file_routes(app: FastAPI, parts: Parts) -> None:
-    files = parts.files
+def _file_routes(app: FastAPI, services: Services) -> None:
+    files = services.files
 
     @app.post("/v1/files")
     async def create_file(request: Request) -> Response:
         async with request.form(max_files=1, max_fields=8) as form:
-            upload, purpose = form.get("file"), contents.check_purpose(form.get("purpose"))
+            upload, purpose = form.get("file"), check_purpose(form.get("purpose"))
             if not isinstance(upload, UploadFile):
                 raise invalid("Missing required parameter: 'file'.", "file", "missing_required_parameter")
             filename = upload.filename or "upload"
 
-            async def make(name: str) -> Made:
+            async def handler(name: str) -> HandlerResult:
                 name = f"file-{name[:24]}"
-                if name not in files.shelf.documents:
-                    await run_in_threadpool(files.write, name, lambda target: contents.copy(upload.file, target))
+                if name not in files.store.documents:
+                    await run_in_threadpool(files.write, name, lambda target: copy(upload.file, target))
                     files.register(name, filename, purpose)
-                return Made(to_json(files.get(name)), FREE)
+                return HandlerResult(to_json(files.get(name)), {})
 
-            # Not the body itself, which has a boundary that differs each time.
-            body = await run_in_threadpool(contents.digest, upload.file) + json.dumps([filename, purpose]).encode()
-            key = request.headers.get("idempotency-key")
-            return Response(await parts.once.answer("/v1/files", key, body, make), media_type="application/json")
+            # The body itself has a random boundary, so that it differs each time.
+            content = await run_in_threadpool(digest_of_file, upload.file)
+            body, key = content + json.dumps([filename, purpose]).encode(), request.headers.get("idempotency-key")
+            return Response(await services.idempotent.respond("/v1/files", key, body, handler), media_type=JSON)
 
     @app.get("/v1/files")
-    async def all_files(
+    async def list_files(
         purpose: str | None = None,
         after: str | None = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
         order: Annotated[str, Query(pattern="^(asc|desc)$")] = "desc",
     ) -> Response:
-        return page(files.told(purpose)[:: -1 if order == "desc" else 1], after, limit)
+        return page(files.all(purpose)[:: -1 if order == "desc" else 1], after, limit)
 
     @app.get("/v1/files/{name}")
-    async def file(name: str) -> Response:
-        return told(files.get(name))
+    async def get_file(name: str) -> Response:
+        return json_response(files.get(name))
 
     @app.get("/v1/files/{name}/content")
-    async def content(name: str) -> Response:
-        return FileResponse(files.data(files.get(name)["id"]), media_type="application/octet-stream")
+    async def get_file_content(name: str) -> Response:
+        return FileResponse(files.path(files.get(name)["id"]), media_type="application/octet-stream")
 
     @app.delete("/v1/files/{name}")
     async def delete_file(name: str) -> Response:
-        if by := parts.jobs.needing(name) or parts.batches.needing(name):
-            raise contents.in_use(name, by)
+        if job := services.jobs.using(name):
+            raise in_use(name, job)
         files.delete(name)
-        return told({"id": name, "object": "file", "deleted": True})
+        return json_response({"id": name, "object": "file", "deleted": True})
 
 
-def _job_routes(app: FastAPI, parts: Parts) -> None:
-    jobs, root = parts.jobs, "/v1/fine_tuning/jobs"
+def _job_routes(app: FastAPI, services: Services) -> None:
+    jobs, root = services.jobs, "/v1/fine_tuning/jobs"
 
     @app.post(root)
     async def create_job(request: Request) -> Response:
         body = await request.body()
-        asked = parsed(JobRequest, body)
-        return await made_once(parts, request, body, lambda name: jobs.create(asked, name))
+        settings = parse(FineTuningJobRequest, body)
+        return await idempotent(services, request, body, lambda name: jobs.create(settings, name))
 
     @app.get(root)
-    async def all_jobs(request: Request, after: str | None = None, limit: Limit = 20) -> Response:
-        return page([job for job in jobs.all_told() if _matches(job, request)], after, limit)
+    async def list_jobs(request: Request, after: str | None = None, limit: Limit = 20) -> Response:
+        return page([job for job in jobs.all() if _matches(job, request)], after, limit)
 
     @app.get(root + "/{name}")
-    async def job(name: str) -> Response:
-        return told(jobs.told(name))
+    async def get_job(name: str) -> Response:
+        return json_response(jobs.get(name))
 
     @app.post(root + "/{name}/cancel")
     async def cancel_job(request: Request, name: str) -> Response:
-        return await made_once(parts, request, b"", lambda _: jobs.cancel(name))
+        return await idempotent(services, request, b"", lambda _: jobs.cancel(name))
 
     @app.get(root + "/{name}/events")
-    async def events(name: str, after: str | None = None, limit: Limit = 20) -> Response:
+    async def list_events(name: str, after: str | None = None, limit: Limit = 20) -> Response:
         return page(jobs.events(name), after, limit)
 
     @app.get(root + "/{name}/checkpoints")
-    async def checkpoints(name: str, after: str | None = None, limit: Limit = 10) -> Response:
+    async def list_checkpoints(name: str, after: str | None = None, limit: Limit = 10) -> Response:
         return page(jobs.checkpoints(name), after, limit)
 
 
 def _matches(job: Json, request: Request) -> bool:
-    """Return whether a job has the metadata that a query asks for: metadata[key]=value, or metadata=null."""
-    asked = {
+    """Return whether a job has the metadata of a query: metadata[key]=value, or metadata=null."""
+    if request.query_params.get("metadata") == "null":
+        return job["metadata"] is None
+    wanted = {
         key.removeprefix("metadata[").removesuffix("]"): value
         for key, value in request.query_params.items()
         if key.startswith("metadata[")
     }
-    if request.query_params.get("metadata") == "null":
-        return job["metadata"] is None
-    return asked.items() <= (job["metadata"] or {}).items()
-
-
-def _batch_routes(app: FastAPI, parts: Parts) -> None:
-    batches, root = parts.batches, "/v1/batches"
-
-    @app.post(root)
-    async def create_batch(request: Request) -> Response:
-        body = await request.body()
-        asked = parsed(BatchRequest, body)
-        return await made_once(parts, request, body, lambda name: batches.create(asked, name))
-
-    @app.get(root)
-    async def all_batches(after: str | None = None, limit: Limit = 20) -> Response:
-        return page(batches.all_told(), after, limit)
-
-    @app.get(root + "/{name}")
-    async def batch(name: str) -> Response:
-        return told(batches.told(name))
-
-    @app.post(root + "/{name}/cancel")
-    async def cancel_batch(request: Request, name: str) -> Response:
-        return await made_once(parts, request, b"", lambda _: batches.cancel(name))
+    return wanted.items() <= (job["metadata"] or {}).items()

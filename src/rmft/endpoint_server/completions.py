@@ -1,19 +1,19 @@
-"""Completions of tokens, as vLLM gives them: ids go in and ids come out, and no chat template comes between.
+"""Completions of token ids, as vLLM offers them: ids go in and ids come out, without a chat template.
 
-Only what `rmft.agents.vllm` asks for. Conversations are read anew each time: chat completions are found again by their
-texts, and there are none here.
+This is the part of vLLM's protocol that `rmft.agents.vllm` uses.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from rmft.agents.policy_from_model import TOP
-from rmft.endpoint_server.messages import Part
+from rmft.endpoint_server.schema import RequestModel
+from rmft.endpoint_server.store import Json
 
 
-class CompletionRequest(Part):
-    """A request for what follows a list of ids. stop_token_ids: what ends a reply here anyway."""
+class CompletionRequest(RequestModel):
+    """A request for a completion of ids. stop_token_ids: without effect, since the model's own ends always count."""
 
     model: str
     prompt: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
@@ -26,8 +26,8 @@ class CompletionRequest(Part):
     return_tokens_as_token_ids: Literal[True]
 
 
-def completion(text: str, reason: str, ids: list[int], tops: list[list[tuple[int, float]]]) -> dict[str, Any]:
-    """Return what follows a prompt."""
+def completion_choice(text: str, reason: str, ids: list[int], tops: list[list[tuple[int, float]]]) -> Json:
+    """Return the choice of a response. tops: for each token, the likeliest ids with their log-probabilities."""
     likeliest = [{f"token_id:{token}": logprob for token, logprob in top} for top in tops]
     return {
         "index": 0,

@@ -1,19 +1,18 @@
-"""The models that there are: the base model, and what it was fine-tuned to."""
+"""The models of a server: the base model, and the models fine-tuned from it."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rmft.endpoint_server.errors import ApiError, no_model
-from rmft.endpoint_server.store import read_json
+from rmft.endpoint_server.store import Json, read_json
 
 MODEL, WEIGHTS = "model.json", "model.safetensors"
 OWNER = "rmft"
 
 
 @dataclass(frozen=True)
-class Model:
-    """A model. weights: None for the base model. identity: what it is called in the streams that it is sampled by."""
+class ServedModel:
+    """A model. weights: None for the base model. identity: its name in the random streams that it is sampled with."""
 
     id: str
     created: int
@@ -21,44 +20,44 @@ class Model:
     identity: str
 
     @property
-    def told(self) -> dict[str, Any]:
-        """Return what the protocol says of it."""
+    def description(self) -> Json:
+        """Return the model as the protocol describes it."""
         return {"id": self.id, "object": "model", "created": self.created, "owned_by": OWNER}
 
 
-class Models:
-    """The models by their ids. A fine-tuned one has a folder, with its weights and, written last, what it is."""
+class ServedModels:
+    """The models by their ids. A fine-tuned model has a folder with its weights and, written last, model.json."""
 
     def __init__(self, folder: Path, base: str) -> None:
         self.folder, self.base = folder, base
         folder.mkdir(parents=True, exist_ok=True)
-        found = sorted((read(path.parent) for path in folder.glob(f"*/{MODEL}")), key=lambda model: model.created)
-        first = Model(base, 0, None, base)  # older than all others, and the same whenever the server was started
-        self.known = {model.id: model for model in (first, *found)}
+        tuned = sorted((read_model(path.parent) for path in folder.glob(f"*/{MODEL}")), key=lambda one: one.created)
+        first = ServedModel(base, 0, None, base)  # created: 0, so that the answer is the same after each start
+        self.by_id = {model.id: model for model in (first, *tuned)}
 
-    def get(self, name: str) -> Model:
-        """Return a model. Raise ApiError where there is none of this name."""
-        if name not in self.known:
+    def get(self, name: str) -> ServedModel:
+        """Return a model. Raise ApiError if there is none of this name."""
+        if name not in self.by_id:
             raise no_model(name)
-        return self.known[name]
+        return self.by_id[name]
 
-    def add(self, folder: Path) -> Model:
-        """Serve what is in a folder from now on."""
-        model = read(folder)
-        self.known[model.id] = model
+    def add(self, folder: Path) -> ServedModel:
+        """Serve the model in a folder from now on."""
+        model = read_model(folder)
+        self.by_id[model.id] = model
         return model
 
     def delete(self, name: str) -> None:
-        """Forget a fine-tuned model and delete its weights."""
+        """Delete a fine-tuned model."""
         model = self.get(name)
         if model.weights is None:
             raise ApiError(403, "The base model cannot be deleted.", "model", "permission_denied")
-        (model.weights.parent / MODEL).unlink()  # without it the folder is none of a model
+        (model.weights.parent / MODEL).unlink()  # a folder without this file is no model
         model.weights.unlink(missing_ok=True)
-        del self.known[name]
+        del self.by_id[name]
 
 
-def read(folder: Path) -> Model:
-    """Return the model in a folder. Raise InputError where what is said of it is damaged."""
-    said = read_json(folder / MODEL)
-    return Model(said["id"], said["created"], folder / WEIGHTS, f"{said['base']} {said['sha256']}")
+def read_model(folder: Path) -> ServedModel:
+    """Return the model in a folder. Raise InputError if its description is damaged."""
+    value = read_json(folder / MODEL)
+    return ServedModel(value["id"], value["created"], folder / WEIGHTS, f"{value['base']} {value['sha256']}")

@@ -1,4 +1,4 @@
-"""The process: it holds its folder and its port, answers until it is told to stop, and leaves nothing running."""
+"""The server process: it locks its folder, binds its port, serves until a signal, and leaves no process behind."""
 
 import asyncio
 import fcntl
@@ -15,29 +15,28 @@ from pathlib import Path
 import uvicorn
 
 from rmft.artifacts.files import atomic
-from rmft.endpoint_server.app import Parts, create
-from rmft.endpoint_server.batches import Batches
+from rmft.endpoint_server.app import Services, create
 from rmft.endpoint_server.files import Files
-from rmft.endpoint_server.jobs import Jobs
-from rmft.endpoint_server.models import Models
-from rmft.endpoint_server.once import Once
-from rmft.endpoint_server.replies import Replies
+from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
+from rmft.endpoint_server.generation import ResponseGenerator
+from rmft.endpoint_server.idempotency import IdempotentRequests
+from rmft.endpoint_server.models import ServedModels
 from rmft.endpoint_server.settings import ServerSettings
-from rmft.endpoint_server.store import Answers
+from rmft.endpoint_server.store import ResponseLog
 from rmft.errors import InputError
 
-KEEP_ALIVE_SECONDS = 600  # longer than clients keep a connection, or some would be cut as they use it again
-GRACE_SECONDS = 2.0  # for what is under way when the server is told to stop
-SWITCH_SECONDS = 0.001  # after which the engine lets the routes go on, and these the engine
+KEEP_ALIVE_SECONDS = 600  # longer than clients keep connections, or they would be closed as a client reuses them
+GRACE_SECONDS = 2.0  # for requests in progress when the server stops
+SWITCH_SECONDS = 0.001  # Python's switch interval, so that the engine's thread does not hold up the routes
 
 
 def serve(settings: ServerSettings) -> None:
-    """Answer until SIGTERM or SIGINT. Raise InputError where that cannot be."""
+    """Serve until SIGTERM or SIGINT. Raise InputError if the server cannot start."""
     if not settings.token:
-        raise InputError("server: it needs a token that clients must show; an empty one would let in everybody")
-    with _holding(settings.state), _bound(settings.host, settings.port) as listener:
-        parts = _parts(settings)
-        app = create(settings, parts, lambda _: _working(parts))
+        raise InputError("server: needs a key that clients must send; an empty one would let in everybody")
+    with _locked(settings.state), _bound(settings.host, settings.port) as listener:
+        services = _services(settings)
+        app = create(settings, services, lambda _: _background(services))
         config = uvicorn.Config(
             app,
             ws="none",
@@ -50,13 +49,13 @@ def serve(settings: ServerSettings) -> None:
         )
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.collect()
-        gc.freeze()  # what is loaded by now stays, and need not be looked through again
-        _Server(config, settings.announce, parts).run(sockets=[listener])
+        gc.freeze()  # everything loaded so far stays, so that the collector need not look at it again
+        _Server(config, settings.announce, services).run(sockets=[listener])
 
 
 @contextmanager
-def _holding(state: Path) -> Iterator[None]:
-    """Keep other servers off a folder."""
+def _locked(state: Path) -> Iterator[None]:
+    """Keep other servers out of a state folder."""
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (state / "lock").open("w") as lock:
@@ -70,51 +69,49 @@ def _holding(state: Path) -> Iterator[None]:
 
 @contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
-    """Hold a port."""
+    """Yield a socket bound to a port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))
         except OSError as error:
-            raise InputError(f"server: {host}:{port} cannot be listened at: {error.strerror or error}") from None
+            raise InputError(f"server: cannot listen at {host}:{port}: {error.strerror or error}") from None
         yield listener
 
 
-def _parts(settings: ServerSettings) -> Parts:
-    """Load everything."""
-    models = Models(settings.state / "models", settings.name)
+def _services(settings: ServerSettings) -> Services:
+    """Load the state and the base model."""
+    models = ServedModels(settings.state / "models", settings.name)
     files = Files(settings.state / "files")
-    jobs = Jobs(settings, files, models)
-    once = Once(Answers(settings.state))
-    replies = Replies(settings, models)
-    return Parts(models, replies, files, jobs, Batches(settings.state / "batches", files, replies, once), once)
+    jobs = FineTuningJobs(settings, files, models)
+    idempotent = IdempotentRequests(ResponseLog(settings.state))
+    return Services(models, ResponseGenerator(settings, models), files, jobs, idempotent)
 
 
 @asynccontextmanager
-async def _working(parts: Parts) -> AsyncIterator[None]:
-    """Do, while the server runs, what no request waits for."""
-    parts.replies.start()
-    tasks = [asyncio.create_task(work) for work in (parts.jobs.work(), parts.batches.work())]
+async def _background(services: Services) -> AsyncIterator[None]:
+    """Run the engine and the fine-tuning jobs while the server runs."""
+    services.generator.start()
+    jobs = asyncio.create_task(services.jobs.work())
     try:
         yield
     finally:
-        parts.replies.engine.stop()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.to_thread(parts.replies.engine.thread.join, GRACE_SECONDS)
+        services.generator.engine.stop()
+        jobs.cancel()
+        await asyncio.gather(jobs, return_exceptions=True)
+        await asyncio.to_thread(services.generator.engine.thread.join, GRACE_SECONDS)
 
 
 class _Server(uvicorn.Server):
-    """Tells when it is ready, ends without an exception when it is told to, and lets nobody wait too long for that."""
+    """A server that announces when it is ready, and stops within seconds without an exception."""
 
-    def __init__(self, config: uvicorn.Config, announce: Path | None, parts: Parts) -> None:
+    def __init__(self, config: uvicorn.Config, announce: Path | None, services: Services) -> None:
         super().__init__(config)
-        self.announce, self.parts = announce, parts
+        self.announce, self.services = announce, services
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to listen."""
+        """Start to listen, and write the file that announces the server."""
         await super().startup(sockets)
         if self.announce:
             ready = {"pid": os.getpid(), "port": sockets[0].getsockname()[1]}
@@ -122,14 +119,14 @@ class _Server(uvicorn.Server):
                 temporary.write_text(json.dumps(ready) + "\n", encoding="utf-8")
 
     def handle_exit(self, sig: int, frame: object) -> None:
-        """End, at the second Ctrl-C at once. The signal is not raised again in the end: it was obeyed."""
+        """Stop; at the second Ctrl-C at once. Without this, uvicorn would raise the signal again at the end."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen no more, and wait a little for what is under way."""
+        """Stop listening, and give requests in progress GRACE_SECONDS."""
         if self.announce:
             with suppress(OSError):
                 self.announce.unlink()
-        asyncio.get_running_loop().call_later(GRACE_SECONDS, self.parts.replies.engine.stop)
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self.services.generator.engine.stop)
         await super().shutdown(sockets)

@@ -1,26 +1,25 @@
-"""What a server is told when it is started."""
+"""The settings of a server."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmft.params.language import LanguageModelSettings, LanguageSFT
 
-MANY_LANES = 1024
+MANY_SLOTS = 1024
 
 
 @dataclass(frozen=True)
 class ServerSettings:
     """An endpoint around a local language model.
 
-    model: the base model, and `name`, its id at the endpoint. token: what clients must show. state: the folder of all
-    that is kept. announce: a file that is written when the server is ready, with its process id and port. sft: what a
-    fine-tuning job starts from; it asks for other epochs and batch sizes, and for multiples of the learning rate.
-    seed: the root of all that is sampled. port: 0 for any that is free.
+    model: the base model. name: its id at the endpoint. token: what clients must send as their API key. state: the
+    folder of files, jobs and models. announce: a file that the server writes when it is ready, with its process id and
+    port. sft: the defaults of a fine-tuning job, which may change epochs, batch size, and the learning rate by a
+    factor. seed: root of the random streams of sampling. port: 0 for any free port.
 
-    lanes: conversations of a model that are kept in memory; None for model.batch, and for MANY_LANES where the model
-    forgets, so that each takes little. models: that are loaded at a time.
-    max_tokens: of one reply. queue: replies that may be waited for; who comes after is told to come again.
-    body_bytes, upload_bytes: of a request, and of one that brings a file.
+    slots: conversations in each model's cache; None for model.batch, or MANY_SLOTS if that is more and the model has a
+    sliding window, so that each slot is small. models: loaded at a time. max_tokens: of a response. queue: responses
+    that may be pending; later requests get status 429. body_bytes, upload_bytes: limits of a request and of an upload.
     """
 
     model: LanguageModelSettings
@@ -32,7 +31,7 @@ class ServerSettings:
     host: str = "127.0.0.1"
     port: int = 0
     announce: Path | None = None
-    lanes: int | None = None
+    slots: int | None = None
     models: int = 3
     max_tokens: int = 1024
     queue: int = 2048

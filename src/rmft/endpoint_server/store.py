@@ -1,7 +1,7 @@
-"""What a server keeps: JSON documents in folders, and the answers that were paid for.
+"""The server's state on disk: JSON documents in folders, and a log of the responses that were paid for.
 
-Whole files appear under their names when they are complete; a list of lines only grows, and a last line that a kill
-has torn is cut off when it is opened again.
+Documents are replaced as whole files. Files of lines only grow: a last line that a killed process left incomplete is
+cut off when the file is opened again.
 """
 
 import json
@@ -15,13 +15,13 @@ from rmft.artifacts.files import atomic
 from rmft.errors import InputError
 
 Json = dict[str, Any]
-ROTATE_BYTES = 256 << 20  # of answers, after which those of before the last rotation are forgotten
+ROTATE_BYTES = 256 << 20  # size of a response log at which a new one is begun; the previous one is kept
 RESPONSE = b',"response":'
 COUNTED = ("requests", "answers", "prompt_tokens", "completion_tokens")
 
 
-class Shelf:
-    """Documents by their ids, each in a file <id>.json, in the order in which they were made."""
+class DocumentStore:
+    """Documents by their ids, each in a file <id>.json, in the order of their creation."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -30,15 +30,15 @@ class Shelf:
         self.documents: dict[str, Json] = dict(sorted(found, key=lambda item: item[1]["number"]))
 
     def put(self, name: str, document: Json) -> None:
-        """Keep a document, in the place of an older one of its name."""
-        known = self.documents.get(name)
-        number = known["number"] if known else 1 + max((one["number"] for one in self.documents.values()), default=0)
+        """Write a document, or replace it."""
+        old = self.documents.get(name)
+        number = old["number"] if old else 1 + max((other["number"] for other in self.documents.values()), default=0)
         document = {**document, "number": number}
         write_json(self.folder / f"{name}.json", document)
         self.documents[name] = document
 
     def delete(self, name: str) -> None:
-        """Forget a document."""
+        """Delete a document."""
         (self.folder / f"{name}.json").unlink(missing_ok=True)
         self.documents.pop(name, None)
 
@@ -50,25 +50,25 @@ def write_json(path: Path, value: Json) -> None:
 
 
 def read_json(path: Path) -> Json:
-    """Read a document. Raise InputError where it is damaged."""
+    """Read a document. Raise InputError if it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: damaged ({error}); delete it, and the server forgets what was in it") from None
+        raise InputError(f"{path}: damaged ({error}); delete it, and the server forgets its content") from None
 
 
-class Lines:
-    """A file of lines that grows. Every line is with the system, though maybe not on the disk, when `add` returns."""
+class LineFile:
+    """A file of lines that only grows. After `append` a line survives a kill of the process, not a power cut."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        self.size = self._whole()
+        self.size = self._complete_bytes()
         os.ftruncate(self.file, self.size)
 
-    def _whole(self) -> int:
-        """Return how much of the file is whole lines."""
+    def _complete_bytes(self) -> int:
+        """Return the size of the file up to the end of its last complete line."""
         size = os.fstat(self.file).st_size
         while size:
             begin = max(0, size - (1 << 16))
@@ -78,8 +78,8 @@ class Lines:
             size = begin
         return 0
 
-    def add(self, line: bytes) -> int:
-        """Add a line, with its end, and return where it begins."""
+    def append(self, line: bytes) -> int:
+        """Append a line, given with its line end. Return its position in the file."""
         begin = self.size
         written = os.write(self.file, line)
         if written != len(line):
@@ -88,8 +88,8 @@ class Lines:
         self.size += written
         return begin
 
-    def at(self, begin: int) -> bytes:
-        """Return the line that begins somewhere."""
+    def line_at(self, begin: int) -> bytes:
+        """Return the line at a position, without its line end."""
         size = 1 << 13
         while True:
             line, end, _ = os.pread(self.file, size, begin).partition(b"\n")
@@ -98,7 +98,7 @@ class Lines:
             size *= 4
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Yield where each line begins, and the line."""
+        """Yield the position of each line, and the line."""
         begin = 0
         with self.path.open("rb") as file:
             for line in file:
@@ -111,32 +111,32 @@ class Lines:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What was answered to a request with a key. body: the request's hash."""
+class StoredResponse:
+    """The response to a request with an idempotency key. request: the request's hash."""
 
-    body: str
+    request: str
     response: bytes
 
 
-class Answers:
-    """The answers of all POST requests that had a key of idempotency, and what all answers cost.
+class ResponseLog:
+    """The responses to POST requests that had an idempotency key, and the cost of all responses.
 
-    A line has a head, with the hashes of key and request and what the answer cost, and then the response as it was
-    sent. Answers without a key are a head alone. When a file has grown to ROTATE_BYTES another one is begun; the one
-    before it is still looked into.
+    A line holds the hashes of key and request, the cost of the response, and then the response as it was sent. Of a
+    response without a key only the cost is kept. When the file has ROTATE_BYTES, a new file is begun; the previous
+    file is still searched.
     """
 
     def __init__(self, folder: Path) -> None:
         self.paths = folder / "answers.jsonl", folder / "answers.previous.jsonl"
         self.cost = dict.fromkeys(COUNTED, 0)
-        previous = self._read(Lines(self.paths[1])) if self.paths[1].exists() else None
-        fresh = not self.paths[0].exists()
-        self.files = [self._read(Lines(self.paths[0])), *([previous] if previous else [])]
-        if fresh:
-            self._begin()
+        previous = self._read(LineFile(self.paths[1])) if self.paths[1].exists() else None
+        is_new = not self.paths[0].exists()
+        self.files = [self._read(LineFile(self.paths[0])), *([previous] if previous else [])]
+        if is_new:
+            self._write_total()
 
-    def _read(self, lines: Lines) -> tuple[Lines, dict[bytes, int]]:
-        """Return a file with its index. Its first line says what answers have cost so far, the others add to it."""
+    def _read(self, lines: LineFile) -> tuple[LineFile, dict[bytes, int]]:
+        """Return a file with the position of each key, and add up costs. The first line is the total so far."""
         index = {}
         for begin, line in lines:
             try:
@@ -151,25 +151,25 @@ class Answers:
                 index[bytes.fromhex(head["key"])] = begin
         return lines, index
 
-    def _begin(self) -> None:
-        self.files[0][0].add(json.dumps({"total": True, **self.cost}).encode() + b"\n")
+    def _write_total(self) -> None:
+        self.files[0][0].append(json.dumps({"total": True, **self.cost}).encode() + b"\n")
 
-    def find(self, key: bytes) -> Answer | None:
-        """Return what was answered to a key."""
+    def find(self, key: bytes) -> StoredResponse | None:
+        """Return the response to the request with a key, or None."""
         for lines, index in self.files:
             if key in index:
-                head, _, response = lines.at(index[key]).partition(RESPONSE)
-                return Answer(json.loads(head + b"}")["body"], response[:-1])
+                head, _, response = lines.line_at(index[key]).partition(RESPONSE)
+                return StoredResponse(json.loads(head + b"}")["body"], response[:-1])
         return None
 
-    def record(self, key: bytes | None, body: str, response: bytes, cost: dict[str, int]) -> None:
-        """Keep an answer, before it is sent. response: JSON in one line. cost: see COUNTED."""
+    def record(self, key: bytes | None, request: str, response: bytes, cost: dict[str, int]) -> None:
+        """Record a response before it is sent. response: JSON in one line. cost: numbers by the names in COUNTED."""
         lines, index = self.files[0]
         if key is None:
-            lines.add(json.dumps(cost).encode() + b"\n")
+            lines.append(json.dumps(cost).encode() + b"\n")
         else:
-            head = json.dumps({"key": key.hex(), "body": body, **cost}).removesuffix("}")
-            index[key] = lines.add(head.encode() + RESPONSE + response + b"}\n")
+            head = json.dumps({"key": key.hex(), "body": request, **cost}).removesuffix("}")
+            index[key] = lines.append(head.encode() + RESPONSE + response + b"}\n")
         for name in COUNTED:
             self.cost[name] += cost.get(name, 0)
         if lines.size > ROTATE_BYTES:
@@ -179,5 +179,5 @@ class Answers:
         for lines, _ in self.files[1:]:
             lines.close()
         self.paths[0].replace(self.paths[1])
-        self.files = [(Lines(self.paths[0]), {}), self.files[0]]
-        self._begin()
+        self.files = [(LineFile(self.paths[0]), {}), self.files[0]]
+        self._write_total()

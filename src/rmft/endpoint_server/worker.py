@@ -1,10 +1,10 @@
-"""The process that fine-tunes: it reads a task, tells how it gets on, and ends with the server that started it.
+"""The process that fine-tunes: it reads a task, reports its progress, and ends with the server that started it.
 
     python -m rmft.endpoint_server.worker
 
-The task is the first line of standard input, JSON; standard input ends when the server does, and so does the worker.
-What it tells are lines on standard output, JSON: {"validated": …}, {"step": …}, {"failed": …}. What it makes is a
-folder with weights and, written last, what they are. A folder has one worker at a time.
+The task is the first line of standard input, as JSON. Standard input ends when the server ends, and so does the worker.
+The worker reports its progress in lines of JSON on standard output: {"validated": …}, {"step": …}, {"failed": …}. It
+writes a folder with weights and, last, model.json. A folder has one worker at a time.
 """
 
 import fcntl
@@ -28,10 +28,11 @@ ORPHANED = 3  # the exit code of a worker whose server is gone
 
 
 @dataclass(frozen=True)
-class Task:
-    """A model to make. file: to train on. base, sft: settings in JSON. start: weights to begin with, None for base's.
+class WorkerTask:
+    """A model to train.
 
-    folder: where it is to be. id, name: the model's, and that of its base. seed: of the training.
+    file: the training file. base, sft: settings as JSON. start: weights to start from, None for the base model's.
+    folder: of the result. id, name: of the new model, and of the base model. seed: of the training.
     """
 
     file: str
@@ -44,24 +45,24 @@ class Task:
     seed: int
 
     def line(self) -> bytes:
-        """Return it as the worker reads it."""
+        """Return the task as the worker reads it."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
 
 def main() -> None:
-    """Make what the task says, unless it has been made."""
-    task = Task(**json.loads(sys.stdin.readline()))
-    told, sys.stdout = sys.stdout, sys.stderr  # what libraries print is not for the server
+    """Do the task, unless its model is complete."""
+    task = WorkerTask(**json.loads(sys.stdin.readline()))
+    reports, sys.stdout = sys.stdout, sys.stderr  # what libraries print must not reach the server
     threading.Thread(target=_end_with_server, daemon=True).start()
     folder = Path(task.folder)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # until a worker of an earlier server has ended
+        fcntl.flock(lock, fcntl.LOCK_EX)  # until the worker of an earlier server has ended
         if not (folder / MODEL).exists():
             try:
-                fine_tune(task, folder, told)
+                fine_tune(task, folder, reports)
             except InputError as error:
-                _tell(told, {"failed": str(error)})
+                _report(reports, {"failed": str(error)})
 
 
 def _end_with_server() -> None:
@@ -70,38 +71,40 @@ def _end_with_server() -> None:
     os._exit(ORPHANED)
 
 
-def _tell(told: TextIO, news: dict[str, Any]) -> None:
-    told.write(json.dumps(news) + "\n")
-    told.flush()
+def _report(reports: TextIO, report: dict[str, Any]) -> None:
+    reports.write(json.dumps(report) + "\n")
+    reports.flush()
 
 
-def fine_tune(task: Task, folder: Path, told: TextIO) -> None:
-    """Make a model in a folder."""
-    from rmft.endpoint_server.demonstrations import demonstration, read_lines
+def fine_tune(task: WorkerTask, folder: Path, reports: TextIO) -> None:
+    """Write the fine-tuned model to a folder."""
+    from rmft.endpoint_server.training_file import read_training_file, tokenise
 
-    lines = read_lines(Path(task.file))  # before the large libraries are imported
+    lines = read_training_file(Path(task.file))  # before the large libraries are imported
 
     from safetensors.torch import save
 
     from rmft.agents.chat_template import ChatTemplate
     from rmft.agents.checkpoint import load_tokenizer
-    from rmft.endpoint_server.spelling import Spelling
+    from rmft.endpoint_server.tokenisation import ConversationTokenizer
     from rmft.training import sft
 
     base = LanguageModelSettings.parse(task.base)
-    spelling = Spelling(ChatTemplate.probe(load_tokenizer(base)))
-    examples = [demonstration(line, spelling) for line in lines]
-    _tell(told, {"validated": {"examples": len(examples), "tokens": sum(len(one["ids"]) for one in examples)}})
+    tokenizer = ConversationTokenizer(ChatTemplate.probe(load_tokenizer(base)))
+    examples = [tokenise(line, tokenizer) for line in lines]
+    counts = {"examples": len(examples), "tokens": sum(len(example["ids"]) for example in examples)}
+    _report(reports, {"validated": counts})
 
     def on_step(step: int, steps: int, loss: float) -> None:
-        _tell(told, {"step": {"step": step, "total_steps": steps, "train_loss": loss}})
+        _report(reports, {"step": {"step": step, "total_steps": steps, "train_loss": loss}})
 
     start = Path(task.start) if task.start else None
     tuned = sft.fine_tune(examples, base, start, LanguageSFT.parse(task.sft), task.seed, ("endpoint",), on_step)
     with atomic(folder / WEIGHTS) as temporary:
         temporary.write_bytes(save(tuned.tensors, metadata=tuned.metadata))
-    made = {"id": task.id, "base": task.name, "created": int(time.time()), "sha256": sha256(folder / WEIGHTS)}
-    write_json(folder / MODEL, {**made, "trained_tokens": sum(row["tokens"] for row in tuned.log), "log": tuned.log})
+    model = {"id": task.id, "base": task.name, "created": int(time.time()), "sha256": sha256(folder / WEIGHTS)}
+    trained_tokens = sum(row["tokens"] for row in tuned.log)
+    write_json(folder / MODEL, {**model, "trained_tokens": trained_tokens, "log": tuned.log})
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def zero_shot(connection: "Connection", template: Template, max_tokens: int, see
 
     template: may use `reply`, `d`, `names`, `best` and `last` (from 1; last: 0 for none).
     """
-    from rmft.endpoint.connection import Call
+    from rmft.endpoint.connection import Request
 
     always = {"temperature": 0.0, "max_completion_tokens": max_tokens}
     always |= {"seed": seed} if connection.endpoint.settings.seeded else {}
@@ -109,7 +109,7 @@ def zero_shot(connection: "Connection", template: Template, max_tokens: int, see
         for start in range(0, len(asked), AT_ONCE):
             part = asked[start : start + AT_ONCE]
             bodies = [{"messages": [{"role": "user", "content": question}], **always} for question in part]
-            replies = connection.ask([Call(body, ("judge",)) for body in bodies])
+            replies = connection.send([Request(body, ("judge",)) for body in bodies])
             answers |= {question: understood(reply) for question, reply in zip(part, map(_text, replies), strict=True)}
         return [answers[question] for question in questions]
 

@@ -13,7 +13,7 @@ from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.files import noted
 from rmft.artifacts.replies import write_claims, write_replies
 from rmft.artifacts.trajectories import read_trajectories
-from rmft.endpoint.access import connection_to, journal_of
+from rmft.endpoint.session import journal_of, open_connection
 from rmft.language.prompts import read_template
 from rmft.reasoning.accuracy import accuracies
 from rmft.reasoning.judges import lexical, read_words, zero_shot
@@ -35,7 +35,8 @@ def run(job: ReasoningJob, inputs: Sequence[Path], folder: Path) -> None:
     with ExitStack() as stack:
         if judge is not None:
             journal, template = journal_of(folder / "replies.parquet"), read_template(noted(Path(judge.prompt)))
-            connection = stack.enter_context(connection_to(judge.model_name, judge.served, judge.model.model, journal))
+            opened = open_connection(judge.model_name, judge.served, judge.model.model, journal)
+            connection = stack.enter_context(opened)
             judges["unstable_judged"] = zero_shot(connection, template, judge.max_tokens, job.seed)
         replies, claims = examine(job, list(games_of(job, played, scenarios)), judges)
     accuracy = accuracies(job.seed, (job.experiment, job.evaluation), job.resamples, replies, claims)

@@ -13,7 +13,7 @@ from rmft.agents.chat_models import ChatModels, Conversations, at_endpoint, in_p
 from rmft.artifacts.json_files import read_json
 from rmft.artifacts.rewards import read_rewards
 from rmft.artifacts.trajectories import write_trajectories
-from rmft.endpoint.access import connection_to, journal_of
+from rmft.endpoint.session import journal_of, open_connection
 from rmft.progress import speed
 from rmft.rollouts import Games, roll_out
 from rmft.workflow.games import games_of, read_prompts, read_scenarios_of
@@ -44,7 +44,7 @@ def open_chat_models(job: RolloutsJob, games: Games, weights: Path | None, outpu
     conversations = Conversations(games.settings, job.T, job.problem.protocol.max_tokens, games.scenarios)
     if job.model.kind == "endpoint":
         model = job.model.model if weights is None else read_json(weights)["id"]
-        with connection_to(job.model_name, job.served, model, journal_of(output)) as connection:
+        with open_connection(job.model_name, job.served, model, journal_of(output)) as connection:
             yield at_endpoint(connection, conversations, games.words)
     elif job.model.vllm is None:
         with in_process(job.model, weights, conversations) as chat_models:

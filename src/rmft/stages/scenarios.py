@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rmft.artifacts.files import noted
 from rmft.artifacts.json_files import write_jsonl
-from rmft.endpoint.access import answering, connection_to, journal_of
+from rmft.endpoint.session import journal_of, open_connection, text_generator
 from rmft.language.generation import generate
 from rmft.language.prompts import read_template
 from rmft.progress import now_and_then
@@ -18,8 +18,8 @@ def run(job: ScenariosJob, output: Path) -> None:
     """Have the scenarios of every number of actions written."""
     settings, written, say = job.scenarios, [], now_and_then()
     template, total = read_template(noted(Path(settings.prompt))), settings.count * len(settings.d)
-    with connection_to(job.model_name, job.served, job.model.model, journal_of(output)) as connection:
-        ask = answering(connection, job.name, settings.temperature, settings.max_tokens)
+    with open_connection(job.model_name, job.served, job.model.model, journal_of(output)) as connection:
+        ask = text_generator(connection, job.name, settings.temperature, settings.max_tokens)
         for d in settings.d:
             before = list(written)
 

@@ -44,13 +44,13 @@ def _here(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path,
 
 
 def _at_endpoint(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path, log: Path) -> None:
-    from rmft.endpoint.access import fine_tune_at_endpoint
-    from rmft.endpoint.fine_tuning import LOG
+    from rmft.endpoint.fine_tuning_responses import LOG_COLUMNS
+    from rmft.endpoint.session import fine_tune_at_endpoint
 
     def report(line: str) -> None:
         print(f"sft {output}: {line}", file=sys.stderr, flush=True)
 
     tuned = fine_tune_at_endpoint(job, list(read_jsonl(demonstrations)), weights, output, report)
     rows = tuned.pop("log")
-    write_csv(log, {column: [row[column] for row in rows] for column in LOG})
+    write_csv(log, {column: [row[column] for row in rows] for column in LOG_COLUMNS})
     write_json(output, tuned)

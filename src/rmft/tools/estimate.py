@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmft.agents.chat_models import typical_context
-from rmft.endpoint.access import EPOCHS, JOURNALS, TUNED, PriceList
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import SUFFIX, usage_of
+from rmft.endpoint.session import EPOCHS, JOURNALS, TUNED, PriceList
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts, read_template
 from rmft.language.protocol import Round, Scenario

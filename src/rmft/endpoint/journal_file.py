@@ -1,6 +1,6 @@
-"""Files of zstd frames, each with whole lines, that are only appended to: how they are opened, read and written.
+"""The file of a journal: zstd frames, each with complete lines, to which frames are only ever appended.
 
-A process that is killed leaves at most one torn frame, at the end. What is whole comes before it.
+A killed process leaves at most one incomplete frame, at the end of the file.
 """
 
 import fcntl
@@ -10,23 +10,23 @@ from pathlib import Path
 
 from rmft.errors import InputError
 
-MAGIC = b"\x28\xb5\x2f\xfd"  # that a frame begins with
+MAGIC = b"\x28\xb5\x2f\xfd"  # the first bytes of a frame
 MOST_HEADER_BYTES, CHECKSUM_BYTES = 18, 4
-REPEATED = 1  # kind of a block that is stored as one byte
+REPEATED = 1  # the kind of a block that is stored as one byte
 LEVEL = 6
 
 
 def frames(path: Path, data: bytes) -> Iterator[tuple[int, int, list[bytes]]]:
-    """Yield where each frame begins and ends, and its lines, up to one that is torn.
+    """Yield begin, end and lines of each frame, up to an incomplete one.
 
-    Raise InputError where there is a whole frame behind one that is none: that is damage, and no killed process's.
+    Raise InputError if a complete frame follows something else: that is damage, which no killed process leaves.
     """
     begin = 0
     while begin < len(data):
         end, lines = _frame(data, begin)
         if lines is None:
-            torn = MAGIC.startswith(data[begin : begin + len(MAGIC)]) or not data[begin:].strip(b"\0")
-            if not torn or _goes_on(data, begin):
+            incomplete = MAGIC.startswith(data[begin : begin + len(MAGIC)]) or not data[begin:].strip(b"\0")
+            if not incomplete or _has_frame_after(data, begin):
                 raise damaged(path, begin)
             return
         yield begin, end, lines
@@ -34,7 +34,7 @@ def frames(path: Path, data: bytes) -> Iterator[tuple[int, int, list[bytes]]]:
 
 
 def _frame(data: bytes, begin: int) -> tuple[int, list[bytes] | None]:
-    """Return where the frame that begins at a place ends, and its lines, or None if it is no whole frame."""
+    """Return the end and the lines of the frame at a position; None if there is no complete frame."""
     import zstandard
 
     try:
@@ -47,18 +47,25 @@ def _frame(data: bytes, begin: int) -> tuple[int, list[bytes] | None]:
         last, kind, size = header & 1, header >> 1 & 3, header >> 3
         end += 3 + (1 if kind == REPEATED else size)
     end += CHECKSUM_BYTES
-    return (end, unpacked(data[begin:end])) if last and end <= len(data) else (end, None)
+    return (end, decompress(data[begin:end])) if last and end <= len(data) else (end, None)
 
 
-def _goes_on(data: bytes, begin: int) -> bool:
-    """Return whether there is a whole frame anywhere behind a place."""
+def _has_frame_after(data: bytes, begin: int) -> bool:
+    """Return whether there is a complete frame anywhere after a position."""
     while (begin := data.find(MAGIC, begin + 1)) >= 0:
         if _frame(data, begin)[1] is not None:
             return True
     return False
 
 
-def unpacked(frame: bytes) -> list[bytes] | None:
+def compress(lines: Sequence[bytes]) -> bytes:
+    """Return lines as a frame."""
+    import zstandard
+
+    return zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(b"\n".join([*lines, b""]))
+
+
+def decompress(frame: bytes) -> list[bytes] | None:
     """Return the lines of a frame, or None if they are not what was written."""
     import zstandard
 
@@ -68,8 +75,8 @@ def unpacked(frame: bytes) -> list[bytes] | None:
         return None
 
 
-def opened(path: Path) -> tuple[int, bool]:
-    """Return a file that is ours alone to write to, or one that can only be read, and whether it is the former."""
+def open_file(path: Path) -> tuple[int, bool]:
+    """Return a file descriptor, and whether the file is writable; if so, it is locked against other writers."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
@@ -79,7 +86,7 @@ def opened(path: Path) -> tuple[int, bool]:
         if new:
             _sync_folder(path.parent)
     except OSError as error:
-        raise failed(path, error) from None
+        raise unwritable(path, error) from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -91,7 +98,7 @@ def opened(path: Path) -> tuple[int, bool]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have a new file's name on the disk."""
+    """Write the name of a new file to the disk."""
     directory = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -99,15 +106,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(directory)
 
 
-def packed(lines: Sequence[bytes]) -> bytes:
-    """Return lines as a frame."""
-    import zstandard
-
-    return zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(b"\n".join([*lines, b""]))
-
-
 def append(file: int, end: int, frame: bytes) -> int:
-    """Put a frame where a file ends, and on the disk; return where it ends now. Where that fails it stays as it was."""
+    """Append a frame at the end of a file, sync it to the disk, and return the new end. On failure nothing changes."""
     written = 0
     try:
         while written < len(frame):
@@ -119,8 +119,8 @@ def append(file: int, end: int, frame: bytes) -> int:
     return end + len(frame)
 
 
-def read(path: Path, begin: int = 0) -> bytes:
-    """Return what a file holds from a place on. Raise InputError where it cannot be read."""
+def read_from(path: Path, begin: int = 0) -> bytes:
+    """Return the content of a file from a position on. Raise InputError if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(begin)
@@ -130,10 +130,10 @@ def read(path: Path, begin: int = 0) -> bytes:
 
 
 def damaged(path: Path, begin: int) -> InputError:
-    """Return the error for a file with a place in it that no process that was killed has left so."""
+    """Return the error for a file that is damaged, or no journal."""
     return InputError(f"{path}: damaged at byte {begin}, or no journal; put it back as it was")
 
 
-def failed(path: Path, error: OSError) -> InputError:
+def unwritable(path: Path, error: OSError) -> InputError:
     """Return the error for a file that cannot be written."""
     return InputError(f"{path}: cannot be written: {error.strerror or error}")

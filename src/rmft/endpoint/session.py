@@ -1,0 +1,184 @@
+"""A job's session with its endpoint: settings, API key, address, journal and budget.
+
+Settings that change no response (addresses, prices, budget) are read from params.yaml here, when the session opens, so
+that jobs do not depend on them.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmft.artifacts.files import note_reading, sha256
+from rmft.artifacts.json_files import read_json
+from rmft.endpoint.budget import SpendingLimit, Usage
+from rmft.endpoint.connection import Connection, Endpoint, Request, may_use_proxy
+from rmft.endpoint.failures import required_key
+from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
+from rmft.errors import InputError
+from rmft.params import Params, load
+from rmft.params.endpoint import EndpointSettings, Prices
+from rmft.streams import stream
+from rmft.workflow.paths import model_files
+from rmft.workflow.records import Served, SFTJob
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+JOURNALS = Path("journal")
+EPOCHS = 3  # ASSUME: an endpoint's default
+SUFFIX_CHARACTERS = 40  # of a fine-tuned model's name, for the part that we choose
+TUNED = "ft:"  # the name of a fine-tuned model begins with this and the name of its base model
+
+
+class PriceList(dict[str, Prices]):
+    """Prices by model id: those in params.yaml, and those of models fine-tuned from these."""
+
+    def __init__(self, params: Params) -> None:
+        endpoints = [model for model in params.models.values() if model.kind == "endpoint"]
+        super().__init__({model.model: model.prices for model in endpoints})
+        self.tuned = {f"{TUNED}{model.model}:": model.tuned_prices for model in endpoints}
+
+    def __missing__(self, model: str) -> Prices:
+        """Return the prices of a fine-tuned model. Raise KeyError for any other."""
+        for prefix, prices in self.tuned.items():
+            if model.startswith(prefix):
+                return prices
+        raise KeyError(model)
+
+
+@dataclass(frozen=True)
+class EndpointSession:
+    """What a job needs to use an endpoint. served: the model that our own server plays, if it is the endpoint."""
+
+    settings: EndpointSettings
+    served: Served | None
+    journal: Journal
+    budget: SpendingLimit
+
+    @property
+    def key(self) -> str | None:
+        """Return the API key, or None. A session without a key can replay its journal."""
+        if self.served is None:
+            return os.environ.get(self.settings.api_key)
+        from rmft.endpoint_server.launch import server_key
+
+        return server_key(self.settings.name)
+
+    def base_urls(self) -> list[str]:
+        """Return the addresses of the endpoint; start our own server if it is the endpoint."""
+        if self.served is None:
+            return self.settings.base_urls
+        from rmft.endpoint_server.launch import server_url
+
+        return [server_url(self.served, self.settings.model, self.settings.name)]
+
+    def client(self) -> "OpenAI":
+        """Return the official client, for one request at a time. Raise InputError if there is no key."""
+        from openai import DefaultHttpx2Client, OpenAI
+
+        key, url = required_key(self.settings, self.key), self.base_urls()[0]
+        http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=may_use_proxy(url))
+        return OpenAI(base_url=url, api_key=key, http_client=http)
+
+
+def journal_of(output: Path) -> Path:
+    """Return the journal of the responses from which an artifact in results/ is made.
+
+    Journals are named after experiments alone, so that moving an experiment's folder loses no response.
+    """
+    folders = [folder for folder in ("results/experiments", "results") if output.is_relative_to(folder)]
+    inside = output.relative_to(folders[0]) if folders else Path(output.name)
+    return JOURNALS / inside.with_suffix(SUFFIX)
+
+
+@contextmanager
+def open_session(model_name: str, served: Served | None, journal_path: Path) -> Iterator[EndpointSession]:
+    """Yield a session with the endpoint of a model in params.yaml.
+
+    Raise InputError if params.yaml has no such model, or the journal cannot be opened.
+    """
+    params = load()
+    settings = params.models.get(model_name)
+    if settings is None or settings.kind != "endpoint":
+        raise InputError(f"params.yaml: models.{model_name}: is not there any more; run snakemake again")
+    with Journal.open(journal_path) as journal:
+        elsewhere = FolderUsage(JOURNALS, but=journal_path).usage
+        budget = SpendingLimit(params.budget.dollars, PriceList(params), usage_of([journal_path]), elsewhere)
+        yield EndpointSession(_with_digest(settings, served), served, journal, budget)
+
+
+@contextmanager
+def open_connection(model_name: str, served: Served | None, model: str, journal_path: Path) -> Iterator[Connection]:
+    """Yield a connection for many requests at once. model: its id at the endpoint. Otherwise like `open_session`."""
+    with open_session(model_name, served, journal_path) as session:
+        endpoint = Endpoint(session.settings, model, session.base_urls, session.key, session.journal, session.budget)
+        with Connection(endpoint) as connection:
+            yield connection
+
+
+def text_generator(
+    connection: Connection, words: str, temperature: float, max_tokens: int
+) -> Callable[[str, int], str]:
+    """Return a function that sends a prompt with a seed and returns the text of the response.
+
+    words: a name that tells these requests from others.
+    """
+
+    def generate(prompt: str, seed: int) -> str:
+        body = {"messages": [{"role": "user", "content": prompt}], "temperature": temperature}
+        body |= {"max_completion_tokens": max_tokens} | ({"seed": seed} if connection.endpoint.settings.seeded else {})
+        (response,) = connection.send([Request(body, (words, seed))])
+        return response["choices"][0]["message"].get("content") or ""
+
+    return generate
+
+
+def fine_tune_at_endpoint(
+    job: SFTJob,
+    demonstrations: Sequence[Mapping[str, Any]],
+    start: Path | None,
+    output: Path,
+    on_message: Callable[[str], object],
+) -> dict[str, Any]:
+    """Fine-tune a model at its endpoint on demonstrations. Return the fields of the `TunedModel`.
+
+    start: the output of the previous iteration, None for the base model.
+    """
+    from rmft.endpoint.fine_tuning import FineTuningRequest, RetryPolicy, fine_tune, recorded_model
+    from rmft.endpoint.training_file import as_text, estimated_tokens, training_lines, validate
+
+    with open_session(job.model_name, job.served, journal_of(output)) as session:
+        settings = session.settings
+        lines, per_token = training_lines(demonstrations), settings.expected.characters_per_token
+        validate(lines, settings.context, per_token)
+        base = settings.model if start is None else read_json(start)["id"]
+        seed = int(stream(job.seed, "shuffle", job.stream).integers(2**31))
+        suffix = job.stream.replace("/", "-")[-SUFFIX_CHARACTERS:].strip("-")
+        request = FineTuningRequest(settings.name, base, as_text(lines), job.sft, seed, suffix, job.stream)
+        tuned = recorded_model(session.journal, request)
+        if tuned is None:
+            expected = Usage(trained=estimated_tokens(lines, per_token) * (job.sft.epochs or EPOCHS))
+            tuned = fine_tune(
+                session.client(),
+                session.journal,
+                request,
+                lambda event: on_message(event.message),
+                lambda: session.budget.require({base: expected}, "fine-tuning"),
+                RetryPolicy(attempts=settings.attempts),
+            )
+    return asdict(tuned)
+
+
+def _with_digest(settings: EndpointSettings, served: Served | None) -> EndpointSettings:
+    """Return settings whose name has a hash of what our own server plays: other weights give other responses."""
+    if served is None:
+        return settings
+    files = [Path(name) for name in model_files(served.model.weights)]  # a hub's model has none: it has a revision
+    note_reading(files)
+    digests = " ".join(map(sha256, files))
+    digest = hashlib.sha256(f"{digests} {served.canonical()}".encode()).hexdigest()
+    return settings.model_copy(update={"serves": f"{settings.serves}-{digest[:12]}"})

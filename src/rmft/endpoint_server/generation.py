@@ -1,0 +1,193 @@
+"""From requests to responses: tokenise a conversation, have the engine generate, and write the response."""
+
+import asyncio
+import secrets
+import time
+from array import array
+from copy import deepcopy
+from pathlib import Path
+
+from pydantic_core import to_json
+
+from rmft.agents.chat_template import ChatTemplate
+from rmft.agents.local import LanguageModel, load
+from rmft.endpoint_server.chat import ChatRequest, choice, token_entry, usage
+from rmft.endpoint_server.completions import CompletionRequest, completion_choice
+from rmft.endpoint_server.engine import Engine
+from rmft.endpoint_server.errors import busy, invalid
+from rmft.endpoint_server.idempotency import HandlerResult, digest_of
+from rmft.endpoint_server.model_runner import Generation, prefix_key
+from rmft.endpoint_server.models import ServedModel, ServedModels
+from rmft.endpoint_server.schema import texts_of
+from rmft.endpoint_server.settings import MANY_SLOTS, ServerSettings
+from rmft.endpoint_server.store import Json
+from rmft.endpoint_server.tokenisation import ConversationTokenizer, Ids, TokenDecoder
+from rmft.streams import stream
+
+
+class ResponseGenerator:
+    """Generates responses. Start it in an event loop, and call it in that loop only."""
+
+    def __init__(self, settings: ServerSettings, models: ServedModels) -> None:
+        self.settings, self.models = settings, models
+        base = load(settings.model)
+        # The engine's thread has its own tokenizers, since tokenizers are not thread-safe.
+        tokenizer = deepcopy(base.chat_tokenizer.tokenizer)
+        self.tokenizer, self.decoder = ConversationTokenizer(ChatTemplate.probe(tokenizer)), TokenDecoder(tokenizer)
+        self.ends, self.context = base.chat_tokenizer.ends, base.chat_tokenizer.limit
+        self.vocabulary = base.model.get_input_embeddings().num_embeddings
+        self.base: LanguageModel | None = base  # until the engine takes it
+        self.pending: dict[Generation, asyncio.Future[None]] = {}
+        slots = settings.slots or (settings.model.batch if self.context else max(settings.model.batch, MANY_SLOTS))
+        self.engine = Engine(self._load, self._deliver, slots, settings.models)
+
+    def start(self) -> None:
+        """Start the engine."""
+        self.loop = asyncio.get_running_loop()
+        self.engine.start()
+
+    # --- In the engine's thread ---
+
+    def _load(self, weights: Path | None) -> LanguageModel:
+        base, self.base = self.base, None
+        return base if base and weights is None else load(self.settings.model, weights)
+
+    def _deliver(self, generations: list[Generation]) -> None:
+        self.loop.call_soon_threadsafe(self._finish, generations)
+
+    # --- In the event loop's thread ---
+
+    def _finish(self, generations: list[Generation]) -> None:
+        for generation in generations:
+            if future := self.pending.pop(generation, None):
+                future.set_result(None)
+
+    async def chat(self, request: ChatRequest, name: str) -> HandlerResult:
+        """Return the response to a chat request. name: for its id."""
+        created = int(time.time())
+        request.check()
+        model = self.models.get(request.model)
+        generations = self._generations(request, model)
+        await self._generate(generations)
+        first = generations[0]
+        cost = usage(len(first.prompt_ids), first.cached, sum(len(generation.ids) for generation in generations))
+        response = {
+            "id": f"chatcmpl-{name}",
+            "object": "chat.completion",
+            "created": created,
+            "model": model.id,
+            "choices": [
+                choice(number, generation.text, generation.reason, self._token_entries(generation))
+                for number, generation in enumerate(generations)
+            ],
+            "usage": cost,
+            "service_tier": "default",
+            # What the response depends on besides the request.
+            "system_fingerprint": f"fp_{digest_of(model.identity.encode()).hex()[:10]}",
+        }
+        paid = {name: cost[name] for name in ("prompt_tokens", "completion_tokens")}
+        return HandlerResult(to_json(response), {"requests": 1, "answers": len(generations), **paid})
+
+    async def complete(self, request: CompletionRequest) -> Json:
+        """Return the response to a request for a completion of ids."""
+        created = int(time.time())
+        model = self.models.get(request.model)
+        if max(request.prompt) >= self.vocabulary:
+            raise invalid(f"prompt has ids that are no tokens: there are {self.vocabulary}.", "prompt")
+        if request.max_tokens > self.settings.max_tokens:
+            raise invalid(f"A response has at most {self.settings.max_tokens} tokens here.", "max_tokens")
+        ids = array("i", request.prompt)
+        self._check_context(len(ids), request.max_tokens, "prompt")
+        words = _stream_words(model, ids.tobytes(), request.seed, request.temperature)
+        uniforms = stream(self.settings.seed, "sampling", *words).random(request.max_tokens)
+        prefixes = [prefix_key(None, words[2])]
+        generation = Generation(model.weights, ids, prefixes, request.temperature, uniforms, top=request.logprobs)
+        await self._generate([generation])
+        return {
+            "id": f"cmpl-{secrets.token_hex(12)}",
+            "object": "text_completion",
+            "created": created,
+            "model": model.id,
+            "choices": [completion_choice(generation.text, generation.reason, generation.ids, generation.tops)],
+            "usage": usage(len(ids), generation.cached, len(generation.ids)),
+        }
+
+    def _generations(self, request: ChatRequest, model: ServedModel) -> list[Generation]:
+        """Return the responses that a request asks for, to be generated. Raise ApiError where that is impossible."""
+        texts = texts_of(request.messages, "user")
+        limit = request.token_limit(self.settings.max_tokens)
+        prefixes = []
+        for text in texts:
+            prefixes.append(prefix_key(prefixes[-1] if prefixes else None, text))
+        temperature = 1.0 if request.temperature is None else request.temperature
+        words = _stream_words(model, to_json(texts), request.seed, temperature)
+        common = {
+            "weights": model.weights,
+            "prompt_ids": self._prompt_ids(texts, limit),
+            "prefixes": prefixes,
+            "temperature": temperature,
+            "stops": request.stops(),
+            "top": (request.top_logprobs or 0) if request.logprobs else None,
+        }
+        return [
+            Generation(uniforms=stream(self.settings.seed, "sampling", *words, number).random(limit), **common)
+            for number in range(request.n or 1)
+        ]
+
+    def _prompt_ids(self, texts: tuple[str, ...], limit: int) -> Ids:
+        """Return the ids of a conversation before a response of at most `limit` tokens."""
+        first, *others = self.tokenizer.encode(texts)
+        ids = first[:]
+        for part in others:
+            ids.extend(part)
+        self._check_context(len(ids), limit, "messages")
+        return ids
+
+    def _check_context(self, prompt: int, limit: int, param: str) -> None:
+        """Raise ApiError if prompt and response together may have more tokens than the model's context."""
+        if self.context is not None and prompt + limit > self.context:
+            raise invalid(
+                f"This model's maximum context length is {self.context} tokens. However, you requested "
+                f"{prompt + limit} tokens ({prompt} in the {param}, {limit} in the completion). "
+                f"Please reduce the length of the {param} or completion.",
+                param,
+                "context_length_exceeded",
+            )
+
+    async def _generate(self, generations: list[Generation]) -> None:
+        """Wait until the engine has generated responses. Raise ApiError if it cannot."""
+        if self.pending and len(self.pending) + len(generations) > self.settings.queue:
+            raise busy(len(self.pending))
+        futures = {generation: self.loop.create_future() for generation in generations}
+        self.pending |= futures
+        try:
+            self.engine.submit(generations)
+            await asyncio.wait(futures.values())
+        finally:  # where the client has disconnected, the engine stops generating
+            for generation in generations:
+                generation.cancelled = True
+                self.pending.pop(generation, None)
+        for generation in generations:
+            if generation.error:
+                raise generation.error
+
+    def _token_entries(self, generation: Generation) -> list[Json] | None:
+        """Return the tokens of a response with their log-probabilities, or None if they are not wanted."""
+        if generation.top is None:
+            return None
+        ids = generation.ids[:-1] if generation.ids[-1] in self.ends else generation.ids
+        entries, begin, end = [], 0, len(generation.text.encode())
+        tokens = self.decoder.split(ids, generation.text)
+        for token, logprob, tops in zip(tokens, generation.logprobs, generation.tops, strict=False):
+            if begin >= end:
+                break
+            begin += len(token[1])
+            likeliest = [token_entry(self.decoder.token(other), value) for other, value in tops]
+            entries.append({**token_entry(token, logprob), "top_logprobs": likeliest})
+        return entries
+
+
+def _stream_words(model: ServedModel, prompt: bytes, seed: int | None, temperature: float) -> list[str | int]:
+    """Return the words that name a request's random stream. Without a seed they are different each time."""
+    seed = secrets.token_hex(16) if seed is None else seed
+    return ["endpoint", model.identity, digest_of(prompt).hex(), seed, repr(temperature)]

@@ -1,0 +1,120 @@
+"""Start our own server from a job.
+
+The first job that needs the server starts it, all jobs of a run share it, and it ends with the run.
+The server's state (files, jobs, fine-tuned models) is kept from run to run in .rmft/server. What belongs to a single
+run, such as the API key, is in .rmft/run.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rmft.artifacts.files import atomic
+from rmft.artifacts.job import JOB_OF, running, this_run
+from rmft.errors import InputError
+from rmft.workflow.records import Served
+
+STATE, RUN = Path(".rmft/server"), Path(".rmft/run")
+KEY = "RMFT_API_KEY"
+START_SECONDS = 180.0  # libraries load slowly while other jobs keep the machine busy
+POLL_SECONDS = 0.05
+COMMAND = "from rmft.cli import main; main()"
+
+
+def server_key(name: str) -> str:
+    """Return the API key of our own server; create it at the first call. name: of the endpoint."""
+    folder = _folder(name)
+    with _locked(folder):
+        if not (folder / "key").exists():
+            with atomic(folder / "key") as file:
+                file.touch(mode=0o600)
+                file.write_text(secrets.token_urlsafe(24), encoding="utf-8")
+    return (folder / "key").read_text(encoding="utf-8")
+
+
+def server_url(served: Served, model: str, name: str) -> str:
+    """Return the base URL of our own server; start the server if it is not running.
+
+    model: the id under which the server offers its model. name: of the endpoint, which names the state folder. Raise
+    InputError if the server does not start.
+    """
+    from rmft.agents.checkpoint import note_model
+
+    note_model(served.model)
+    folder, key = _folder(name), server_key(name)
+    run = os.environ.get(JOB_OF) or this_run()
+    with _locked(folder):
+        server = _running_server(folder)
+        if server is None or server["run"] != run:
+            _wait_for_end(server)
+            server = _start(folder, STATE / folder.name, served, model, run, key)
+    return f"http://127.0.0.1:{server['port']}/v1"
+
+
+def _folder(name: str) -> Path:
+    return RUN / name.replace(" ", "-")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other jobs waiting while this one may start the server."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "starting").open("w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _running_server(folder: Path) -> dict[str, str] | None:
+    """Return process, run and port of the running server, or None."""
+    with suppress(OSError, ValueError, KeyError):
+        server = json.loads((folder / "running.json").read_text(encoding="utf-8"))
+        return server if running(server["process"]) else None
+    return None
+
+
+def _wait_for_end(server: dict[str, str] | None) -> None:
+    """Wait until the server of an earlier run has ended."""
+    begun = time.monotonic()
+    while server and running(server["process"]):
+        if time.monotonic() - begun > START_SECONDS:
+            process = server["process"].split(":")[0]
+            raise InputError(f"the server of another run is still running, process {process}; end it")
+        time.sleep(POLL_SECONDS)
+
+
+def _start(folder: Path, state: Path, served: Served, model: str, run: str, key: str) -> dict[str, str]:
+    """Start a server that ends with the run, and wait until it is ready."""
+    announced, log = folder / "announced.json", folder / "server.log"
+    announced.unlink(missing_ok=True)
+    command = [sys.executable, "-c", COMMAND, "serve", "--settings", served.canonical(), "--model", model]
+    command += ["--port", "0", "--state", str(state), "--announce", str(announced)]
+    with log.open("w", encoding="utf-8") as output:
+        # In a session of its own, so that Ctrl-C reaches jobs first. Output goes to a file: a pipe of ours would keep
+        # whoever reads it waiting for as long as the server runs.
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, KEY: key, JOB_OF: run},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    begun = time.monotonic()
+    while not announced.exists():
+        if process.poll() is not None or time.monotonic() - begun > START_SECONDS:
+            process.kill()
+            last = (log.read_text(encoding="utf-8").strip() or "no output").splitlines()[-1]
+            raise InputError(f"our own server did not start: {last} (see {log})")
+        time.sleep(POLL_SECONDS)
+    port = json.loads(announced.read_text(encoding="utf-8"))["port"]
+    server = {"process": this_run(process.pid), "run": run, "port": port}
+    with atomic(folder / "running.json") as file:
+        file.write_text(json.dumps(server), encoding="utf-8")
+    return server

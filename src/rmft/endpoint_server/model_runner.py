@@ -1,0 +1,229 @@
+"""A model that generates many responses together, token by token, with a cache of conversations.
+
+A cache slot holds a conversation, which stays after its response has ended: a request that continues the conversation
+only has to feed what is new. A request starts as soon as a slot is free and leaves when its response has ended, so
+that no response waits for the longest one.
+
+Symbols: n responses in generation, V vocabulary.
+"""
+
+import time
+from array import array
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from rmft.agents.chat_tokenizer import text_of
+from rmft.agents.local import LanguageModel, LocalChatModel, sample
+from rmft.endpoint_server.errors import ApiError
+from rmft.endpoint_server.tokenisation import Ids
+
+CHUNK = 64  # tokens that are fed in one forward pass, and by which a slot can be truncated
+WORTH_COPYING = 32  # common tokens for which a slot is copied rather than a conversation fed again
+STALE_SECONDS = 120.0  # a slot that is idle for so long is reused before an unused one is taken
+
+PrefixKey = int | None
+
+
+@dataclass(eq=False)
+class Generation:
+    """A response in generation.
+
+    weights: those of a fine-tuned model, None for the base model. prompt_ids: the conversation before the response.
+    prefixes: keys of the conversation up to each message, by which slots are found. uniforms: (limit,) in [0, 1), one
+    for each token. stops: texts that end the response. top: alternatives to record for each token, None for no
+    log-probabilities at all. ids: the sampled tokens, with the one that ends the response. logprobs, tops: see `top`.
+    cached: tokens of prompt_ids that were in the cache. text and reason, or error: set at the end. cancelled: the
+    client has gone.
+    """
+
+    weights: Path | None
+    prompt_ids: Ids
+    prefixes: Sequence[PrefixKey]
+    temperature: float
+    uniforms: np.ndarray
+    stops: tuple[str, ...] = ()
+    top: int | None = None
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    tops: list[list[tuple[int, float]]] = field(default_factory=list)
+    cached: int = 0
+    text: str | None = None
+    reason: Literal["stop", "length"] | None = None
+    error: ApiError | None = None
+    cancelled: bool = False
+
+
+@dataclass(eq=False)
+class CacheSlot:
+    """A conversation in the cache. ids: tokens fed. prefixes: keys by which it is found. idle_since: on a clock."""
+
+    row: int
+    ids: Ids = field(default_factory=lambda: array("i"))
+    prefixes: list[PrefixKey] = field(default_factory=list)
+    idle_since: float = 0.0
+
+
+def prefix_key(before: PrefixKey, text: str) -> PrefixKey:
+    """Return the key of a conversation extended by a text. Keys may collide: ids are compared before a slot is used."""
+    return hash((before, text))
+
+
+def common_length(left: Ids, right: Ids) -> int:
+    """Return the length of the common beginning of two lists of ids."""
+    most = min(len(left), len(right))
+    a, b = (np.frombuffer(ids, dtype=np.int32, count=most) if most else np.zeros(0) for ids in (left, right))
+    differ = np.flatnonzero(a != b)
+    return int(differ[0]) if len(differ) else most
+
+
+class ModelRunner:
+    """A model with its cache slots and the responses that it generates."""
+
+    def __init__(self, language_model: LanguageModel, slots: int) -> None:
+        self.model = language_model
+        config = language_model.model.config.get_text_config(decoder=True)
+        capacity = language_model.chat_tokenizer.limit or config.max_position_embeddings
+        self.chat_model = LocalChatModel(language_model, slots, capacity, CHUNK)
+        self.unused = deque(CacheSlot(row) for row in range(slots))
+        self.idle: OrderedDict[int, CacheSlot] = OrderedDict()  # by row, the longest idle first
+        self.by_prefix: dict[PrefixKey, list[CacheSlot]] = {}
+        self.active: dict[Generation, CacheSlot] = {}
+        self.closing = False
+
+    # --- Slots ---
+
+    def start(self, generation: Generation) -> bool:
+        """Give a response a slot with the longest cached prefix of its conversation. Return False if none is free."""
+        for place in range(len(generation.prefixes) - 1, -1, -1):
+            for slot in self.by_prefix.get(generation.prefixes[place], ()):
+                same = min(common_length(slot.ids, generation.prompt_ids), len(generation.prompt_ids) - 1)
+                if not self.chat_model.can_go_back(slot.row, same):
+                    continue
+                # A conversation that ends in a response continues in its slot. One that ends in a user's message may
+                # begin several conversations, and is copied.
+                if place % 2 and slot.row in self.idle:
+                    return self._take(generation, slot, same)
+                if same >= WORTH_COPYING and (target := self._free_slot(slot)):
+                    self.chat_model.copy(slot.row, target.row)
+                    target.ids = slot.ids[:]
+                    return self._take(generation, target, same)
+        slot = self._free_slot()
+        return bool(slot) and self._take(generation, slot, 0)
+
+    def should_wait(self, generation: Generation) -> bool:
+        """Return whether another slot is being fed the same conversation, which can be copied afterwards."""
+        slots = self.by_prefix.get(generation.prefixes[-1], ())
+        length = len(generation.prompt_ids)
+        return any(length - len(slot.ids) > WORTH_COPYING and slot.row not in self.idle for slot in slots)
+
+    def _free_slot(self, other_than: CacheSlot | None = None) -> CacheSlot | None:
+        """Return a slot for a new conversation: an unused one or the longest idle one, or None."""
+        oldest = next((slot for slot in self.idle.values() if slot is not other_than), None)
+        stale = oldest and time.monotonic() - oldest.idle_since > STALE_SECONDS
+        return self.unused[0] if self.unused and not stale else oldest
+
+    def _take(self, generation: Generation, slot: CacheSlot, same: int) -> bool:
+        if self.unused and self.unused[0] is slot:
+            self.unused.popleft()
+        self.idle.pop(slot.row, None)
+        self._set_prefixes(slot, [generation.prefixes[-1]])
+        self.chat_model.go_back(slot.row, same)
+        del slot.ids[same:]
+        generation.cached = same
+        self.active[generation] = slot
+        return True
+
+    def _set_prefixes(self, slot: CacheSlot, prefixes: list[PrefixKey]) -> None:
+        for key in slot.prefixes:
+            self.by_prefix[key].remove(slot)
+            if not self.by_prefix[key]:
+                del self.by_prefix[key]
+        slot.prefixes = prefixes
+        for key in prefixes:
+            self.by_prefix.setdefault(key, []).append(slot)
+
+    def release(self, generation: Generation) -> None:
+        """Free the slot of a response, and keep its conversation there."""
+        slot = self.active.pop(generation)
+        if generation.text is not None:
+            self._set_prefixes(slot, [*slot.prefixes, prefix_key(generation.prefixes[-1], generation.text)])
+        slot.idle_since = time.monotonic()
+        self.idle[slot.row] = slot
+
+    # --- Tokens ---
+
+    def step(self) -> None:
+        """Feed a part of the prompts, and add a token to every response whose prompt has been fed."""
+        for generation in [generation for generation in self.active if generation.cancelled]:
+            self.release(generation)
+        if prefill := [one for one, slot in self.active.items() if len(slot.ids) < len(one.prompt_ids)]:
+            self._prefill(prefill)
+        if decode := [generation for generation in self.active if generation.ids]:
+            self._feed(decode, [array("i", generation.ids[-1:]) for generation in decode])
+
+    def _prefill(self, generations: list[Generation]) -> None:
+        """Feed the prompt that waits longest, and those of which about as many tokens are left."""
+        left = [one.prompt_ids[len(self.active[one].ids) :] for one in generations]
+        most = min(CHUNK, len(left[0]))
+        pairs = [(one, ids[:most]) for one, ids in zip(generations, left, strict=True) if 2 * len(ids) >= most]
+        self._feed(*map(list, zip(*pairs, strict=True)))
+
+    def _feed(self, generations: list[Generation], tokens: list[Ids]) -> None:
+        """Feed tokens, and sample the next one of each response whose prompt has been fed."""
+        slots = [self.active[generation] for generation in generations]
+        logits = self.chat_model.feed(np.array([slot.row for slot in slots]), tokens)
+        for slot, new in zip(slots, tokens, strict=True):
+            slot.ids.extend(new)
+        ready = [
+            i
+            for i, (one, slot) in enumerate(zip(generations, slots, strict=True))
+            if len(slot.ids) >= len(one.prompt_ids)
+        ]
+        if ready:
+            self._sample([generations[i] for i in ready], logits if len(ready) == len(generations) else logits[ready])
+
+    def _sample(self, generations: list[Generation], logits: torch.Tensor) -> None:
+        """Add a token to responses (n,), sampled from logits (n, V)."""
+        uniforms = [generation.uniforms[len(generation.ids)] for generation in generations]
+        uniforms = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
+        temperatures = np.array([generation.temperature for generation in generations])
+        tokens = torch.zeros(len(generations), dtype=torch.int64, device=logits.device)
+        for temperature in np.unique(temperatures):
+            rows = torch.as_tensor(np.flatnonzero(temperatures == temperature), device=logits.device)
+            tokens[rows] = sample(logits[rows], uniforms[rows], float(temperature))
+        self._record_logprobs(generations, logits, tokens)
+        for generation, token in zip(generations, tokens.tolist(), strict=True):
+            generation.ids.append(token)
+            self._end_if_complete(generation)
+
+    def _record_logprobs(self, generations: list[Generation], logits: torch.Tensor, tokens: torch.Tensor) -> None:
+        """Record log-probabilities of tokens (n,) and of the likeliest ones, at temperature 1, where wanted."""
+        rows = [i for i, generation in enumerate(generations) if generation.top is not None]
+        if not rows:
+            return
+        logprobs = logits[rows].log_softmax(dim=-1)
+        most = max(1, *(generations[i].top for i in rows))
+        best = logprobs.topk(min(most, logprobs.shape[-1]))
+        columns = logprobs.gather(1, tokens[rows, None])[:, 0], best.indices, best.values
+        for i, logprob, ids, values in zip(rows, *(column.tolist() for column in columns), strict=True):
+            generations[i].logprobs.append(logprob)
+            generations[i].tops.append(list(zip(ids, values, strict=True))[: generations[i].top])
+
+    def _end_if_complete(self, generation: Generation) -> None:
+        """End a response at an end token, a stop or its limit."""
+        ended = generation.ids[-1] in self.model.chat_tokenizer.ends
+        at_limit = len(generation.ids) == len(generation.uniforms)
+        if not (ended or at_limit or generation.stops):
+            return
+        text = text_of(self.model.chat_tokenizer.tokenizer, generation.ids[:-1] if ended else generation.ids)
+        cuts = [text.find(stop) for stop in generation.stops if stop in text]
+        if ended or at_limit or cuts:
+            generation.reason = "stop" if ended or cuts else "length"
+            generation.text = text[: min(cuts)] if cuts else text
+            self.release(generation)
