@@ -24,7 +24,7 @@ from rmft.reasoning import ALL, DIFFERENCE
 from rmft.reasoning.accuracy import accuracies
 from rmft.reasoning.claims import claims_of
 from rmft.reasoning.history import History
-from rmft.reasoning.judges import Case, lexical, read_words, understood, zero_shot
+from rmft.reasoning.judges import PassingReply, lexical, read_words, yes_or_no, zero_shot
 from rmft.stages.tables import make
 from rmft.workflow.plan import reasoning_job, table_job
 
@@ -329,8 +329,8 @@ def test_time_is_about_linear_in_the_length_of_a_reply(piece):
 # --- Judges ---
 
 
-def case(reply: str, best: int, preferred: int, last: int | None = None, protocol: Protocol = BANDIT) -> Case:
-    return Case(reply, protocol, best - 1, frozenset({preferred - 1}), None if last is None else last - 1)
+def case(reply: str, best: int, preferred: int, last: int | None = None, protocol: Protocol = BANDIT) -> PassingReply:
+    return PassingReply(reply, protocol, best - 1, frozenset({preferred - 1}), None if last is None else last - 1)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +373,7 @@ def test_the_lexical_judge_knows_actions_by_name():
     ],
 )
 def test_an_answer_is_yes_no_or_not_understood(answer, meaning):
-    assert understood(answer) is meaning
+    assert yes_or_no(answer) is meaning
 
 
 def test_a_model_is_asked_each_question_once_and_its_answers_are_replayed(tmp_path):

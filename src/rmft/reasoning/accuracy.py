@@ -1,4 +1,4 @@
-"""How many claims are right, by kind: semantic-numerical alignment as a number, with its error over instances.
+"""The share of claims that are right, by kind: semantic-numerical alignment, with its error over instances.
 
 Symbols: n instances, B resamples.
 """
@@ -12,21 +12,21 @@ import pandas as pd
 from rmft.reasoning import ALL, DIFFERENCE, KINDS
 from rmft.streams import stream
 
-REPLY = ["training_seed", "instance", "t"]  # what tells a player's replies apart
+REPLY = ["training_seed", "instance", "t"]  # columns that identify a player's reply
 MIDDLE = (2.5, 97.5)  # percentiles: 95% of resamples
 
 
 def accuracies(
     seed: int, words: Sequence[str], resamples: int, replies: Mapping[str, Any], claims: Mapping[str, Any]
 ) -> dict[str, list[Any]]:
-    """Return, by kind of claims and player, how many there are and which share of them is right, and the difference.
+    """Return, by kind of claims and player, the number of claims and the share of right ones, and the difference.
 
-    Instances are resampled, the same ones for all players, so that these stay paired. A trained model's training seeds
-    are pooled. with_claims: the share of replies that have a claim of the kind.
+    Instances are resampled, the same ones for all players, so that players stay paired. A trained model's training
+    seeds are pooled. with_claims: the share of replies that have a claim of the kind. words: name the random stream.
     """
-    told = pd.DataFrame({name: replies[name] for name in ["player", *REPLY]})
-    said = pd.DataFrame({name: claims.get(name, []) for name in ["player", *REPLY, "kind", "right"]})
-    rows = list(_rows(seed, words, resamples, told, said))
+    all_replies = pd.DataFrame({name: replies[name] for name in ["player", *REPLY]})
+    all_claims = pd.DataFrame({name: claims.get(name, []) for name in ["player", *REPLY, "kind", "right"]})
+    rows = list(_rows(seed, words, resamples, all_replies, all_claims))
     return {column: [row[column] for row in rows] for column in rows[0]}
 
 
@@ -34,28 +34,28 @@ def _rows(
     seed: int, words: Sequence[str], resamples: int, replies: pd.DataFrame, claims: pd.DataFrame
 ) -> Iterator[dict[str, Any]]:
     instances = np.unique(replies["instance"])
-    drawn = stream(seed, "bootstrap", *words).integers(len(instances), size=(resamples, len(instances)))
+    draws = stream(seed, "bootstrap", *words).integers(len(instances), size=(resamples, len(instances)))
     for kind in (ALL, *KINDS):
         of_kind = claims if kind == ALL else claims[claims["kind"] == kind]
-        found = {}
-        for player, told in replies.groupby("player", sort=False):
-            said = of_kind[of_kind["player"] == player]
-            with_claims = len(said.drop_duplicates(REPLY)) / len(told)
-            found[player] = _shares(said, instances, drawn)
-            about = {"player": player, "kind": kind, "claims": len(said), "with_claims": with_claims}
-            yield {**about, **_summary(*found[player])}
-        (base, of_base), (trained, of_trained) = found["base"], found["trained"]
-        about = {"player": DIFFERENCE, "kind": kind, "claims": None, "with_claims": None}
-        yield {**about, **_summary(trained - base, of_trained - of_base)}
+        shares = {}
+        for player, of_player in replies.groupby("player", sort=False):
+            own = of_kind[of_kind["player"] == player]
+            with_claims = len(own.drop_duplicates(REPLY)) / len(of_player)
+            shares[player] = _shares(own, instances, draws)
+            counts = {"player": player, "kind": kind, "claims": len(own), "with_claims": with_claims}
+            yield {**counts, **_summary(*shares[player])}
+        (base, base_resampled), (trained, trained_resampled) = shares["base"], shares["trained"]
+        counts = {"player": DIFFERENCE, "kind": kind, "claims": None, "with_claims": None}
+        yield {**counts, **_summary(trained - base, trained_resampled - base_resampled)}
 
 
-def _shares(said: pd.DataFrame, instances: np.ndarray, drawn: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the share of claims that are right, and the same (B,) of the drawn instances (B, n); NaN of none."""
-    places = np.searchsorted(instances, said["instance"].astype(instances.dtype))
+def _shares(claims: pd.DataFrame, instances: np.ndarray, draws: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the share of right claims, and the same (B,) on the drawn instances (B, n); NaN without claims."""
+    places = np.searchsorted(instances, claims["instance"].astype(instances.dtype))
     counted = np.bincount(places, minlength=len(instances))
-    right = np.bincount(places, weights=said["right"].astype(float), minlength=len(instances))
+    right = np.bincount(places, weights=claims["right"].astype(float), minlength=len(instances))
     with np.errstate(invalid="ignore"):  # no claims
-        return np.divide(right.sum(), counted.sum()), right[drawn].sum(axis=1) / counted[drawn].sum(axis=1)
+        return np.divide(right.sum(), counted.sum()), right[draws].sum(axis=1) / counted[draws].sum(axis=1)
 
 
 def _summary(value: float, resampled: np.ndarray) -> dict[str, float]:

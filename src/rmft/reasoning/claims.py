@@ -1,9 +1,9 @@
-"""The claims of a reply, each held against the history by code: semantic-numerical alignment, measured.
+"""The claims of a reply, each checked against the history by code: this measures semantic-numerical alignment.
 
-Two kinds of writing are read: the embedded model's tally, whose rule is known (`models.tally`), and free prose
-(`prose`). The line of the decision itself is no claim.
+Claims are found in two kinds of text: the embedded model's tally, whose rule is known (`embedded_model.tally`), and
+free prose (`prose`). The line with the decision is no claim.
 
-| kind    | says                                                             | is true if                              |
+| kind    | example                                                          | is true if                              |
 |---------|------------------------------------------------------------------|-----------------------------------------|
 | reward  | "2 paid 6.13", "action 2 gave 6", "the last reward was 6.1"      | that was shown, rounded as quoted       |
 | grade   | "good", "poor" in a tally                                        | the reward is 5 or more, or is not      |
@@ -33,40 +33,42 @@ REASON = re.compile(
 )
 
 
-def claims_of(text: str, protocol: Protocol, history: History, read: Decision | None, tolerance: float) -> list[Claim]:
-    """Return the claims of a reply, in the order of the text. history: before it. read: what it decides.
+def claims_of(
+    text: str, protocol: Protocol, history: History, decision: Decision | None, tolerance: float
+) -> list[Claim]:
+    """Return the claims of a reply, in the order of the text.
 
-    tolerance: as in `parsing.parse`.
+    history: before the reply. decision: of the reply, None if it is invalid. tolerance: as in `parsing.parse`.
     """
     words = _before_decision(text, protocol)
-    found = list(_in_tally(words, text, protocol, history, read, tolerance))
-    for claim in found:  # what is read as a tally is not read again
+    claims = list(_in_tally(words, text, protocol, history, decision, tolerance))
+    for claim in claims:  # blank out the tally's claims, so that none is found again as prose
         begin, end = claim.span
         words = words[:begin] + "\n" * (end - begin) + words[end:]
-    found += in_prose(words, protocol, history, _chosen(read))
-    return sorted(found, key=lambda claim: claim.span)
+    claims += in_prose(words, protocol, history, _preferred(decision))
+    return sorted(claims, key=lambda claim: claim.span)
 
 
 def _before_decision(text: str, protocol: Protocol) -> str:
-    """Return what a reply says before its decision's label; without one all of it is the decision."""
+    """Return a reply up to the label of its decision; a reply without a label is all decision."""
     labels = [label.start() for label in LABELS[protocol.output].finditer(text.translate(PLAIN))]
     end = labels[-1] if labels else 0
     return text[: end + (text[end : end + 1] in tuple(".!?;"))].rstrip()
 
 
-def _chosen(read: Decision | None) -> frozenset[int]:
-    """Return the actions that a decision prefers: the one that is taken, or those of highest probability."""
-    if read is None:
+def _preferred(decision: Decision | None) -> frozenset[int]:
+    """Return the actions that a decision prefers: its action, or those of highest probability."""
+    if decision is None:
         return frozenset()
-    if read.action is not None:
-        return frozenset({read.action})
-    return frozenset(np.flatnonzero(read.policy >= read.policy.max()).tolist())
+    if decision.action is not None:
+        return frozenset({decision.action})
+    return frozenset(np.flatnonzero(decision.policy >= decision.policy.max()).tolist())
 
 
 def _in_tally(
-    words: str, text: str, protocol: Protocol, history: History, read: Decision | None, tolerance: float
+    words: str, text: str, protocol: Protocol, history: History, decision: Decision | None, tolerance: float
 ) -> Iterator[Claim]:
-    """Yield the claims of a reply that are written as the embedded model does."""
+    """Yield the claims of a reply that are in the form of the embedded model's tally."""
     for note in NOTE.finditer(words):
         yield from _of_note(note, protocol, history)
     for listed in SCORES.finditer(words):
@@ -76,13 +78,13 @@ def _in_tally(
             yield Claim("score", (item.start(1), item.end(2)), right)
     if reason := REASON.search(words):
         yield from _of_reason(reason, history)
-        if read is not None:
+        if decision is not None:
             place = reason.span("action") if CHOICE.search(words) else reason.span()
-            yield Claim("choice", place, agrees(text, read, tolerance))
+            yield Claim("choice", place, agrees(text, decision, tolerance))
 
 
 def _of_note(note: re.Match[str], protocol: Protocol, history: History) -> Iterator[Claim]:
-    """Yield what a note says of the last round: an action's reward, whether that is good, and the old and new score."""
+    """Yield the claims of a note on the last round: an action's reward, its grade, and the old and new score."""
     action = int(note[1]) - 1
     reward = history.shown_last.get(action)
     yield Claim("reward", (note.start(1), note.end(2)), reward is not None and f"{reward:.2f}" == note[2])
@@ -95,7 +97,7 @@ def _of_note(note: re.Match[str], protocol: Protocol, history: History) -> Itera
 
 
 def _of_reason(reason: re.Match[str], history: History) -> Iterator[Claim]:
-    """Yield whether the stated reason for an action is one."""
+    """Yield the claim that the stated reason for an action is true."""
     why, last = (reason["why"] or "").casefold(), history.last
     if why in ("", "at random"):
         return
@@ -104,7 +106,7 @@ def _of_reason(reason: re.Match[str], history: History) -> Iterator[Claim]:
         d = len(history.scores)
         yield Claim("highest", place, action in range(d) and history.scores[action] == max(history.scores))
     elif last is None:
-        return  # nothing to follow from
+        return  # there is no last round
     elif why == "in turn":
         yield Claim("reason", place, action == (last.action + 1) % len(history.scores))
     elif why == "by the last reward":

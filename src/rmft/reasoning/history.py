@@ -1,6 +1,6 @@
-"""What a player has been shown before a reply, in the terms in which replies speak of it.
+"""The history that a player has seen before a reply, in the terms that replies use.
 
-Symbols: d actions, 0-based. Rewards count as they are shown: with two decimals.
+Symbols: d actions, 0-based. Rewards have two decimals, as prompts show them.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class History:
-    """past: the rounds so far. seen: of every action, the rewards that were shown, by round t = 1, 2, ...
+    """past: the rounds so far. seen: for every action, the rewards shown, by round t = 1, 2, ...
 
-    own: those of them that were earned, since the action was played. Under bandit feedback the two are the same.
-    scores: the tally that all of it gives (`models.tally`); before: that before the last round.
+    own: the rewards among them that the player earned by playing the action; under bandit feedback, all of them.
+    scores: the tally of the history (`embedded_model.tally`). before: the tally before the last round.
     """
 
     past: tuple[Round, ...]
@@ -67,13 +67,13 @@ class History:
         return len(self.own[action])
 
     def averages(self, action: int) -> list[float]:
-        """Return what "the average of an action" can mean: of all rewards that were shown of it, or of those earned."""
+        """Return the possible values of "the average of an action": over all its rewards shown, or those earned."""
         return [_mean(of[action].values()) for of in (self.seen, self.own) if of[action]]
 
     def is_extreme(self, action: int, measure: str, *, lowest: bool) -> bool:
-        """Return whether no action that was seen has more (lowest: less), in one of the readings of a measure.
+        """Return whether no action seen so far has more (lowest: less), in one of the readings of a measure.
 
-        measure: average, total, or any: a plain "highest reward" can mean the largest one or the largest average.
+        measure: average, total, or any: a plain "highest reward" can mean the largest reward or the largest average.
         """
         readings = {"average": [_mean], "total": [sum], "any": [_mean, max if not lowest else min]}[measure]
         return any(self._leads(action, of, reading, lowest) for reading in readings for of in (self.seen, self.own))

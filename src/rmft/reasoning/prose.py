@@ -1,11 +1,11 @@
-"""Claims in free prose: regular patterns over numbers and the names of actions, read sentence by sentence.
+"""Claims in free prose, found sentence by sentence with regular expressions over numbers and names of actions.
 
-What is read is what is said outright of one action: a quoted reward, an average, how often it was tried, that it has
-the highest or lowest reward so far, that it is chosen. A sentence that supposes ("if", "might", "expect", a question)
-claims nothing, and neither does one that denies ("not the highest"), but for "never tried". Precision comes before
-recall: what is not recognised is not counted.
+A claim is a plain statement about one action: a quoted reward, an average, how often it was tried, that it has the
+highest or lowest reward so far, that it is chosen. A supposition ("if", "might", "expect", a question) is no claim. A
+denial ("not the highest") is none either, except "never tried". Precision comes before recall: unrecognised claims are
+not counted.
 
-Runs of spaces are one space here. Repetitions in the patterns are bounded or possessive, so that time is linear in the
+Runs of spaces count as one space. Repetitions in the patterns are bounded or possessive, so that time is linear in the
 length of a sentence.
 """
 
@@ -18,7 +18,7 @@ from rmft.language.parsing import LETTER, PLAIN
 from rmft.language.protocol import Protocol
 from rmft.reasoning.history import ROUNDING, History
 
-# One character for one, so that places in the text stay: what is dress becomes a space.
+# Each character becomes one character, so that places in the text stay: marks of emphasis become spaces.
 UNDRESSED = {**PLAIN, **dict.fromkeys(map(ord, '*_`"“”'), " "), ord("’"): "'", ord("‘"): "'"}
 SENTENCE = re.compile(r"(?:(?!;|\n|(?<!\bavg)(?<!\bno)(?<!\bapprox)(?<!\bvs)[.!?](?= |\n|\Z)).)+.?", re.IGNORECASE)
 SPACES = re.compile(r" {2,}")
@@ -37,7 +37,7 @@ NEAR = 60  # characters before a claim in which it may be denied
 NEARLY = 0.5  # how far a number may be off that is given as "about"
 
 ABOUT = r"(?P<about>about |around |roughly |approximately |approx\.? |nearly |almost |close to |near |some |~ ?|≈ ?)?"
-# No share, range, fraction, count of something else, or beginning of the next thing that is told.
+# A number, unless it is part of a share, range or fraction, counts something else, or begins the next statement.
 QUANTITY = (
     r"[0-9]++(?>(?:\.[0-9]++)?)(?!\w|%| ?[-–/] ?[0-9]| (?:to|or|of|out of|times?|rounds?|more|less|higher|lower"
     r"|actions?|options?|arms?|paid|gave|percent)\b)"
@@ -90,7 +90,7 @@ LOWEST = {"lowest", "worst", "smallest", "poorest"}
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that a reply says and that can be checked: of which kind, between which characters, whether true."""
+    """A statement of a reply that can be checked: its kind, its place in the text, and whether it is true."""
 
     kind: str
     span: tuple[int, int]
@@ -99,10 +99,11 @@ class Claim:
 
 @dataclass(frozen=True)
 class _Patterns:
-    """How claims are written in one protocol.
+    """The patterns of claims in one protocol.
 
-    mention: of an action. follows: what may come after one. within: what names its action in the middle or at the end.
-    latest: what names none, and speaks of the action that was played. actions: by number and casefolded name.
+    mention: of an action. follows: claims that may come after a mention. within: claims with the mention in the middle
+    or at the end. latest: a claim without a mention, about the action played last. actions: by number and casefolded
+    name.
     """
 
     mention: re.Pattern[str]
@@ -112,9 +113,9 @@ class _Patterns:
     choice: re.Pattern[str]
     actions: dict[str, int]
 
-    def action(self, said: re.Match[str]) -> int | None:
-        """Return the action that a match names, None where there is none of that number."""
-        return self.actions.get((said["action"] or said["name"]).casefold())
+    def action(self, match: re.Match[str]) -> int | None:
+        """Return the action that a match names, None if there is no action of that number."""
+        return self.actions.get((match["action"] or match["name"]).casefold())
 
 
 @lru_cache(maxsize=1000)
@@ -163,10 +164,10 @@ def _patterns(protocol: Protocol) -> _Patterns:
 
 
 def mentions(text: str, protocol: Protocol) -> list[tuple[int, int, int]]:
-    """Return the actions that an undressed text names, each with the places where that begins and ends."""
+    """Return (action, begin, end) of each mention in a text that was translated by UNDRESSED."""
     patterns = _patterns(protocol)
-    found = ((patterns.action(said), *said.span()) for said in patterns.mention.finditer(text))
-    return [mention for mention in found if mention[0] is not None]
+    all_mentions = ((patterns.action(match), *match.span()) for match in patterns.mention.finditer(text))
+    return [mention for mention in all_mentions if mention[0] is not None]
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -174,59 +175,59 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def in_prose(text: str, protocol: Protocol, history: History, chosen: frozenset[int]) -> Iterator[Claim]:
-    """Yield the claims of a text. chosen: the actions of which "I choose" is true, none if that is not known."""
+    """Yield the claims of a text. chosen: the actions for which "I choose" is true; empty if unknown."""
     patterns, choice = _patterns(protocol), None
     for sentence in SENTENCE.finditer(text.translate(UNDRESSED)):
         plain, places = _squeezed(sentence[0], sentence.start())
         supposing = SUPPOSES.search(plain)
-        told = "" if plain.rstrip().endswith("?") else plain[: supposing.start() if supposing else None]
-        for claim in _of_sentence(told, patterns, history):
+        asserted = "" if plain.rstrip().endswith("?") else plain[: supposing.start() if supposing else None]
+        for claim in _of_sentence(asserted, patterns, history):
             yield Claim(claim.kind, (places[claim.span[0]], places[claim.span[1] - 1] + 1), claim.true)
         condition = CONDITION.search(plain)
-        for said in patterns.choice.finditer("" if plain.rstrip().endswith("?") else plain):
-            if (condition and condition.start() < said.start()) or not _outright(plain, said.start()):
+        for match in patterns.choice.finditer("" if plain.rstrip().endswith("?") else plain):
+            if (condition and condition.start() < match.start()) or not _outright(plain, match.start()):
                 continue
-            choice = patterns.action(said), (places[said.start()], places[said.end() - 1] + 1)
-    if choice and chosen:  # the last one: what comes before it may be weighed and found wanting
+            choice = patterns.action(match), (places[match.start()], places[match.end() - 1] + 1)
+    if choice and chosen:  # the last one: earlier ones may be weighed and then dropped
         yield Claim("choice", choice[1], choice[0] in chosen)
 
 
 def _squeezed(text: str, start: int) -> tuple[str, list[int]]:
-    """Return a text with single spaces, and where each of its characters stands."""
+    """Return a text with single spaces, and the place of each of its characters."""
     kept = [i for i, character in enumerate(text) if character != " " or (i and text[i - 1] != " ")]
     return "".join(text[i] for i in kept), [start + i for i in kept]
 
 
 def _of_sentence(text: str, patterns: _Patterns, history: History) -> Iterator[Claim]:
-    """Yield the claims of a sentence: those that name their action late first, then, of what is left, the others."""
+    """Yield the claims of a sentence: first those that name their action late, then those in the rest of the text."""
     for kind, pattern in patterns.within.items():
-        for said in pattern.finditer(text):
-            action = patterns.action(said)
-            if (kind == "never" or _outright(text, said.start())) and action is not None:
-                yield from _judged(kind, said, said.span(), action, history, text[: said.start()])
-            text = _without(text, said.span())
+        for match in pattern.finditer(text):
+            action = patterns.action(match)
+            if (kind == "never" or _outright(text, match.start())) and action is not None:
+                yield from _judged(kind, match, match.span(), action, history, text[: match.start()])
+            text = _without(text, match.span())
     for mention in patterns.mention.finditer(text):
         action, begin, end = patterns.action(mention), *mention.span()
         while action is not None and _outright(text, begin) and (found := _next(patterns, text, end)):
-            kind, said = found
-            begin = said.start("claim") if begin == end else begin  # it goes on with what was said before
-            yield from _judged(kind, said, (begin, said.end()), action, history, text[:begin])
-            text = _without(text, (begin, said.end()))
-            begin = end = said.end()
-    for said in patterns.latest.finditer(text):
-        if history.last and _outright(text, said.start()):
+            kind, match = found
+            begin = match.start("claim") if begin == end else begin  # the sentence goes on after the last claim
+            yield from _judged(kind, match, (begin, match.end()), action, history, text[:begin])
+            text = _without(text, (begin, match.end()))
+            begin = end = match.end()
+    for match in patterns.latest.finditer(text):
+        if history.last and _outright(text, match.start()):
             values = [history.shown_last.get(history.last.action)]
-            yield Claim("reward", said.span(), any(_quotes(said, value) for value in values if value is not None))
+            yield Claim("reward", match.span(), any(_quotes(match, value) for value in values if value is not None))
 
 
 def _next(patterns: _Patterns, text: str, place: int) -> tuple[str, re.Match[str]] | None:
-    """Return the kind of claim that a text goes on with, and the match."""
+    """Return the kind and the match of the claim that begins at a place of a text."""
     matches = ((kind, pattern.match(text, place)) for kind, pattern in patterns.follows.items())
-    return next(((kind, said) for kind, said in matches if said), None)
+    return next(((kind, match) for kind, match in matches if match), None)
 
 
 def _outright(text: str, place: int) -> bool:
-    """Return whether nothing right before a place takes back what is said from there on."""
+    """Return whether nothing right before a place denies the statement from there on."""
     near = max(place - NEAR, 0)
     return not DENIES.search(text, near, place) and not ONE_OF.search(text, near, place)
 
@@ -236,49 +237,49 @@ def _without(text: str, span: tuple[int, int]) -> str:
 
 
 def _judged(
-    kind: str, said: re.Match[str], span: tuple[int, int], action: int, history: History, before: str
+    kind: str, match: re.Match[str], span: tuple[int, int], action: int, history: History, before: str
 ) -> Iterator[Claim]:
-    """Yield a claim of an action, and what it says besides. before: the sentence up to it."""
+    """Yield the claims of a match about an action. before: the sentence up to the match."""
     if kind == "never":
         yield Claim("times", span, history.times(action) == 0)
     elif kind == "times":
-        yield Claim("times", span, _counted(said, history.times(action)))
+        yield Claim("times", span, _counted(match, history.times(action)))
     elif kind == "average":
-        yield Claim("average", span, any(_quotes(said, value) for value in history.averages(action)))
+        yield Claim("average", span, any(_quotes(match, value) for value in history.averages(action)))
     elif kind == "extreme":
-        yield from _extreme(said, span, action, history)
+        yield from _extreme(match, span, action, history)
     else:
-        values = _meant(said, action, history, BEFORE.search(before[-NEAR:]))
-        yield Claim("reward", (span[0], said.end("number")), any(_quotes(said, value) for value in values))
-        for more in re.finditer(QUANTITY, said.groupdict().get("more") or ""):
-            place = said.start("more")
+        values = _meant(match, action, history, BEFORE.search(before[-NEAR:]))
+        yield Claim("reward", (span[0], match.end("number")), any(_quotes(match, value) for value in values))
+        for more in re.finditer(QUANTITY, match.groupdict().get("more") or ""):
+            place = match.start("more")
             near = any(_near(more[0], value, about=False) for value in values)
             yield Claim("reward", (place + more.start(), place + more.end()), near)
 
 
-def _extreme(said: re.Match[str], span: tuple[int, int], action: int, history: History) -> Iterator[Claim]:
-    """Yield the claim that an action has the highest or lowest of something, and the value if that is given."""
-    measured = said["measured"].casefold()
+def _extreme(match: re.Match[str], span: tuple[int, int], action: int, history: History) -> Iterator[Claim]:
+    """Yield the claim that an action has the highest or lowest of a measure, and the claim of its value if given."""
+    measured = match["measured"].casefold()
     average = re.search(MEAN, measured) is not None
-    if not (average or said["far"] or re.search(rf"{PAY}|total", measured)):
-        return  # "the best action": a belief, and no claim about what was seen
+    if not (average or match["far"] or re.search(rf"{PAY}|total", measured)):
+        return  # "the best action" is a belief, and no claim about the history
     measure = "average" if average else "total" if re.search("total|cumulative", measured) else "any"
-    lowest = said["extreme"].casefold() in LOWEST
-    number = said.groupdict().get("number")
-    end = said.end("far") if said["far"] else said.end("measured")
+    lowest = match["extreme"].casefold() in LOWEST
+    number = match.groupdict().get("number")
+    end = match.end("far") if match["far"] else match.end("measured")
     yield Claim("highest", (span[0], end if number else span[1]), history.is_extreme(action, measure, lowest=lowest))
     if number and measure != "total":
         values = history.averages(action) + ([] if average else list(history.seen[action].values()))
-        right = any(_quotes(said, value) for value in values)
-        yield Claim("average" if average else "reward", said.span("number"), right)
+        right = any(_quotes(match, value) for value in values)
+        yield Claim("average" if average else "reward", match.span("number"), right)
 
 
-def _meant(said: re.Match[str], action: int, history: History, before: re.Match[str] | None) -> list[float]:
-    """Return the rewards of an action that a quote can mean: of the round that it names, the last one, or any.
+def _meant(match: re.Match[str], action: int, history: History, before: re.Match[str] | None) -> list[float]:
+    """Return the rewards of an action that a quote can mean: that of the round named, the last one, or any.
 
-    before: the round that the sentence begins with.
+    before: the match of the round with which the sentence begins.
     """
-    seen, about = history.seen[action], said.groupdict()
+    seen, about = history.seen[action], match.groupdict()
     if before and not (about.get("round") or about.get("ago")):
         about |= before.groupdict()
     if about.get("round"):
@@ -290,11 +291,11 @@ def _meant(said: re.Match[str], action: int, history: History, before: re.Match[
     return list(seen.values())
 
 
-def _counted(said: re.Match[str], times: int) -> bool:
-    """Return whether an action was played as often as a match says."""
-    word = said["count"].casefold().split()[0]
+def _counted(match: re.Match[str], times: int) -> bool:
+    """Return whether a match states correctly how often an action was played."""
+    word = match["count"].casefold().split()[0]
     count = COUNTS[word] if word in COUNTS else int(word)
-    bound = said["bound"].strip().casefold()
+    bound = match["bound"].strip().casefold()
     if bound == "at least":
         return times >= count
     if bound == "at most":
@@ -306,11 +307,11 @@ def _counted(said: re.Match[str], times: int) -> bool:
     return times == count
 
 
-def _quotes(said: re.Match[str], value: float) -> bool:
-    return _near(said["number"], value, about=bool(said["about"]))
+def _quotes(match: re.Match[str], value: float) -> bool:
+    return _near(match["number"], value, about=bool(match["about"]))
 
 
 def _near(quoted: str, value: float, *, about: bool) -> bool:
-    """Return whether a number is a value, rounded to the number's decimals; "about" may be off by half a point."""
+    """Return whether a number is a value rounded to its decimals; after "about" it may be off by half a point."""
     rounding = 0.5 * 10.0 ** -len(quoted.partition(".")[2])
     return abs(float(quoted) - value) <= (max(rounding, NEARLY) if about else rounding) + ROUNDING

@@ -18,7 +18,7 @@ from rmft.language.prompts import read_template
 from rmft.reasoning.accuracy import accuracies
 from rmft.reasoning.judges import lexical, read_words, zero_shot
 from rmft.reasoning.replies import examine, games_of
-from rmft.workflow.games import read_scenarios_of
+from rmft.workflow.games import protocol_of, read_scenarios_of
 from rmft.workflow.records import ReasoningJob
 
 
@@ -38,7 +38,9 @@ def run(job: ReasoningJob, inputs: Sequence[Path], folder: Path) -> None:
             opened = open_connection(judge.model_name, judge.served, judge.model.model, journal)
             connection = stack.enter_context(opened)
             judges["unstable_judged"] = zero_shot(connection, template, judge.max_tokens, job.seed)
-        replies, claims = examine(job, list(games_of(job, played, scenarios)), judges)
+        means = "clipped_means" if job.mean == "clipped" else "means"
+        examined = list(games_of(protocol_of(job.games.problem), played, scenarios, means))
+        replies, claims = examine(examined, job.games.problem.protocol.tolerance, judges)
     accuracy = accuracies(job.seed, (job.experiment, job.evaluation), job.resamples, replies, claims)
     write_replies(folder / "replies.parquet", replies)
     write_claims(folder / "claims.parquet", claims)

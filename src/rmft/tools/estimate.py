@@ -20,7 +20,7 @@ from rmft.language.scenarios import read_scenarios
 from rmft.params import Params
 from rmft.params.endpoint import EndpointSettings, Prices
 from rmft.params.reasoning import LEXICAL
-from rmft.reasoning.judges import Case, question
+from rmft.reasoning.judges import PassingReply, question
 from rmft.workflow.games import game_settings_of, scenarios_for
 from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
@@ -112,7 +112,7 @@ def _judged(params: Params, name: str) -> Iterator[ExpectedWork]:
     for evaluation in reasoning.of.get(name, []):
         job = held_out_job(params, name, evaluation)
         protocol = game_settings_of(job, Prompts.load(Path(job.problem.protocol.prompts))).about(None)
-        empty = question(read_template(Path(reasoning.prompt)), Case("", protocol, 0, frozenset(), None))
+        empty = question(read_template(Path(reasoning.prompt)), PassingReply("", protocol, 0, frozenset(), None))
         calls = job.games * job.T * len(experiment.evaluations[evaluation].players(experiment.loop.training_seeds))
         prompt = counter.tokens(empty) + counter.reply_tokens + MESSAGE_TOKENS
         used = Usage(calls, round(calls * prompt), 0, calls * reasoning.max_tokens)

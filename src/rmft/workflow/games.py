@@ -10,6 +10,7 @@ from rmft.language.game import GameSettings
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Scenario
 from rmft.language.scenarios import for_actions, read_scenarios
+from rmft.params.language import LanguageProblem
 from rmft.rollouts import Games, games_of_shard
 from rmft.workflow.paths import prompt_files
 from rmft.workflow.records import RolloutsJob
@@ -40,12 +41,17 @@ def scenarios_for(job: RolloutsJob, bundled: Sequence[Scenario]) -> list[Scenari
     return [ordered[i % len(ordered)] for i in range(job.scenarios)]
 
 
+def protocol_of(problem: LanguageProblem) -> Protocol:
+    """Return the protocol of a problem's games, without a scenario."""
+    settings = problem.protocol
+    in_words = settings.interaction, settings.output, problem.feedback, settings.format
+    return Protocol(*in_words, problem.d, features=problem.features or 0)
+
+
 def game_settings_of(job: RolloutsJob, prompts: Prompts) -> GameSettings:
     """Return how a job's games are played in words."""
-    problem, settings = job.problem, job.problem.protocol
-    in_words = settings.interaction, settings.output, problem.feedback, settings.format
-    protocol = Protocol(*in_words, problem.d, features=problem.features or 0)
-    return GameSettings(prompts, protocol, job.temperature, settings.retries, settings.tolerance)
+    settings = job.problem.protocol
+    return GameSettings(prompts, protocol_of(job.problem), job.temperature, settings.retries, settings.tolerance)
 
 
 def games_of(
