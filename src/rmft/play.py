@@ -1,6 +1,4 @@
-"""The game itself: one player on one reward table, all n replicates at once.
-
-Language models, which are told of it in words, play in `rollouts`.
+"""The game: one player on one reward table, all n replicates at once. For games in words see `language.game`.
 
 Symbols: n replicates, T rounds, d actions.
 """
@@ -22,10 +20,10 @@ Uniforms = Callable[[int], np.ndarray]  # round t = 0..T-1 → (n,) numbers in [
 
 @dataclass(frozen=True)
 class Trajectories:
-    """What was played and what it met.
+    """The policies, actions and rewards of n games.
 
-    policies: (n, T, d). actions: (n, T), 0-based, or None where a policy is no distribution (the ball).
-    table: the rewards met, with their means.
+    policies: (n, T, d). actions: (n, T), 0-based, or None where a policy is no distribution (the ball). table: the
+    rewards, in [0, 10], with their means.
     """
 
     policies: np.ndarray
@@ -34,7 +32,7 @@ class Trajectories:
 
 
 def action_uniforms(root: int, n: int, *words: str | int) -> Uniforms:
-    """Return the numbers that turn policies into actions, named by words: the same for everyone who plays."""
+    """Return the uniforms that sample actions from policies; the words name their stream, common to all players."""
     return lambda t: stream(root, "action", *words, t).random(n)
 
 
@@ -48,13 +46,13 @@ def play(
 ) -> Trajectories:
     """Play T rounds and return the trajectories.
 
-    uniforms: the random numbers that turn policies into actions; None on the ball, where there are none.
-    The player sees rewards normalised to [0, 1] (App. `appendix_baseline`); `Trajectories.table` has them as they are.
+    uniforms: the random numbers that sample actions from policies; None on the ball, which has no actions.
+    The player observes rewards normalised to [0, 1] (App. `appendix_baseline`); `Trajectories.table` is not normalised.
     on_round: called after every round, for a progress bar.
     """
     n, horizon, d = rewards.shape
-    known = isinstance(rewards, RewardTable)
-    policies, met = zeros(n, horizon, d), None if known else zeros(n, horizon, d)
+    adaptive = not isinstance(rewards, RewardTable)
+    policies, drawn = zeros(n, horizon, d), zeros(n, horizon, d) if adaptive else None
     actions = None if uniforms is None else zeros(n, horizon, dtype=np.int64)
     everything = np.ones((n, d), dtype=bool)
     contextual = isinstance(rewards, ContextualTable) and isinstance(player, ContextualPlayer)
@@ -63,12 +61,12 @@ def play(
             player.see(rewards.contexts[:, t])
         policies[:, t] = policy = player.policy()
         reward = rewards.at(t, policy)
-        if not known:
-            met[:, t] = reward
+        if adaptive:
+            drawn[:, t] = reward
         if actions is not None:
             actions[:, t] = action = sample_actions(policy, 0.0 if player.deterministic else uniforms(t))
         revealed = everything if full_feedback else one_hot(action, d)
         player.observe(revealed, revealed * ((reward - LOW) / (HIGH - LOW)))
         if on_round:
             on_round()
-    return Trajectories(policies, actions, rewards if known else RewardTable(met, met, met))
+    return Trajectories(policies, actions, RewardTable(drawn, drawn, drawn) if adaptive else rewards)

@@ -1,4 +1,4 @@
-"""How long work tells of itself: on stderr, a line now and then, or a bar where it has the terminal to itself."""
+"""Progress of long work on stderr: a line every few seconds in jobs, a bar on a terminal."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal; yield what advances it."""
+    """Show a progress bar on a terminal; yield the function that advances it."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -19,22 +19,25 @@ def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def progress(name: str, total: int, unit: str) -> Iterator[Callable[[], None]]:
-    """Print a line every few seconds, since jobs that run side by side share a terminal; yield what advances it."""
-    begun, say, done = time.monotonic(), now_and_then(), 0
+    """Print a line every few seconds; yield the function that counts one unit as done."""
+    begun, report, done = time.monotonic(), now_and_then(), 0
 
     def advance() -> None:
         nonlocal done
         done += 1
         left = (time.monotonic() - begun) / done * (total - done)
-        say(f"{name}: {done}/{total} {unit}, {left:.0f} s left")
+        report(f"{name}: {done}/{total} {unit}, {left:.0f} s left")
 
     yield advance
 
 
 @contextmanager
 def speed(name: str, total: int) -> Iterator[Callable[[int, int, float], None]]:
-    """Print how games told in words get on, as `progress` does; yield what is told of every round that is over."""
-    begun, say, rounds, tokens = time.monotonic(), now_and_then(), 0, 0
+    """Print the progress of games in words; yield the function to call after each round.
+
+    The function takes the number of games in the round, the tokens since the last round and the mean regret so far.
+    """
+    begun, report, rounds, tokens = time.monotonic(), now_and_then(), 0, 0
 
     def advance(games: int, more_tokens: int, regret: float) -> None:
         nonlocal rounds, tokens
@@ -42,19 +45,19 @@ def speed(name: str, total: int) -> Iterator[Callable[[int, int, float], None]]:
         passed = time.monotonic() - begun
         left = passed / rounds * (total - rounds)
         pace = f"{tokens / passed:,.0f} tokens/s" if tokens else f"{rounds / passed:,.0f} rounds/s"
-        say(f"{name}: {rounds}/{total} rounds, {pace}, mean regret so far {regret:.2f}, {left:.0f} s left")
+        report(f"{name}: {rounds}/{total} rounds, {pace}, mean regret so far {regret:.2f}, {left:.0f} s left")
 
     yield advance
 
 
 def now_and_then(every_seconds: float = 5.0) -> Callable[[str], None]:
-    """Return what prints a line on stderr, unless it has just printed one."""
+    """Return a function that prints a line on stderr, unless it printed one in the last few seconds."""
     shown = time.monotonic()
 
-    def say(line: str) -> None:
+    def report(line: str) -> None:
         nonlocal shown
         if time.monotonic() - shown >= every_seconds:
             shown = time.monotonic()
             print(line, file=sys.stderr, flush=True)
 
-    return say
+    return report

@@ -1,4 +1,4 @@
-"""Algorithms that see the reward of the played action only: greedy, UCB, Thompson sampling, EXP3, Rexp3.
+"""Algorithms that observe the reward of the played action only: greedy, UCB, Thompson sampling, EXP3, Rexp3.
 
 Symbols: n replicates, d actions (the paper's K), T rounds. Rewards are normalised to [0, 1].
 """
@@ -115,7 +115,7 @@ class EXP3:
 
 
 class Rexp3(EXP3):
-    """Rexp3 (Besbes et al., 2014): EXP3 started afresh every Δ_T rounds, tuned by the variation V_T.
+    """Rexp3 (Besbes et al., 2014): EXP3 restarted every Δ_T rounds, tuned by the variation V_T.
 
     variation: V_T on the scale of the normalised rewards; one number, or (n,) for one a replicate. Δ_T is the
     appendix's ⌈(K log K / V_T)^(1/3) T^(2/3)⌉; Besbes et al. have (T / V_T)^(2/3) in it.
@@ -132,7 +132,7 @@ class Rexp3(EXP3):
         self.round = 0
 
     def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
-        """Add the reward, and forget everything where a batch is over."""
+        """Add the reward, and reset the estimates at the end of a batch."""
         super().observe(revealed, rewards)
         self.round += 1
         self.estimates[self.round % self.batch == 0] = 0.0

@@ -1,4 +1,4 @@
-"""Algorithms that see a context before each round: LinUCB with disjoint linear models (Li et al., 2010, Algorithm 1).
+"""Algorithms that observe contexts: LinUCB with disjoint linear models (Li et al., 2010, Algorithm 1).
 
 Symbols: n replicates, d actions, p features of a context, α width of the confidence bound. Rewards are in [0, 1].
 """
@@ -25,7 +25,7 @@ class LinUCB:
         self.context = zeros(n, p)
 
     def see(self, contexts: np.ndarray) -> None:
-        """Take in the context (n, p) of the coming round."""
+        """Observe the contexts (n, p) of the coming round."""
         self.context = contexts
 
     def policy(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Algorithms that see every action's reward: FTL and FTRL (with entropy: Hedge), on the simplex and the ball.
+"""Algorithms that observe every action's reward: FTL and FTRL (with entropy: Hedge), on the simplex and the ball.
 
 Symbols: n replicates, d actions, R radius of the ball (None: the simplex). All are functions of the total
 reward Σ_{τ<t} R_τ, normalised.
@@ -26,7 +26,7 @@ def anytime_step_size(d: int) -> StepSize:
 
 
 class FollowTheLeader:
-    """FTL: the policy that would have earned the most so far; before any reward, the uniform one (or the centre)."""
+    """FTL: the policy of the highest past reward; before any reward, the uniform policy (on the ball, the centre)."""
 
     deterministic = False  # in the first round
 
@@ -74,7 +74,7 @@ class FollowTheRegularizedLeader:
 
 
 class Uniform:
-    """Every action with equal probability, whatever happens; on the ball its centre."""
+    """Always the uniform policy; on the ball, the centre."""
 
     deterministic = False
 

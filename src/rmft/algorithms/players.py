@@ -1,4 +1,4 @@
-"""What plays a game, and the two ways in which a policy space turns a score into a policy.
+"""The interface of players, and the maps from scores to policies on the simplex and on the ball.
 
 Symbols: n replicates, d actions, p features of a context.
 """
@@ -23,15 +23,15 @@ class Player(Protocol):
         """Return the policies (n, d) for the coming round."""
 
     def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
-        """Take in a round: which rewards were revealed (n, d), and these rewards, zero where they were not."""
+        """Observe a round. revealed: (n, d), booleans. rewards: (n, d), zero where not revealed."""
 
 
 @runtime_checkable
 class ContextualPlayer(Player, Protocol):
-    """A player that wants to see contexts. Others play the same games without."""
+    """A player that observes contexts. Other players play the same games without them."""
 
     def see(self, contexts: np.ndarray) -> None:
-        """Take in the contexts (n, p) of the coming round, before its policy is asked for."""
+        """Observe the contexts (n, p) of the coming round, before `policy` is called."""
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

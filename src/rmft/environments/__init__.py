@@ -1,4 +1,4 @@
-"""Online decision problems: reward processes, what an agent gets to see of them, and regret. Needs numpy only.
+"""Online decision problems: reward processes, feedback and regret. Needs numpy only.
 
 Symbols: n instances, T rounds, d actions, p features of a context.
 """
@@ -39,18 +39,20 @@ __all__ = [
 EnvironmentName = Literal["fol", "mab", "ns-mab", "cb"]  # keys of ENVIRONMENTS
 PolicySpace = Literal["simplex", "ball"]
 ADAPTIVE = "adaptive"
-PROCESSES = (*TABULAR, ADAPTIVE, *CONTEXTUAL)  # of ours
+PROCESSES = (*TABULAR, ADAPTIVE, *CONTEXTUAL)  # without those of extensions
 
 
 @dataclass(frozen=True)
 class Environment:
-    """A class of problems: what is fed back, which comparator regret has, which processes belong to it.
+    """A class of problems: its feedback, the comparator of regret, and its reward processes.
 
-    processes: open, `rmft.extensions` adds a user's own. contextual: whether a context is shown before each round.
+    comparator: "hindsight", the best fixed policy on the draws, or "best mean", the action of the best mean in each
+    round. processes: their names; `rmft.extensions` adds those of users. contextual: whether a context is shown before
+    each round.
     """
 
     full_feedback: bool
-    comparator: str  # "hindsight": the best fixed policy on the draws; "best mean": the best action's mean, a round
+    comparator: str
     processes: list[str]
     contextual: bool = False
 
@@ -71,7 +73,7 @@ def environment_named(name: str) -> Environment:
 
 
 def check_policy_space(environment: str, *, on_ball: bool) -> None:
-    """Raise InputError where an environment needs actions, which the policies of a ball do not give."""
+    """Raise InputError where an environment needs actions, which policies on a ball do not define."""
     if on_ball and environment != "fol":
         raise InputError("a ball has no actions to sample, so it goes with environment fol only")
 
@@ -89,14 +91,14 @@ def check_processes(environment: str, processes: Sequence[str]) -> None:
 
 
 def check_mixture(processes: Sequence[str]) -> None:
-    """Raise InputError where there is no environment to which all of some processes belong."""
+    """Raise InputError where no environment has all of these processes."""
     fitting = [name for name, of in ENVIRONMENTS.items() if processes[0] in of.processes]
     sharing = [name for name in fitting if set(processes) <= set(ENVIRONMENTS[name].processes)]
     check_processes((sharing or fitting or ["fol"])[0], processes)
 
 
 def check_features(processes: Sequence[str], features: int | None) -> None:
-    """Raise InputError where rewards have a context and nobody said how large it is, or the other way round."""
+    """Raise InputError where processes have contexts and `features` is None, or the other way round."""
     contextual = [process for process in processes if process in CONTEXTUAL]
     if contextual and features is None:
         raise InputError(f"process {contextual[0]!r} needs the number of features of its contexts")
@@ -115,9 +117,9 @@ def block_of_rewards(
 ) -> Rewards:
     """Draw one block of the reward set `name`: shape (n, T, d) with n ≤ BLOCK.
 
-    Of several processes each serves equally many instances: every run of k instances is a random permutation
-    of the k processes. reroll: 0 for the set itself; for others the same instances with their rewards drawn again.
-    features: p, where there are contexts.
+    Of k processes each serves equally many instances: every run of k instances is a random permutation of the
+    processes. reroll: 0 for the set itself; another number draws the rewards of the same instances again. features: p;
+    None without contexts.
     """
     if tuple(processes) == (ADAPTIVE,):
         return AdaptiveRewards(shape)
@@ -131,14 +133,14 @@ def block_of_rewards(
     ]
     if len(components) == 1:
         return components[0]
-    # A permutation for each run of k instances, read row by row like every stream.
+    # A permutation for each run of k instances, read row by row as every stream is.
     order = open_stream("mixture").random((-(-n // len(components)), len(components))).argsort(axis=1).ravel()[:n]
     chosen = [component.rows(np.flatnonzero(order == k)) for k, component in enumerate(components)]
     return RewardTable.concatenate(chosen).rows(np.argsort(order, kind="stable").argsort())
 
 
 def _open(root: int, name: str, block: int, reroll: int, *words: str | int) -> np.random.Generator:
-    """Open a stream of a reward set. A reroll changes what is drawn in a round, not an instance's parameters."""
+    """Open a stream of a reward set. A reroll changes the draws of a round, not the parameters of an instance."""
     again = (reroll,) if reroll and NOISE.intersection(map(str, words)) else ()
     return stream(root, "environment", name, block, *words, *again)
 
@@ -151,9 +153,9 @@ def draw_rewards(
     reroll: int = 0,
     features: int | None = None,
 ) -> Rewards:
-    """Draw the whole reward set `name` of shape (n, T, d), or, with a reroll, its instances with new rewards.
+    """Draw the whole reward set `name`, of shape (n, T, d), or, with a reroll, its instances with new rewards.
 
-    Instance i is the same whatever n, and round t the same whatever T. features: p, where there are contexts.
+    Instance i is the same for any n, and round t for any T. features: p; None without contexts.
     """
     n, horizon, d = shape
     if tuple(processes) == (ADAPTIVE,):

@@ -1,9 +1,9 @@
-"""The reward processes of App. `reward_dist` that can be drawn before the game (all but VIII, Adaptive), and ours.
+"""The reward processes of App. `reward_dist` that are drawn before the game (all but VIII, Adaptive), and ours.
 
 Symbols: n instances, T rounds, d actions, p features of a context. A process is a function
 `(streams, n, T, d) -> RewardTable`, one with contexts `(streams, n, T, d, p) -> ContextualTable`; `streams(*words)`
-opens a named random stream. To stay prefix-stable a process reads each stream row by row: one stream for the instances'
-parameters, one a round for their draws.
+opens a named random stream. For prefix stability a process reads each stream row by row, with one stream for the
+parameters of instances and one for the draws of each round.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,9 @@ from rmft.environments.clipping import HIGH, LOW, MIXTURE_VARIANCES, gamma_mean,
 from rmft.environments.tables import ContextualTable, RewardTable
 
 Streams = Callable[..., np.random.Generator]
-NOISE = frozenset(["draw", "noise", "component"])  # streams of a round's draws; the others make an instance what it is
+NOISE = frozenset(
+    ["draw", "noise", "component"]
+)  # streams of a round's draws; other streams hold the parameters of instances
 
 
 def _each_round(horizon: int, draw: Callable[[int], np.ndarray]) -> np.ndarray:
@@ -28,11 +30,12 @@ def _constant(values: np.ndarray, horizon: int) -> np.ndarray:
 
 
 def _unclipped(rewards: np.ndarray, means: np.ndarray) -> RewardTable:
+    """Return a table whose rewards are never clipped, so that both kinds of means are equal."""
     return RewardTable(rewards, means, means)
 
 
 def _mixture_of_gaussians(streams: Streams, means: np.ndarray) -> np.ndarray:
-    """Draw around means (n, T, d) with one of three variances a round, before clipping."""
+    """Return rewards (n, T, d) around means, with one of three variances in each round, before clipping."""
     n, horizon, d = means.shape
 
     def draw(t: int) -> np.ndarray:
@@ -76,7 +79,7 @@ def bernoulli(streams: Streams, n: int, horizon: int, d: int) -> RewardTable:
 
 
 def sine_trend(streams: Streams, n: int, horizon: int, d: int) -> RewardTable:
-    """V. A sine wave in t with a frequency and a phase drawn for each action."""
+    """V. A sine wave in t, with a frequency and a phase drawn for each action."""
     parameters = streams("parameters").uniform(0.0, 10.0, (n, 2, 1, d))
     rounds = np.arange(1, horizon + 1)[:, None]
     rewards = 5.0 * (1.0 + np.sin(parameters[:, 0] * rounds + parameters[:, 1]))
@@ -116,20 +119,20 @@ def gradual_variation(streams: Streams, n: int, horizon: int, d: int) -> RewardT
 def linear_contextual(streams: Streams, n: int, horizon: int, d: int, p: int) -> ContextualTable:
     """Means linear in a context that is shown before each round: r_t(a) = ⟨θ_a, x_t⟩; draws as in II, clipped.
 
-    Not in the paper's experiments: contextual bandits are the first direction that it names beyond them.
-    # ASSUME: x_t is uniform on the simplex (shares of p kinds, say of customers) and θ_a uniform on [0, 10]^p (what an
-    # action pays each kind). So means are linear without an intercept and in [0, 10] without clipping.
+    Not in the paper's experiments; the paper names contextual bandits as the first extension.
+    # ASSUME: x_t is uniform on the simplex (say, shares of p kinds of customers) and θ_a uniform on [0, 10]^p (the
+    # reward of an action for each kind). Means are then linear without an intercept, and in [0, 10] without clipping.
     """
     weights = streams("parameters").uniform(LOW, HIGH, (n, d, p))
     exponentials = _each_round(horizon, lambda t: streams("context", t).standard_exponential((n, p)))
     contexts = exponentials / exponentials.sum(axis=2, keepdims=True)
-    # Feature by feature, and not by a matrix product, which rounds by how many instances there are.
+    # Summed feature by feature, because the rounding of a matrix product depends on the number of instances.
     means = sum(_constant(weights[:, :, j], horizon) * contexts[:, :, j, None] for j in range(p))
     rewards = np.clip(_mixture_of_gaussians(streams, means), LOW, HIGH)
     return ContextualTable(rewards, means, gaussian_mixture_mean(means), contexts)
 
 
-# Both are open: `rmft.extensions` adds a user's own.
+# `rmft.extensions` adds the processes of users to both.
 CONTEXTUAL: dict[str, Callable[[Streams, int, int, int, int], ContextualTable]] = {
     "linear-contextual": linear_contextual,
 }

@@ -49,7 +49,7 @@ def earned(
     *,
     mean: Mean = "nominal",
 ) -> np.ndarray:
-    """Return what the agent earns in each round, as a notion of regret counts it, (n, T); see `regret`."""
+    """Return the agent's reward in each round (n, T) as a notion of regret counts it; see `regret`."""
     if notion != "expected" and actions is None:
         raise InputError(f"{notion} regret needs actions; on the ball only expected regret is defined")
     played = policies if notion == "expected" else one_hot(actions, table.shape[2])
@@ -58,7 +58,7 @@ def earned(
 
 
 def means_of(table: RewardTable, mean: Mean) -> np.ndarray:
-    """Return the means (n, T, d) that are meant: as processes name them, or of the clipped draws."""
+    """Return the nominal means (n, T, d), or the means of the clipped draws."""
     return table.means if mean == "nominal" else table.clipped_means
 
 
@@ -87,7 +87,7 @@ def regret(
 
 
 def best_actions(comparator: str, table: RewardTable, mean: Mean = "nominal") -> np.ndarray:
-    """Return the action that the comparator plays in each round, (n, T): in hindsight one, else the best mean's."""
+    """Return the comparator's action in each round (n, T): the best in hindsight, or the best mean's."""
     if comparator == "hindsight":
         best = table.rewards.sum(axis=1).argmax(axis=1)
         return np.broadcast_to(best[:, None], table.shape[:2])

@@ -1,8 +1,8 @@
-"""Reward tables: what every action pays in every round of n instances, drawn before the game is played.
+"""Reward tables: the rewards of every action in every round of n instances, drawn before the game.
 
-Symbols: n instances, T rounds, d actions, p features of a context. Arrays are (n, T, d) and (n, d) to the reader, while
-in memory the instances come last: an operation over all of them then runs along contiguous numbers, several times
-faster than over a last axis of three actions, and numpy keeps that order in what it computes.
+Symbols: n instances, T rounds, d actions, p features of a context. Arrays have shapes (n, T, d) and (n, d), but in
+memory the instances come last: operations over all instances then run along contiguous numbers, several times faster
+than along a last axis of three actions, and numpy keeps this order in its results.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ def one_hot(actions: np.ndarray, d: int) -> np.ndarray:
 class RewardTable:
     """Rewards of n instances with their means.
 
-    rewards: (n, T, d), in [0, 10]; what an action pays in a round.
+    rewards: (n, T, d), in [0, 10].
     means: (n, T, d), the nominal means r_t (before clipping), which the paper's regret uses.
     clipped_means: (n, T, d), the true means of `rewards`.
     """
@@ -43,7 +43,7 @@ class RewardTable:
         return self.rewards.shape
 
     def at(self, t: int, policies: np.ndarray) -> np.ndarray:
-        """Return the rewards (n, d) of round t = 0..T-1; the policies do not matter."""
+        """Return the rewards (n, d) of round t = 0..T-1, whatever the policies."""
         return self.rewards[:, t]
 
     def head(self, instances: int, horizon: int) -> Self:
@@ -67,10 +67,7 @@ class RewardTable:
 
 @dataclass(frozen=True)
 class ContextualTable(RewardTable):
-    """Rewards whose means depend on what is shown before a round.
-
-    contexts: (n, T, p), p features a round; the other arrays as in any table.
-    """
+    """Rewards whose means depend on the context shown before a round. contexts: (n, T, p)."""
 
     contexts: np.ndarray
 
@@ -80,7 +77,7 @@ class ContextualTable(RewardTable):
 
 @dataclass(frozen=True)
 class AdaptiveRewards:
-    """VIII. Rewards that answer the policy, so they exist only while the game is played."""
+    """VIII. Rewards that depend on the policy, so that they exist only during the game. shape: (n, T, d)."""
 
     shape: tuple[int, int, int]
 

@@ -1,4 +1,4 @@
-"""How two judges of the same cases agree."""
+"""Agreement of two judges on the same cases."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Agreement:
-    """n: cases that both have judged. equal: the share of equal answers. kappa: Cohen's, NaN where it is undefined."""
+    """n: cases that both judged. equal: the share of equal verdicts. kappa: Cohen's kappa, NaN where undefined."""
 
     n: int
     equal: float
@@ -15,7 +15,7 @@ class Agreement:
 
 
 def agreement(ours: np.ndarray, theirs: np.ndarray) -> Agreement:
-    """Return how two judges' answers (n,), boolean, agree: Cohen's kappa is 1 where they always do, 0 as by chance."""
+    """Return the agreement of two judges' boolean verdicts (n,); kappa is 1 if all are equal, 0 as by chance."""
     n = len(ours)
     if not n:
         return Agreement(0, float("nan"), float("nan"))

@@ -10,8 +10,8 @@ import numpy as np
 def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
     """Return the p-value of the one-sided two-sample KS test of App. `appendix:ssec:ks_explanation`.
 
-    trained, base: final regrets, (n,) and (m,). Small: `trained` is shifted towards lower regret, that is, its
-    distribution function lies above that of `base`, which scipy calls "greater".
+    trained, base: final regrets, (n,) and (m,). A small p-value says that the distribution function of `trained` lies
+    above that of `base` (scipy's "greater"), that is, that its regret is lower.
     """
     from scipy import stats
 
@@ -19,14 +19,14 @@ def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
 
 
 def sd_of_numbers(values: Iterable[float]) -> float:
-    """Return the standard deviation of those that are numbers; NaN where fewer than two are."""
+    """Return the standard deviation of the values that are not NaN; NaN where fewer than two are left."""
     numbers = [value for value in values if not math.isnan(value)]
     return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else math.nan
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Of trained - base on common instances: mean, 95% bootstrap interval, one-sided p-value for a mean below 0."""
+    """trained - base on common instances: mean, 95% bootstrap interval, one-sided p-value for a mean below 0."""
 
     mean: float
     low: float
@@ -39,7 +39,7 @@ def paired_difference(trained: np.ndarray, base: np.ndarray, generator: np.rando
     from scipy import stats
 
     difference = trained - base
-    if np.ptp(difference) < 1e-9:  # n copies of one game are a sample of one, which has no p-value
+    if np.ptp(difference) < 1e-9:  # n equal differences are a sample of one, which has no p-value
         mean = float(difference[0])
         return PairedDifference(mean, mean, mean, float("nan"))
     interval = stats.bootstrap((difference,), np.mean, method="percentile", rng=generator).confidence_interval
@@ -48,7 +48,7 @@ def paired_difference(trained: np.ndarray, base: np.ndarray, generator: np.rando
 
 
 def paired_p(trained: np.ndarray, base: np.ndarray) -> float:
-    """Return the one-sided p-value of the paired t-test on final regrets (n,); NaN where all differences are alike."""
+    """Return the one-sided p-value of the paired t-test on final regrets (n,); NaN where all differences are equal."""
     from scipy import stats
 
     if np.ptp(trained - base) < 1e-9:

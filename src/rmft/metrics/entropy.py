@@ -1,4 +1,4 @@
-"""How undecided policies are: the high-entropy simplex bias of App. `ssec:distributional-output`."""
+"""Entropy of policies: the high-entropy simplex bias of App. `ssec:distributional-output`."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 """Exploration in bandits: SuffFailFreq and MinFrac (Krishnamurthy et al., 2024), App. `ssec:metricee`.
 
-Symbols: n replicates, T rounds, d actions. Both are returned a replicate; their means over replicates are the
-quantities that the paper draws.
+Symbols: n replicates, T rounds, d actions. Both are returned for each replicate; the paper draws
+their means over replicates.
 """
 
 import numpy as np

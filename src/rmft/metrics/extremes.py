@@ -1,4 +1,4 @@
-"""The largest of some instances, which grows with how many there are."""
+"""The expected maximum over instances, which grows with their number."""
 
 import numpy as np
 

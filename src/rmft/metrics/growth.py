@@ -14,7 +14,7 @@ class Growth:
     """Fits to a curve Regret(1..T).
 
     exponent, exponent_p: β̂ of log Regret(t) = α + β log t, the text's definition, and its two-sided p-value.
-    dropped: how many rounds had Regret(t) ≤ 0 and took no part in that fit.
+    dropped: how many rounds with Regret(t) ≤ 0 the fit leaves out.
     slope, slope_p: of Regret(t) = α + β t, which is what the paper's Section 4 tables report as β̂.
     """
 
@@ -28,8 +28,8 @@ class Growth:
 def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
     """Fit both regressions to a regret curve (T,).
 
-    floor: raise values below it to it instead of dropping those ≤ 0 from the log-log fit. A fit to fewer than
-    three rounds is NaN, since it has no p-value.
+    floor: the value to which smaller ones are raised, instead of dropping those ≤ 0 from the log-log fit. A fit to
+    fewer than three rounds is NaN, because it has no p-value.
     """
     rounds = np.arange(1, len(curve) + 1)
     values = curve if floor is None else np.maximum(curve, floor)
@@ -42,10 +42,10 @@ def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
 def resampled_growth(
     regret: np.ndarray, resamples: int, floor: float | None, generator: np.random.Generator
 ) -> tuple[list[Growth], list[Growth]]:
-    """Return the fits to the mean curve of regret (S, n, T), drawn again: over training seeds, and of one seed.
+    """Return fits to bootstrap resamples of regret (S, n, T): to the mean over training seeds, and to one seed.
 
-    The instances are common to the seeds, so they are drawn once for all; of S seeds S - 1 are drawn, which makes the
-    variance of their mean unbiased (Rao and Wu, 1988).
+    Seeds share their instances, so instances are resampled once for all seeds; of S seeds, S - 1 are resampled, which
+    makes the variance of their mean unbiased (Rao and Wu, 1988).
     """
     seeds, n, _ = regret.shape
     means, singles = [], []

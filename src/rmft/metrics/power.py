@@ -11,17 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 
 ALPHA = 0.01  # the test's level
-POWER = 0.9  # how likely it is to see the difference
-MOST = 10**7  # instances that anyone would play
+POWER = 0.9  # the probability of detecting the difference
+MOST = 10**7  # instances, at most
 MOST_REPLICATES = 100
 
 
 def power(n: int, effect: float, alpha: float = ALPHA, *, paired: bool = True) -> float:
-    """Return how likely the test on n pairs sees a mean difference of `effect` standard deviations of differences.
+    """Return the power of the test on n pairs for a mean difference of `effect` standard deviations of differences.
 
-    Under such a difference t has the noncentral t distribution with n - 1 degrees of freedom and noncentrality
-    effect · √n; the test says yes where t exceeds the 1 - alpha quantile of the central one. Of two independent samples
-    of n, and effects in their common standard deviation, it is 2n - 2 and effect · √(n/2).
+    Under that difference t has the noncentral t distribution with n - 1 degrees of freedom and noncentrality
+    effect · √n; the test rejects where t exceeds the 1 - alpha quantile of the central distribution. For two
+    independent samples of n, with effects in their common standard deviation, these are 2n - 2 and effect · √(n/2).
     """
     from scipy import stats
 
@@ -30,7 +30,7 @@ def power(n: int, effect: float, alpha: float = ALPHA, *, paired: bool = True) -
 
 
 def instances_needed(effect: float, alpha: float = ALPHA, wanted: float = POWER, *, paired: bool = True) -> int | None:
-    """Return the fewest instances with which the test sees `effect` with the wanted power: None where none suffice."""
+    """Return the fewest instances with which the test has the wanted power; None where MOST do not suffice."""
     if not 0 < effect < math.inf:
         return None
     too_few, enough = 1, 2
@@ -48,9 +48,10 @@ def instances_needed(effect: float, alpha: float = ALPHA, wanted: float = POWER,
 def replicates_needed(
     fall: float, sd: Callable[[int], float], instances: int, alpha: float = ALPHA, wanted: float = POWER
 ) -> int | None:
-    """Return the fewest replicates of each of n instances with which the paired test sees a fall of mean regret.
+    """Return the fewest replicates of each instance with which the paired test detects a fall of mean regret.
 
-    sd: of differences of means over so many replicates, over instances. None: where MOST_REPLICATES do not suffice.
+    sd: returns, for a number of replicates, the sd over instances of differences of means over the replicates.
+    Return None where MOST_REPLICATES do not suffice.
     """
     if fall <= 0 or sd(1) <= 0:
         return None
@@ -59,12 +60,12 @@ def replicates_needed(
 
 
 @dataclass(frozen=True)
-class Spread:
-    """What makes final regrets differ: y_ir = mean + instance_i + replicate_ir.
+class RegretSpread:
+    """The parts of the variance of final regrets y_ir = mean + instance_i + replicate_ir.
 
     mean: over instances and replicates. setting_sd: the mean over instances of the standard deviation over replicates,
-    as the paper reports it. replicate_sd: the same as the root of the mean variance, which adds up. task_sd: over
-    instances, of single games, as the paper's tables have it: what differs between replicates is in it too.
+    as the paper reports it. replicate_sd: the root of the mean variance over replicates. task_sd: the standard
+    deviation over instances of single games, as in the paper's tables; it includes the variance over replicates.
     """
 
     mean: float
@@ -74,37 +75,38 @@ class Spread:
 
     @property
     def setting_over_task(self) -> float:
-        """Return the mean sd over replicates as a share of that over tasks: NaN where all tasks are alike."""
+        """Return the mean sd over replicates as a share of that over tasks: NaN where all tasks are equal."""
         return self.setting_sd / self.task_sd if self.task_sd > 0 else math.nan
 
     @property
     def between_sd(self) -> float:
-        """Return the sd over instances of instance_i, which replicates leave as it is."""
+        """Return the sd over instances of instance_i alone."""
         return math.sqrt(max(self.task_sd**2 - self.replicate_sd**2, 0.0))
 
     @property
     def replicate_above_between(self) -> float:
-        """Return by how much replicates differ more than tasks do, below 0 where they are closer together.
+        """Return replicate_sd minus between_sd: negative where replicates differ less than tasks do.
 
-        setting_over_task cannot tell: task_sd has the replicates' in it, so that it is below 1 were all tasks alike.
+        setting_over_task does not show this: task_sd includes the replicates' variance, so that the ratio stays below 1
+        even where all tasks are equal.
         """
         return self.replicate_sd - self.between_sd
 
 
-def spread(final: np.ndarray) -> Spread:
-    """Return the parts of final regrets (R, n), R ≥ 2."""
+def spread(final: np.ndarray) -> RegretSpread:
+    """Return the parts of the variance of final regrets (R, n), R ≥ 2."""
     over_replicates = final.std(axis=0, ddof=1)
     task = math.sqrt(float(final.var(axis=1, ddof=1).mean()))
     within = math.sqrt(float((over_replicates**2).mean()))
-    return Spread(float(final.mean()), float(over_replicates.mean()), within, task)
+    return RegretSpread(float(final.mean()), float(over_replicates.mean()), within, task)
 
 
 def paired_sd(base: np.ndarray, trained: np.ndarray, replicates: int) -> float:
-    """Return the sd over instances of the difference of means over so many replicates, from (R, n) of each player.
+    """Return the sd over instances of differences of means over `replicates`, from regrets (R, n) of each player.
 
-    Var = τ² + σ² / replicates, σ² that of base_r - trained_r over replicates, which share their random numbers:
-    replicates wear down the noise of sampling and training, and leave τ², by which the gain differs between instances.
-    τ² is what the R replicates at hand leave, 0 if that is below.
+    Var = τ² + σ² / replicates. σ²: the variance of base_r - trained_r over replicates, which share random numbers; more
+    replicates average out this noise of sampling and training. τ²: the variance of the gain between instances,
+    estimated as the observed variance minus σ² / R, and at least 0.
     """
     noise = float((base - trained).var(axis=0, ddof=1).mean())
     observed = float((base.mean(axis=0) - trained.mean(axis=0)).var(ddof=1))

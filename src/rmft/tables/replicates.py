@@ -31,8 +31,8 @@ HEADERS = {
     "instances_paired_replicated": "instances, paired, mean of R replicates",
     "replicates_paired": "replicates of each of the n instances, paired",
 }
-MEASURED = ("mean", "setting_sd", "replicate_sd", "task_sd")  # of a Spread
-DERIVED = ("setting_over_task", "replicate_above_between")  # of a Spread
+MEASURED = ("mean", "setting_sd", "replicate_sd", "task_sd")  # of a RegretSpread
+DERIVED = ("setting_over_task", "replicate_above_between")  # of a RegretSpread
 PAPER_INSTANCES = 50  # ASSUME: as in its other tables
 PAPER = ["player", "replicates", "statistic", "value"]  # columns of the paper's values
 Statistics = dict[tuple[str, str], float | None]  # by player and statistic

@@ -2,8 +2,8 @@
 
 TRL's SFTTrainer minimises the cross-entropy of the model's replies, all rounds of a dialogue in one pass. A
 demonstration has `ids`, the tokens of a conversation as they were sampled, and `labels`, equal to the id where the
-model sampled the token and NOT_LEARNT elsewhere. Nothing here renders, tokenises, truncates or packs: training reads the
-tokens of the rollouts.
+model sampled the token and NOT_LEARNT elsewhere. Nothing here renders, tokenises, truncates or packs: the input
+is the tokens of the rollouts.
 
 # ASSUME: a step's loss is the mean over the sampled tokens of its batch (the paper's sum, scaled), as in TRL.
 """
