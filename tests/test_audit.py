@@ -12,7 +12,16 @@ from trees import digests, edit, run, set_value, snakemake, to_do
 
 from rmft.artifacts.receipts import Receipt, receipt_path
 from rmft.errors import InputError
-from rmft.lineage.audit import KNOWN_HASHES, audit, outdated, refuse_altered, retired, weights_that_differ
+from rmft.lineage.audit import (
+    KNOWN_HASHES,
+    Finding,
+    as_lines,
+    audit,
+    outdated,
+    refuse_altered,
+    retired,
+    weights_that_differ,
+)
 from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of, unfinished
 
 pytestmark = pytest.mark.xdist_group("lineage")
@@ -116,8 +125,10 @@ def test_all_results_of_a_former_layout_are_one_line_and_those_of_a_dropped_expe
     for path in (*old, *dropped, "data/rewards/dropped.npz"):
         former(path)
     moved, *others = sorted(problems(), reverse=True)
-    assert moved.startswith("orphan: results/numeric is of former versions: results of experiments are now below")
-    assert moved.endswith("run `rmft prune`")
+    assert moved == (
+        "orphan: results/numeric of a former version, before results/experiments: "
+        "move away what you want to keep, and delete the rest; run `rmft prune`"
+    )
     is_none = "is no part of what snakemake builds; run `rmft prune"
     assert others == [
         f"orphan: results/experiments/dropped (2 files) {is_none} results/experiments/dropped`",
@@ -137,6 +148,16 @@ def test_nothing_that_is_wanted_or_that_no_job_wrote_is_retired_however_the_fold
         assert retired(Path(folder), []) == [Path(FIGURE)]
     with pytest.raises(InputError, match="src: not below results or data/rewards"):
         retired(Path("results/../src"), [])
+
+
+def test_many_problems_that_are_alike_are_one_line():
+    missing = [Finding("missing", f"results/{number}", "is not there", "snakemake") for number in range(11)]
+    problems = [*missing, Finding("altered", "results/a", "is not what its job wrote", "rm results/a; snakemake")]
+    first, second = as_lines(problems)
+    assert first == "missing: results/0 is not there, as with 10 more files (--full names them); run `snakemake`"
+    assert second == str(problems[-1])
+    assert [*as_lines(problems, full=True)] == [str(problem) for problem in problems]
+    assert [*as_lines(missing[1:])] == [str(problem) for problem in missing[1:]]
 
 
 def test_bytes_of_a_hub_that_differ_at_one_revision_are_reported_once():

@@ -203,7 +203,7 @@ def test_a_crate_is_not_made_of_what_is_not_as_recorded_nor_over_another_nor_wit
         (("README.md",), "README.md: no artifact of this workflow; try a file below results or data/rewards"),
         (("results/figures/none.pdf",), "results/figures/none.pdf: no such file, and no record of it;"),
         ((), "lineage: name one artifact, or say --all"),
-        (("--all", "--format", "json"), "--format and --full go with an artifact, not with --all"),
+        (("--all", "--format", "json"), "--format goes with an artifact, not with --all"),
         ((FIGURE, "--format", "xml"), "Invalid value for '--format': "),
     ],
 )

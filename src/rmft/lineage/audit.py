@@ -24,7 +24,7 @@ REASONS = {  # Snakemake's words where ours say more
     "ok": "what it is made from must be made again",
     "params changed": "its parameters or its code changed",
 }
-MANY = 10
+MANY = 10  # problems, before they are counted
 LONG_AGO, NOW = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 SETTLED_SECONDS = 2.0  # a file touched more recently could change again within one tick of the file system's clock
 
@@ -40,6 +40,19 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.path} {self.reason}; run `{self.remedy}`"
+
+
+def as_lines(problems: Iterable[Finding], *, full: bool = False) -> Iterator[str]:
+    """Yield a line a problem, but one line for many problems with the same reason and remedy, unless `full`."""
+    alike: dict[tuple[str, str, str], list[Finding]] = {}
+    for problem in problems:
+        alike.setdefault((problem.kind, problem.reason, problem.remedy), []).append(problem)
+    for (kind, reason, remedy), several in alike.items():
+        if full or len(several) <= MANY:
+            yield from map(str, several)
+        else:
+            more = f"as with {len(several) - 1} more files (--full names them)"
+            yield f"{kind}: {several[0].path} {reason}, {more}; run `{remedy}`"
 
 
 # Before a build
@@ -215,9 +228,9 @@ def orphans(artifacts: Iterable[str]) -> Iterator[Finding]:
         former[top] = former.get(top, 0) + 1
     moved = [folder for folder in former if folder.parent == EXPERIMENTS.parent and folder.name in names]
     if moved:
-        where = f"{moved[0]}" if len(moved) == 1 else f"{moved[0]} and {len(moved) - 1} more folders"
-        reason = f"of former versions: results of experiments are now below {EXPERIMENTS}, made by other code"
-        yield Finding("orphan", where, f"{'is' if len(moved) == 1 else 'are'} {reason}", "rmft prune")
+        where = f"{moved[0]} and {len(moved) - 1} more folders" if len(moved) > 1 else f"{moved[0]}"
+        reason = f"of a former version, before {EXPERIMENTS}: move away what you want to keep, and delete the rest"
+        yield Finding("orphan", where, reason, "rmft prune")
     for top in former.keys() - set(moved):
         count = "" if former[top] == 1 else f"({former[top]} files) "
         yield Finding("orphan", f"{top}", f"{count}is no part of what snakemake builds", f"rmft prune {top}")

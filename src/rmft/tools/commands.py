@@ -136,7 +136,9 @@ def prune(
 def lineage(
     path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
     everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
-    full: Annotated[bool, Option("--full", help="Print every job back to the root seed.")] = False,
+    full: Annotated[
+        bool, Option("--full", help="Print every job back to the root seed; with --all, every problem.")
+    ] = False,
     as_format: Annotated[TraceFormat, Option("--format", help="How to print it.")] = "text",
     output: Annotated[
         Path | None, Option(help="With --format rocrate: a new folder for the crate with all files in it.")
@@ -146,15 +148,15 @@ def lineage(
 
     With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
     """
-    from rmft.lineage.audit import audit
+    from rmft.lineage.audit import as_lines, audit
     from rmft.lineage.text import as_text, as_tree
     from rmft.lineage.trace import trace
     from rmft.workflow.runs import reasons_to_run
 
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all")
-    if everything and (as_format != "text" or full):
-        raise InputError("--format and --full go with an artifact, not with --all")
+    if everything and as_format != "text":
+        raise InputError("--format goes with an artifact, not with --all")
     if output is not None and as_format != "rocrate":
         raise InputError("--output belongs to --format rocrate; for others: > FILE")
     if everything:
@@ -168,8 +170,8 @@ def lineage(
             print("\n".join((as_tree if full else as_text)(traced, shutil.get_terminal_size((120, 24)).columns)))
         else:
             _export(traced, as_format, output)
-    for problem in problems:
-        print(problem, file=sys.stderr)
+    for line in as_lines(problems, full=full):
+        print(line, file=sys.stderr)
     if problems:
         raise typer.Exit(1)
 
