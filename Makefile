@@ -12,9 +12,9 @@ help:
 	@echo "make figures     the figures alone"
 	@echo "make report      the report: all figures and tables beside the paper's claims (results/report.html)"
 	@echo "make plots       training curves and figures as a page (plots/)"
-	@echo "make test        the tests, but for those of whole builds that are killed, taken back, pulled or sent to a cluster"
-	@echo "make test-all    those too"
-	@echo "make chaos       builds that are killed at random moments, for longer than make test-all does"
+	@echo "make test        the tests, but for those that take half a minute or more"
+	@echo "make test-all    all tests: builds are killed, reverted, pulled and sent to a cluster too"
+	@echo "make chaos       builds that are killed at random moments, more of them than make test-all has"
 	@echo "make bench       speed of algorithms, beside other libraries, of training, rollouts and the server"
 	@echo "make lint        format and lint, as in CI"
 
