@@ -1,4 +1,4 @@
-"""A proxy on loopback that does to requests what networks and busy endpoints do, each fault counted by its kind."""
+"""A proxy on loopback that makes the faults of networks and busy endpoints, and counts each by its kind."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ from upstream import Served, Server
 
 from rmft.streams import stream
 
-STATUSES = {  # what is said in place of an answer, before anything has reached the endpoint
+STATUSES = {  # status and headers of a response that is sent before the request has reached the endpoint
     "408": (408, {}),
     "409": (409, {}),
     "429": (429, {}),
@@ -28,8 +28,8 @@ STATUSES = {  # what is said in place of an answer, before anything has reached 
     "503": (503, {"Retry-After": "0.5"}),
     "529": (529, {}),
 }
-BEFORE = (*STATUSES, "cut before", "no answer")  # nothing has reached the endpoint
-AFTER = (  # it has answered
+BEFORE = (*STATUSES, "cut before", "no answer")  # the request does not reach the endpoint
+AFTER = (  # the endpoint has responded
     "cut in the body",
     "stuck in the body",
     "dripping body",
@@ -37,12 +37,12 @@ AFTER = (  # it has answered
     "HTML",
     "empty object",
     "two lengths",
-    "never told",
+    "never passed on",
 )
-HARMLESS = ("slow body", "header twice")  # the answer comes whole
+HARMLESS = ("slow body", "header twice")  # the response arrives whole
 KINDS = (*BEFORE, *AFTER, *HARMLESS)
 PASSED = ("Content-Type", "Authorization", "Idempotency-Key")  # headers of a request
-OURS = ("content-length", "connection", "date", "server", "transfer-encoding")  # of an answer, written by us
+OURS = ("content-length", "connection", "date", "server", "transfer-encoding")  # headers of a response, set here
 DRIPS, DRIP_SECONDS = 100, 0.05
 PAGE = b"<html><head><title>Bad gateway</title></head><body>nginx</body></html>"
 
@@ -50,7 +50,7 @@ PAGE = b"<html><head><title>Bad gateway</title></head><body>nginx</body></html>"
 class FaultProxy(Served):
     """Passes requests on to an endpoint, a share of them with a fault: `with FaultProxy(…) as proxy`, then proxy.url.
 
-    seed: of the stream from which faults are drawn, one draw a request, until there were `most`. injected: by kind.
+    seed: of the stream from which a fault is drawn for each request. most: faults in all. injected: faults by kind.
     """
 
     def __init__(self, upstream: str, seed: int, share: float, most: int, kinds: Sequence[str] = KINDS) -> None:
@@ -62,7 +62,7 @@ class FaultProxy(Served):
         self.url = f"http://127.0.0.1:{self._server.server_port}{self.upstream.path}"
 
     def draw(self) -> str | None:
-        """Return what befalls a request."""
+        """Return the fault of a request, if it has one."""
         with self._lock:
             unlucky, which = self._random.random(2)
             if unlucky >= self.share or self.injected.total() >= self.most:
@@ -73,14 +73,14 @@ class FaultProxy(Served):
 
 
 class _Relay(BaseHTTPRequestHandler):
-    """What a proxy does with one connection of a client's."""
+    """What a proxy does with one connection of a client."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     proxy: FaultProxy
 
     def relay(self) -> None:
-        """Take a request; answer it, or do not."""
+        """Read a request; respond to it, or do not."""
         fault, body = self.proxy.draw(), self.rfile.read(int(self.headers["Content-Length"] or 0))
         if fault in STATUSES:
             status, headers = STATUSES[fault]
@@ -90,12 +90,12 @@ class _Relay(BaseHTTPRequestHandler):
         elif fault == "no answer":
             self.wait_for_the_client_to_give_up()
         else:
-            self.pass_on(fault, *self.ask(body))
+            self.pass_on(fault, *self.forward(body))
 
     do_GET = do_POST = do_DELETE = relay  # noqa: N815 (names that http.server looks for)
 
-    def ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Ask the endpoint; return its answer."""
+    def forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Send a request on to the endpoint; return its response."""
         onward = HTTPConnection(self.proxy.upstream.hostname, self.proxy.upstream.port)
         with closing(onward):
             onward.request(
@@ -106,9 +106,9 @@ class _Relay(BaseHTTPRequestHandler):
             return reply.status, headers, reply.read()
 
     def pass_on(self, fault: str | None, status: int, headers: dict[str, str], answer: bytes) -> None:
-        """Give an answer to the client, with a fault."""
+        """Send a response to the client, with a fault."""
         half = len(answer) // 2
-        if fault == "never told":
+        if fault == "never passed on":
             self.wait_for_the_client_to_give_up()
         elif fault in ("cut in the body", "stuck in the body"):
             self.send_head(status, len(answer), headers)
@@ -152,19 +152,19 @@ class _Relay(BaseHTTPRequestHandler):
         self.hang_up()
 
     def wait_for_the_client_to_give_up(self) -> None:
-        """Say no more, and keep the connection."""
+        """Send no more, and keep the connection open."""
         self.connection.recv(1)
         self.hang_up()
 
     def hang_up(self) -> None:
-        """Close the connection, under whatever is still in hand."""
+        """Close the connection, whatever is still being sent."""
         self.rfile.close()
         self.wfile.close()
         self.connection.close()
         self.close_connection = True
 
     def handle(self) -> None:
-        """Take requests until there is nobody on one side or the other."""
+        """Handle requests until the client or the endpoint is gone."""
         with suppress(OSError, ValueError, HTTPException):
             super().handle()
 
@@ -174,4 +174,4 @@ class _Relay(BaseHTTPRequestHandler):
             super().finish()
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""

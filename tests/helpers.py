@@ -1,10 +1,12 @@
-"""Small games that several test files play, and how a sample is held against its expectation.
+"""Small games that several test files play; a comparison of a sample with its expectation; waiting for another process.
 
 Symbols: n instances, T rounds, d actions.
 """
 
+import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -60,11 +62,20 @@ def assert_mean(sample: np.ndarray, expected: float | np.ndarray, *, standard_er
     assert (distance <= standard_errors * error + 1e-9).all(), f"{distance} apart, standard error {error}"
 
 
+def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+    """Wait until a condition of another process or thread holds; return its value."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, f"the condition did not hold within {seconds:.0f} s"
+        time.sleep(0.05)
+    return value
+
+
 def games(n: int = 6, horizon: int = 20, d: int = 3) -> dict[str, list]:
-    """Return n games told in words, two a scenario, in which every message is another one."""
+    """Return n games in words, two a scenario, in which every message is another one."""
     random = np.random.default_rng(0)
     rewards, means, clipped_means = random.uniform(0, 10, (3, n, horizon * d)).tolist()
-    said = [[f"reply-{i}-{t} [bold]so[/bold]" for t in range(1, horizon + 1)] for i in range(n)]
+    replies = [[f"reply-{i}-{t} [bold]so[/bold]" for t in range(1, horizon + 1)] for i in range(n)]
     return {
         "scenario": [i // 2 for i in range(n)],
         "trajectory": [i % 2 for i in range(n)],
@@ -73,7 +84,7 @@ def games(n: int = 6, horizon: int = 20, d: int = 3) -> dict[str, list]:
         "means": means,
         "clipped_means": clipped_means,
         "prompt": [[f"prompt-{i}-{t}\nsecond-line-{i}-{t}" for t in range(1, horizon + 1)] for i in range(n)],
-        "reply": said,
+        "reply": replies,
         "policy": random.dirichlet(np.ones(d), (n, horizon)).reshape(n, -1).tolist(),
         "action": random.integers(d, size=(n, horizon)).tolist(),
         "attempts": [[1] * horizon for _ in range(n)],

@@ -1,4 +1,4 @@
-"""A hub of one model, as a mirror in a closed network is one."""
+"""A server that offers one model as the Hugging Face hub or a mirror of the hub does."""
 
 import hashlib
 import json
@@ -9,12 +9,12 @@ from typing import Self
 
 
 class Hub:
-    """A server of the files in a folder, as those of a model at a revision: `with Hub(...) as hub`."""
+    """Serves the files of a folder as a model at a revision: `with Hub(...) as hub`."""
 
     def __init__(self, model: str, revision: str, folder: Path) -> None:
         self.model, self.revision = model, revision
         self.files = {file.name: file.read_bytes() for file in folder.iterdir()}
-        self.refused: tuple[int, str] | None = None  # status and reason that files are refused with
+        self.refused: tuple[int, str] | None = None  # status and reason with which files are refused
         self.fetched: list[str] = []
         hub = self
 
@@ -39,7 +39,7 @@ class Hub:
         self._server.server_close()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
-        """Answer what a hub is asked: what there is at a revision, and files."""
+        """Respond to a request for the list of files at a revision, or for one of the files."""
         path = request.path.partition("?")[0]
         listing, files = f"/api/models/{self.model}", f"/{self.model}/resolve/{self.revision}/"
         name = path.removeprefix(files)

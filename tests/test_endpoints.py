@@ -5,12 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
-from trees import done, environment
+from helpers import wait_until
+from trees import digests, done, environment
 
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import usage_of
@@ -130,8 +130,6 @@ def of_closed(artifacts: dict[str, str]) -> dict[str, str]:
 
 @pytest.mark.xdist_group("built")
 def test_without_its_results_and_its_server_an_experiment_is_rebuilt_from_the_journal_byte_by_byte(tree):
-    from trees import digests
-
     before, paid = digests(tree), usage_of((tree / "journal").rglob("*.zst"))
     done(tree, "rm", "-r", "results/experiments/closed_mab", ".rmft")
     printed = done(tree, "snakemake", "--cores", "2", "exp_closed_mab")
@@ -155,8 +153,6 @@ def test_a_key_is_in_no_file_that_a_run_leaves_but_its_own(built):
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_a_run_that_is_stopped_leaves_no_server_behind_and_the_next_one_pays_for_what_is_missing_alone(tree, stop):
-    from trees import digests
-
     before = digests(tree)
     done(tree, "rm", "-r", "results/experiments/closed_mab", "journal/closed_mab", ".rmft")
     run = subprocess.Popen(
@@ -164,23 +160,16 @@ def test_a_run_that_is_stopped_leaves_no_server_behind_and_the_next_one_pays_for
         cwd=tree, env=environment(tree), start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     answered = tree / "journal/closed_mab/seed-0/iteration-0/shards/1-of-1.jsonl.zst"
-    _wait_until(lambda: answered.exists() and answered.stat().st_size > 0)
+    wait_until(lambda: answered.exists() and answered.stat().st_size > 0)
     os.killpg(run.pid, stop)
     run.communicate()
     (announced,) = (tree / ".rmft/run").rglob("running.json")
     server = int(json.loads(announced.read_text())["process"].split(":")[0])
-    _wait_until(lambda: not psutil.pid_exists(server))
+    wait_until(lambda: not psutil.pid_exists(server))
     kept = usage_of([answered])
     assert kept["embedded"].answers > 0
     done(tree, "snakemake", "--cores", "2", "exp_closed_mab")
     assert of_closed(digests(tree)) == of_closed(before)
-
-
-def _wait_until(true) -> None:
-    deadline = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to that in two minutes"
-        time.sleep(0.1)
 
 
 def test_a_server_that_cannot_start_says_why():

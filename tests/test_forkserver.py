@@ -6,12 +6,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from helpers import wait_until
 
 from rmft.artifacts.job import JOB_OF, this_run
 from rmft.artifacts.receipts import read_receipt
@@ -75,13 +75,7 @@ def called(command: str, settings: dict, output: str) -> subprocess.Popen[str]:
 
 def job_of(server: psutil.Process) -> psutil.Process:
     """Wait for the process that does a job, and until it is at it."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        for job in server.children():
-            if sum(job.cpu_times()[:2]) > 0.5:
-                return job
-        time.sleep(0.02)
-    raise AssertionError("no job was forked")
+    return wait_until(lambda: next((job for job in server.children() if sum(job.cpu_times()[:2]) > 0.5), None))
 
 
 def ended(process: psutil.Process) -> bool:

@@ -1,4 +1,4 @@
-"""A small endpoint on loopback, over real HTTP, that answers from the request alone and counts what it was paid for."""
+"""A small endpoint on loopback, over HTTP, whose responses depend on the request alone; it counts what was paid."""
 
 import hashlib
 import json
@@ -18,13 +18,13 @@ Body = dict[str, Any]
 
 
 def numbers_of(body: Body) -> np.random.Generator:
-    """Return random numbers that depend on all of a request."""
+    """Return random numbers that depend on the whole request."""
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
     return np.random.default_rng(np.frombuffer(digest, dtype=np.uint32))
 
 
 def tell(body: Body) -> str:
-    """Say an action of three, or a policy where one is asked for, and nothing valid now and then."""
+    """Return one of three actions, or a policy if the prompt asks for one; now and then nothing valid."""
     numbers = numbers_of(body)
     if numbers.random() < 0.15:
         return "Hm."
@@ -35,7 +35,7 @@ def tell(body: Body) -> str:
 
 
 def completion(body: Body, text: str) -> Body:
-    """Return the answer that has a text; its tokens are characters."""
+    """Return the response with this text; its tokens are characters."""
     prompt = sum(len(message["content"]) // 4 + 3 for message in body["messages"])
     answer = {
         "id": "chatcmpl-" + numbers_of(body).bytes(8).hex(),
@@ -52,7 +52,7 @@ def completion(body: Body, text: str) -> Body:
 
 
 def _place(body: Body, character: str) -> Body:
-    """Return a token and the likeliest ones in its place: of a digit, the digits 1, 2 and 3 and two other things."""
+    """Return a token with the most likely ones in its place: for a digit, 1, 2 and 3 and two others."""
     likeliest = {character: 0.5, "x": 0.1}
     if character.isdecimal():
         likeliest |= dict(zip("123", (0.5, 0.2, 0.1), strict=True))
@@ -63,14 +63,14 @@ def _place(body: Body, character: str) -> Body:
 
 
 class Server(ThreadingHTTPServer):
-    """A server that many may call at once."""
+    """A server for many connections at once."""
 
     daemon_threads = True
     request_queue_size = 128
 
 
 class Served:
-    """Something that is served in a `with` block, by the server in `_server`."""
+    """Runs the server in `_server` during a `with` block."""
 
     _server: ThreadingHTTPServer
 
@@ -86,10 +86,11 @@ class Served:
 class Upstream(Served):
     """The endpoint: `with Upstream() as upstream`, then upstream.url.
 
-    say: what it says to a request. Every answer is paid for, but one that is repeated for its Idempotency-Key, if it
-    honours those. paid, bodies: of answers, by key. received: requests, by key. refusals: (status, error's body) for
-    requests to come, before any answer. quota: of answers, after which there is no credit. hold: called before each
-    answer, while others may be asked for. connections: that were made, and how many of them are open.
+    say: returns the text of a response. Each response is paid for, but for one that is repeated for its
+    Idempotency-Key, if the endpoint honours those. paid, bodies: of responses, by key. received: requests, by key.
+    refusals: (status, body of the error) for the next requests, before any response. quota: number of responses after
+    which there is no credit. hold: called before each response, while other requests may arrive. connections: made so
+    far; open: still open.
     """
 
     def __init__(self, say: Callable[[Body], str] = tell, *, honours_keys: bool = True) -> None:
@@ -162,6 +163,6 @@ class Upstream(Served):
                 self.wfile.write(data)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         return Handler
