@@ -1,30 +1,47 @@
-"""What is not computation: starting the jobs of a full build, and both engines when nothing is to be done.
+"""Measure what is not computation: the start of jobs, and both engines when nothing is to be done.
 
-Run in a checkout in which everything is built (`make reproduce`). Start-up is what the fork server imports, once, and
-what it takes to hand a job over to it. It is held against the time that the jobs took together, and set beside what it
-would be if each did its own imports. Each no-op is held against its bound.
+    python benchmarks/overhead.py
+    python benchmarks/overhead.py --fork-server open_mab_qwen numeric_mixture
+
+The first form runs in a checkout in which everything is built (`make reproduce`). It compares the start of all jobs
+with the time that the jobs took together, and with the start of jobs that do their own imports, and holds each no-op
+against its bound. A job starts when the fork server, which has imported the libraries once, has forked it.
+
+The second form builds experiments at smoke scale in temporary clones of the last commit, with the fork server and
+without it, and writes the CPU seconds to benchmarks/results/fork-server.csv.
 """
 
+import argparse
+import csv
+import ctypes
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+
+from same_bytes import check_out, environment
 
 from rmft.artifacts.job import JOB_OF, this_run
 from rmft.lineage.records import METADATA
 from rmft.workflow import forkserver
 
+MEASURED = Path(__file__).parent / "results/fork-server.csv"
+SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux
 REPEATS = 5
 SHARE = 0.15  # of all jobs' time that start-up may take
 BOUNDS_SECONDS = {"snakemake": 3.0, "dvc repro": 5.0, "dvc status": 3.0, "rmft lineage --all": 5.0}
 
 
 def fastest(run: Callable[[], object]) -> float:
-    """Return the least of several times, in seconds: what others do on the machine only adds."""
+    """Return the shortest of several runs, in seconds: other work on the machine only adds to a run."""
     times = []
     for _ in range(REPEATS):
         begun = time.perf_counter()
@@ -67,8 +84,8 @@ def handed_over(commands: list[str]) -> tuple[float, float]:
     return first, each
 
 
-def main() -> None:
-    """Print both tables; exit with 1 where a bound does not hold."""
+def measure_start() -> bool:
+    """Print both tables; return whether every bound holds."""
     held, built = True, jobs()
     print(f"{'sub-command':<14}{'jobs':>6}{'s a job':>10}{'imports s':>12}")
     total = alone = 0.0
@@ -89,10 +106,61 @@ def main() -> None:
         took = fastest(lambda command=command: subprocess.run(command.split(), check=True, capture_output=True))
         held &= took <= bound
         print(f"{command:<20} with nothing to do: {took:.1f} s (bound {bound:.0f} s)")
-    sys.exit(not held)
+    return held
+
+
+def measure_fork_server(experiments: Sequence[str]) -> None:
+    """Build experiments in clones of the last commit, with the fork server and without it; write what that took."""
+    ctypes.CDLL(None).prctl(SUBREAPER, 1)  # the fork server's CPU time counts only if this process reaps it
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        for experiment in experiments:
+            for forked in (True, False):
+                folder = Path(temporary) / f"{experiment}-{forked}"
+                check_out("HEAD", folder)
+                rows.append({"experiment": experiment, "fork_server": forked, **build(folder, experiment, forked)})
+                print(rows[-1], flush=True)
+    with MEASURED.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def build(folder: Path, experiment: str, forked: bool) -> dict[str, float]:
+    """Build an experiment in a checkout; return its number of jobs, the CPU seconds and the seconds of the clock."""
+    variables = environment(folder)
+    if not forked:  # no socket fits below such a path, so that each job imports for itself
+        variables["TMPDIR"] = str(folder / ("long" * 30))
+        Path(variables["TMPDIR"]).mkdir()
+    begun, used_before = time.perf_counter(), used_by_children()
+    command = ["snakemake", "--cores", "2", f"exp_{experiment}"]
+    log = subprocess.run(command, cwd=folder, env=variables, check=True, capture_output=True, text=True).stderr
+    seconds = time.perf_counter() - begun
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()  # until the fork server has ended too
+    started = len(re.findall(r"^Job \d+: ", log, re.MULTILINE))
+    return {"jobs": started, "cpu_seconds": round(used_by_children() - used_before, 1), "seconds": round(seconds, 1)}
+
+
+def used_by_children() -> float:
+    """Return the CPU seconds of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    """Measure what the command line asks for; exit with 1 where a bound does not hold."""
+    parser = argparse.ArgumentParser(description="Measure the start of jobs, and both engines with nothing to do.")
+    parser.add_argument("--fork-server", nargs="+", metavar="EXPERIMENT", help="build these with and without it")
+    experiments = parser.parse_args().fork_server
+    if experiments:
+        measure_fork_server(experiments)
+    elif Path("params.yaml").exists():
+        sys.exit(not measure_start())
+    else:
+        sys.exit("run this in the root of the repository")
 
 
 if __name__ == "__main__":
-    if not Path("params.yaml").exists():
-        sys.exit("run this in the root of the repository")
     main()

@@ -63,21 +63,27 @@ def built(tree: str, folder: Path, cores: int) -> Path:
     """Return a built checkout: `tree` itself if it is a folder, else its commit, built in `folder` at smoke scale."""
     if (Path(tree) / "results").is_dir():
         return Path(tree)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    environment["PYTHONPATH"] = str(folder / "src")
+    check_out(tree, folder)
+    command = ["snakemake", "--quiet", "all", "--cores", str(cores)]
+    subprocess.run(command, cwd=folder, env=environment(folder), check=True)
+    return folder
 
-    def run(*command: str) -> None:
-        subprocess.run(command, cwd=folder, env=environment, check=True)
 
+def check_out(commit: str, folder: Path) -> None:
+    """Clone a commit of this repository into a new folder, and set smoke scale there."""
     folder.mkdir()
-    run("git", "clone", "--quiet", "--shared", "--no-checkout", str(ROOT), ".")
-    run("git", "checkout", "--quiet", tree)
+    for arguments in (["clone", "--shared", "--no-checkout", str(ROOT), "."], ["checkout", commit]):
+        subprocess.run(["git", *arguments, "--quiet"], cwd=folder, env=environment(folder), check=True)
     settings = folder / "params.yaml"
     text = re.sub(r"^scale: \w+", "scale: smoke", settings.read_text(encoding="utf-8"), flags=re.MULTILINE)
     settings.write_text(re.sub(r"^( +shards:) \d+", r"\1 1", text, flags=re.MULTILINE), encoding="utf-8")
-    run("snakemake", "--quiet", "all", "--cores", str(cores))
-    return folder
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the variables with which the code of a checkout runs in this script's environment."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{inherited['PATH']}"
+    return {**inherited, "PATH": path, "PYTHONPATH": str(folder / "src")}
 
 
 def main() -> int:
