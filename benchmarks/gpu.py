@@ -9,8 +9,8 @@ iteration. Exit code 1 if a goal is missed.
 decode: seconds for a sampled token against the larger of 2N/FLOPs and (weights/B + keys and values in sight)/bandwidth;
 FLOPs and bandwidth are what the device reaches in a large matrix product and a large sum, in this run. hits: of the
 tokens that would be read if each round read its history anew, the share that is in memory. memory: how far the peak is
-from the prediction of `games_at_a_time`. MFU: 4 operations a token and weight (frozen weights need no gradients of their
-own) against what the device reaches.
+from the prediction of `games_at_a_time`. MFU: 4 operations a token and weight (frozen weights need no gradients of
+their own) against what the device reaches.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 ks_p is the median over training seeds. paired_p, paired_difference and power are over instances, of the mean over
 training seeds; by_training_seed has the same tests of each seed alone. The paired_difference of an algorithm is the
-trained model's regret less the algorithm's. exponent_se is over instances, and over training seeds if there are several.
+trained model's regret less the algorithm's. exponent_se is over instances, and over several training seeds.
 """
 
 from collections.abc import Iterable, Mapping
