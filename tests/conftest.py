@@ -30,9 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory) -> Path:
-    """Return what trees.built_once has built, one for all test processes; copy it before changing anything."""
+    """Return what trees.built_once has built, one for all test processes; copy it before changing anything.
+
+    Whoever writes tests of built trees keeps one from run to run in the folder RMFT_BUILT, and deletes it at need.
+    """
     base = tmp_path_factory.getbasetemp()
-    return built_once(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return built_once(Path(os.environ.get("RMFT_BUILT", shared)))
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,9 +81,11 @@ def start_and_kill(tree: Path, rng: random.Random) -> None:
     engine = rng.choice(list(ENGINES))
     victim = rng.choice(["job", engine, "snakemake", "everything"])
     top = start(tree, engine)
-    time.sleep(rng.uniform(0.0, LONGEST_SECONDS))
+    with suppress(psutil.TimeoutExpired):
+        top.wait(rng.uniform(0.0, LONGEST_SECONDS))
     while top.poll() is None and not kill(top, victim, rng):
-        time.sleep(0.05)  # until there is one
+        with suppress(psutil.TimeoutExpired):
+            top.wait(0.05)  # until there is one
     family = [top, *top.children(recursive=True)] if top.poll() is None else []
     wait_for_snakemake(family)
     top.wait()
@@ -92,6 +93,7 @@ def start_and_kill(tree: Path, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("number", range(KILLS // 2))
 def test_after_two_kills_the_next_run_gives_the_bytes_of_an_undisturbed_one(undisturbed, number):
+    """Only these tests kill a job, an engine or all at any moment, twice over."""
     tree, expected = undisturbed
     rng = random.Random(number)
     state = list(STATES)[number % 2]
@@ -123,6 +125,7 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
 
 
 def test_a_full_disk_stops_with_the_reason_and_loses_nothing(built, tmp_path):
+    """Only this test lets a job run out of room in the middle of a file."""
     megabytes = sum(path.lstat().st_size for path in built.rglob("*")) // 1_000_000
     with small_disk(tmp_path / "disk", 2 * megabytes + 20) as disk:
         tree = copy_of(built, disk / "home")
@@ -152,24 +155,16 @@ def bound_by_permissions(tree: Path, *command: str) -> subprocess.CompletedProce
     return run(tree, *drop, *command)
 
 
-@pytest.mark.parametrize(
-    ("what", "reason"),
-    [
+def test_a_read_only_folder_stops_with_the_reason_and_loses_nothing(tree):
+    """Only this test takes away the right to write results."""
+    before, folder = digests(tree), tree / "results/experiments/numeric_mixture"
+    set_state(tree, "edited")
+    for what, reason in (
         ((), "rmft: results/experiments/numeric_mixture/iteration-0: Permission denied; jobs have to write there"),
         (("--recursive",), "Write-protected output files"),
-    ],
-    ids=["the folder", "all in it"],
-)
-def test_a_read_only_folder_stops_with_the_reason_and_loses_nothing(tree, what, reason):
-    before, params = digests(tree), (tree / "params.yaml").read_bytes()
-    set_state(tree, "edited")
-    for folder in ("results/experiments/numeric_mixture", "results/experiments/numeric_mixture/iteration-0"):
-        done(tree, "chmod", *what, "a-w", folder)
-    stopped = bound_by_permissions(tree, "snakemake", "--cores", "1")
-    assert stopped.returncode != 0
-    assert reason in stopped.stdout + stopped.stderr
-    assert digests(tree) == before
-    done(tree, "chmod", "--recursive", "u+w", "results/experiments/numeric_mixture")
-    (tree / "params.yaml").write_bytes(params)
-    snakemake(tree)
-    assert digests(tree) == before
+    ):
+        done(tree, "chmod", *what, "a-w", str(folder), str(folder / "iteration-0"))
+        stopped = bound_by_permissions(tree, "snakemake", "--cores", "1")
+        assert stopped.returncode != 0
+        assert reason in stopped.stdout + stopped.stderr
+        assert digests(tree) == before

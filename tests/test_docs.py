@@ -1,47 +1,47 @@
-"""Every command of docs/workflow.md, run in a built checkout; those of DVC's experiments by test_versions."""
+"""docs/workflow.md: the commands for when something is wrong. test_versions runs the others."""
 
 import re
-import subprocess
+from pathlib import Path
 
 import pytest
-from trees import ROOT, environment
+from trees import ROOT, done, run
 
-pytestmark = pytest.mark.xdist_group("docs")
 BLOCK = re.compile(r"(?:<!-- before: (?P<before>[^\n]+) -->\n)?```sh\n(?P<commands>.+?)```", re.DOTALL)
 TEXT = (ROOT / "docs/workflow.md").read_text(encoding="utf-8")
 WHAT_TO_TYPE, WHEN_WRONG = TEXT.split("## When something is wrong")
 
 
-def bash(folder, commands: str) -> None:
-    """Run commands as a user types them; each must succeed."""
-    shell = ["bash", "-euo", "pipefail", "-c", commands]
-    finished = subprocess.run(shell, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+def bash(folder: Path, commands: str) -> str:
+    """Run commands as a user types them; each must succeed. Return all that they print."""
+    return done(folder, "bash", "-euo", "pipefail", "-c", commands)
 
 
-def blocks() -> list[str]:
-    """Return what the page says to type, block by block."""
-    return [match["commands"] for match in BLOCK.finditer(WHAT_TO_TYPE)]
+def what_to_type(command: str) -> str:
+    """Return the one block of the page that begins with a command."""
+    (block,) = (match["commands"] for match in BLOCK.finditer(WHAT_TO_TYPE) if match["commands"].startswith(command))
+    return block
 
 
+def test_every_block_is_run_by_a_test():
+    tests = Path(__file__).with_name("test_versions.py").read_text(encoding="utf-8")
+    begins = re.findall(r'what_to_type\("([^"]+)"\)', tests)
+    blocks = [match["commands"] for match in BLOCK.finditer(WHAT_TO_TYPE)]
+    assert sorted(what_to_type(begin.replace(r"\n", "\n")) for begin in begins) == sorted(blocks)
+
+
+@pytest.mark.xdist_group("docs")
 @pytest.mark.long
-@pytest.mark.parametrize("commands", [block for block in blocks() if not block.startswith("dvc exp run")])
-def test_what_the_page_says_to_type_works(tree, commands):
-    bash(tree, commands)
+def test_what_the_page_says_to_do_when_something_is_wrong_mends_it(tree):
+    """Only this test runs what the page says against each thing that can be wrong."""
+    for match in BLOCK.finditer(WHEN_WRONG):
+        before, commands = match.group("before", "commands")
+        if before:
+            bash(tree, before)
+            assert not clean(tree), before
+        bash(tree, commands)
+        assert clean(tree), commands
 
 
-@pytest.mark.parametrize(
-    ("before", "commands"), [match.group("before", "commands") for match in BLOCK.finditer(WHEN_WRONG)]
-)
-def test_what_the_page_says_to_do_when_something_is_wrong_mends_it(tree, before, commands):
-    if before:
-        bash(tree, before)
-        assert not clean(tree)
-    bash(tree, commands)
-    assert clean(tree)
-
-
-def clean(tree) -> bool:
+def clean(tree: Path) -> bool:
     """Return whether the audit finds nothing."""
-    shell = ["rmft", "lineage", "--all"]
-    return not subprocess.run(shell, cwd=tree, env=environment(tree), capture_output=True, check=False).returncode
+    return run(tree, "rmft", "lineage", "--all").returncode == 0

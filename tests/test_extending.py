@@ -1,4 +1,4 @@
-"""docs/extending.md: every block, as it stands, in a copy of the repository; and what its pages promise around it."""
+"""docs/extending.md: every block as it stands, run in a copy of the repository, and what the page promises of it."""
 
 import csv
 import json
@@ -39,7 +39,7 @@ REWARDS = ("gaussian", "linear-contextual")
 
 @dataclass(frozen=True)
 class Block:
-    """A piece of the page. how: whether it is a `file`, goes `into` one, or is None: run."""
+    """A block of the page. how: it is a `file`, it goes `into` a file, or, if None, it is run."""
 
     how: str | None
     path: str | None
@@ -50,7 +50,7 @@ class Block:
 def blocks_of(title: str) -> list[Block]:
     """Return the blocks of a section."""
     section = TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
-    return [Block(*found.group("how", "path", "language", "text")) for found in BLOCK.finditer(section)]
+    return [Block(*match.group("how", "path", "language", "text")) for match in BLOCK.finditer(section)]
 
 
 TITLES = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
@@ -98,7 +98,7 @@ def put(folder: Path, title: str) -> None:
 
 
 def type_in(folder: Path, title: str) -> str:
-    """Run the commands of a section as a user types them; each must succeed. Return what they printed."""
+    """Run the commands of a section as a user types them; each must succeed. Return all that they print."""
     (block,) = (block for block in blocks_of(title) if block.language == "sh")
     shell = ["bash", "-euo", "pipefail", "-c", block.text]
     finished = subprocess.run(shell, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
@@ -154,7 +154,7 @@ def test_a_process_of_ones_own_goes_through_the_whole_house(folder):
     digest = done(folder, "sha256sum", str(file))[:12]
     assert f"extensions/change_point.py  {digest}  a source, in git" in printed
     assert "root seed 0" in printed
-    # Nothing more to do; after an edit, its job and no other; and what it writes is then another set.
+    # Nothing more is due. After an edit its job is due and no other, and writes another set.
     snakemake(folder, "rewards")
     assert to_do(folder, "rewards") == set()
     before = {path.name: path.read_bytes() for path in (folder / "data/rewards").iterdir()}
@@ -163,11 +163,11 @@ def test_a_process_of_ones_own_goes_through_the_whole_house(folder):
     snakemake(folder, "rewards")
     after = {path.name: path.read_bytes() for path in (folder / "data/rewards").iterdir()}
     assert {name for name in before if before[name] != after[name]} == {"change-point.npz"}
-    # An older file, put back with its older times, is noticed too.
+    # An older file that is put back, with its older times, makes the job due too.
     edit(file, "integers(20, 60, n)", "integers(10, 40, n)")
     os.utime(file, (0, 0))
     assert to_do(folder, "rewards") == {"rewards change-point"}
-    # Names that are not there are refused with those that are; what is wrong in the file, with its line.
+    # An unknown name is refused with the known ones; an error in the file, with its line.
     simulate = ("rmft", "simulate", "--environment", "ns-mab", "--algorithm", "ucb", "--process")
     assert ", change-point, " in refused(folder, *simulate, "change-pint")
     edit(file, "np.arange(horizon)", "np.arange(horizn)")
@@ -201,8 +201,8 @@ def test_a_spreadsheet_is_what_games_are_about(folder):
     type_in(folder, title)
     played = read_trajectories(folder / "results/experiments/open_mab_gemma/evaluation/gaussian-50/base.parquet")
     rows = list(csv.DictReader((folder / "data/scenarios/mine.csv").read_text(encoding="utf-8").splitlines()))
-    told = [prompt[0] for prompt in played["prompt"]]
-    for prompt, row in zip(told, rows[::-1], strict=True):  # evaluation reads a set from its back
+    prompts = [rounds[0] for rounds in played["prompt"]]
+    for prompt, row in zip(prompts, rows[::-1], strict=True):  # evaluation reads a set from its back
         assert row["scenario"] in prompt
         assert f"1 is {row['action 1']}, 2 is {row['action 2']}, 3 is {row['action 3']}." in prompt
     edit(folder / "data/scenarios/mine.csv", "flower market", "fish market, covered")
@@ -223,11 +223,11 @@ def test_a_model_of_the_hub_is_fetched_from_a_mirror_and_what_was_used_is_on_rec
     games = "results/experiments/open_mab_gemma/evaluation/gaussian-50/base.parquet"
     (command,) = (block.text for block in blocks_of(title) if block.language == "sh")
 
-    def typed(**told: str) -> tuple[int, list[str]]:
-        """Run the page's command; return its exit code, and what rmft has to say."""
+    def typed(**variables: str) -> tuple[int, list[str]]:
+        """Run the command of the page; return its exit code and the messages of rmft."""
         finished = subprocess.run(
             ["bash", "-c", command], cwd=folder, capture_output=True, text=True, check=False,
-            env={**environment(folder), "HF_HOME": str(tmp_path / "hub"), **told},
+            env={**environment(folder), "HF_HOME": str(tmp_path / "hub"), **variables},
         )  # fmt: skip
         printed = (finished.stdout + finished.stderr).splitlines()
         return finished.returncode, [line for line in printed if line.startswith("rmft: ")]
@@ -282,8 +282,7 @@ def test_an_endpoint_is_an_address_and_a_key(folder):
 def test_an_experiment_is_an_entry(folder):
     title = "A new experiment"
     put(folder, title)
-    asked = to_do(folder, "exp_mine")
-    assert asked == {
+    assert to_do(folder, "exp_mine") == {
         "rewards gaussian",
         "rewards linear-contextual",
         "training mine",

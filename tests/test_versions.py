@@ -1,23 +1,17 @@
-"""Snakemake and DVC as one: edits, clones, branches and experiments, with real git, DVC and Snakemake."""
+"""Snakemake and DVC as one: edits, commits, clones and experiments, as docs/workflow.md says to make them."""
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
-from test_docs import blocks
+from test_docs import bash, what_to_type
+from test_workflow import FIGURES, GROWTH
 from trees import commit, digests, done, edit, jobs_in, metrics, run, set_value, snakemake, to_do
 
-pytestmark = pytest.mark.xdist_group("versions")
-
-FIGURES = (
-    *("regret-dynamics-noisy", "tfbandit", "simplex-tf-all", "tfgamma"),
-    *("open-MAB-gaussian-T50-gemma", "luck-in-hindsight", "sdm-example", "reasoning-comparison"),
-)
-OF_BANDITS = {"figure tfbandit", "figure tfgamma"}
-OF_MIXTURE = {
+FIT_JOBS = {*(f"table {label}" for label in GROWTH), "metrics", "report"}
+MIXTURE_JOBS = {
     "training numeric_mixture",
     "evaluation numeric_mixture/noisy-alternating",
     "evaluation numeric_mixture/adaptive",
@@ -25,30 +19,6 @@ OF_MIXTURE = {
     "figure regret-dynamics-noisy",
     "metrics",
     "report",
-}
-EDITS = {  # dotted key → another value, and the jobs that depend on it
-    "experiments.numeric_mab.rmft.selected": (
-        2,
-        {"training numeric_mab", "evaluation numeric_mab/gaussian", "evaluation numeric_mab/gamma", "metrics"}
-        | OF_BANDITS,
-    ),
-    "experiments.numeric_mixture.rmft.variance": (0.5, OF_MIXTURE),  # the numeric agent's temperature
-    "experiments.numeric_mixture.sft.learning_rate": (0.02, OF_MIXTURE),
-    "experiments.numeric_simplex.evaluations.gaussian.T": (
-        50,
-        {"evaluation numeric_simplex/gaussian", "figure simplex-tf-all", "table simplex-table", "metrics"},
-    ),
-    "rewards.gamma.instances": (
-        500,
-        {
-            "rewards gamma",
-            "evaluation numeric_mab/gamma",
-            "evaluation numeric_mab_logits_normalised/gamma",
-            "figure tfgamma",
-            "metrics",
-        },
-    ),
-    "figures.style.dpi": (100, {f"figure {label}" for label in FIGURES}),
 }
 
 
@@ -68,96 +38,95 @@ def up_to_date(folder: Path) -> bool:
     return verdicts["dvc"]
 
 
-EDITS = {key: (value, {*jobs, "report"}) for key, (value, jobs) in EDITS.items()}  # which shows everything
-
-# More instances than an evaluation plays change none of its bytes. One run of Snakemake runs what follows a job that
-# ran; DVC has one run a stage, and what an earlier one left as it was makes nothing out of date.
-SPARED_BY_DVC = {"rewards.gamma.instances": {"figure tfgamma", "metrics", "report"}}
-
-# The engine that meets the edit and the one that meets its reversal, for two of the edits: a run takes a minute.
-TURNS = {"experiments.numeric_mab.rmft.selected": (snakemake, repro), "rewards.gamma.instances": (repro, snakemake)}
-
-
-@pytest.mark.xdist_group("edits")
-def test_an_edited_value_makes_the_jobs_that_depend_on_it_due_and_no_other(tree):
-    params = (tree / "params.yaml").read_bytes()
-    for key, (value, expected) in EDITS.items():
-        set_value(tree, key, value)
-        assert to_do(tree) == expected, key
-        (tree / "params.yaml").write_bytes(params)
+@pytest.mark.xdist_group("history")
+@pytest.mark.long
+def test_a_value_is_changed_committed_compared_checked_out_and_reverted(tree):
+    """Only this test follows an edit through `dvc repro`, git and back, with both engines agreeing at each step."""
+    before = digests(tree)
+    assert not jobs_in(bash(tree, what_to_type("snakemake --dry-run")))
+    log = bash(tree, what_to_type("sed -i 's/floor: null/floor: 0.01/' params.yaml"))
+    assert jobs_in(log) == FIT_JOBS
+    assert "evaluation.floor" in log  # what rmft diff prints
+    after = digests(tree)
     assert up_to_date(tree)
-
-
-@pytest.mark.xdist_group("edits")
-@pytest.mark.long
-@pytest.mark.parametrize("key", TURNS)
-def test_both_engines_run_them_and_reverting_the_edit_gives_the_same_bytes(tree, key):
-    (value, expected), engines = EDITS[key], TURNS[key]
-    before, params = digests(tree), (tree / "params.yaml").read_bytes()
-    of_engine = {snakemake: expected, repro: expected - SPARED_BY_DVC.get(key, set())}
-    set_value(tree, key, value)
-    assert jobs_in(engines[0](tree)) == of_engine[engines[0]]
-    assert digests(tree) != before
-    (tree / "params.yaml").write_bytes(params)
-    assert jobs_in(engines[1](tree)) == of_engine[engines[1]]
-    assert digests(tree) == before
-    if engines[1] is repro:
+    assert "evaluation.floor" in bash(tree, what_to_type("rmft diff HEAD~1 HEAD"))
+    back, forth = what_to_type("git checkout --quiet HEAD~1").split("git checkout --quiet -\n")
+    for commands, expected in ((back, before), (f"git checkout --quiet -\n{forth}", after)):
+        bash(tree, commands)
+        assert digests(tree) == expected
         assert up_to_date(tree)
+    edit(tree / "params.yaml", "floor: 0.01", "floor: null")
+    assert jobs_in(snakemake(tree)) == FIT_JOBS
+    assert digests(tree) == before != after
+    # What is built can be looked at, and its storage can be another one.
+    bash(tree, what_to_type("rmft lineage results/figures/tfbandit.pdf"))
+    graph = bash(tree, what_to_type("dvc metrics show"))
+    assert all(stage in graph for stage in ("rewards", "exp@numeric_mab", "figures", "tables", "provenance"))
+    check_plots(tree)
+    bash(tree, what_to_type("dvc remote modify storage url s3"))
+    bash(tree, what_to_type("dvc remote modify storage url gs"))
+    bash(tree, what_to_type("dvc remote modify storage url azure"))
+    bash(tree, what_to_type("dvc remote modify storage url ssh"))
 
 
+def check_plots(tree: Path) -> None:
+    """Check the page of `rmft plots`, which needs no network; and what it says of a plot that there is not."""
+    (page,) = (tree / "plots").rglob("*.html")
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"<(script|link|img)[^>]+(src|href) *= *.https?:", text)
+    assert text.count("vegaEmbed(") >= 6
+    assert set(re.findall(r"<img src=\"static/\w+_figures_([\w-]+)\.png", text)) == set(FIGURES)
+    refused = run(tree, "rmft", "plots", "nothing")
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert refused.stderr.startswith("rmft: dvc plots: ")
+
+
+@pytest.mark.xdist_group("clones")
 @pytest.mark.long
-def test_a_fresh_clone_pulls_everything_and_both_engines_have_nothing_to_do_until_an_edit(tree, tmp_path):
-    clone = tmp_path / "home" / "clone"
-    done(tree.parent, "git", "clone", "--quiet", str(tree), str(clone))
-    done(clone, "dvc", "pull", "--quiet")
-    assert digests(clone) == digests(tree)
-    assert up_to_date(clone)
-    key = "experiments.numeric_simplex.evaluations.gaussian.T"
-    value, expected = EDITS[key]
-    set_value(clone, key, value)
-    assert to_do(clone) == expected
-    assert jobs_in(repro(clone)) == expected
-    assert up_to_date(clone)
-
-
-def test_one_experiments_figures_can_be_pulled_alone(tree, tmp_path):
-    clone = tmp_path / "home" / "clone"
-    done(tree.parent, "git", "clone", "--quiet", str(tree), str(clone))
-    wanted = [f"results/figures/tfbandit.{ending}" for ending in ("pdf", "png", "csv")]
-    done(clone, "dvc", "pull", "--quiet", *wanted)
-    now = digests(tree)
-    assert digests(clone) == {path: now[path] for path in sorted(wanted)}
+def test_a_clone_pulls_what_was_pushed_elsewhere_and_builds_on_it(tree, tmp_path):
+    """Only this test sees a clone start from a storage: nothing is due, and a new experiment runs alone."""
+    clone = tree.parent / "clone"
+    done(tree, "dvc", "remote", "modify", "storage", "url", str(tmp_path / "else" / "where"))  # made when absent
+    commit(tree, "Use another storage")
+    done(tree, "dvc", "push", "--quiet")
+    bash(tree, what_to_type("git clone --quiet . ../clone\ncd ../clone\ndvc pull results"))
+    everything = digests(tree)
+    wanted = [f"results/figures/tfbandit.{ending}" for ending in ("csv", "pdf")]
+    assert digests(clone) == {path: everything[path] for path in wanted}
     done(clone, "dvc", "pull", "--quiet", "provenance")
     traced = run(clone, "rmft", "lineage", wanted[0])
     assert traced.returncode == 1
     assert "missing: results/experiments/numeric_mab/evaluation/gaussian.parquet" in traced.stderr
     assert "altered" not in traced.stderr
-
-
-@pytest.mark.long
-def test_checking_out_an_older_commit_and_back_leaves_nothing_to_do_in_either(tree):
-    first, before = done(tree, "git", "rev-parse", "HEAD").strip(), digests(tree)
-    set_value(tree, "experiments.numeric_mixture.rmft.selected", 2)
-    edit(tree / "src/rmft/figures/style.py", "RATIO = 0.72", "RATIO = 0.70")
-    repro(tree)
-    commit(tree, "Keep two")
-    after = digests(tree)
-    for revision, expected in ((first, before), ("-", after)):
-        done(tree, "git", "checkout", "--quiet", revision)
-        done(tree, "dvc", "checkout", "--quiet")
-        assert digests(tree) == expected
-        assert up_to_date(tree)
-
-
-IN_THE_WORKSPACE, BESIDE_IT = (block for block in blocks() if block.startswith("dvc exp run"))
+    done(tree, "rm", "-r", str(clone))
+    assert not jobs_in(bash(tree, what_to_type("git clone --quiet . ../clone\ncd ../clone\ndvc pull\n")))
+    assert digests(clone) == everything
+    assert up_to_date(clone)
+    # An experiment that no stage has built yet is built for the stage that needs it.
+    experiments = yaml.safe_load((clone / "params.yaml").read_text(encoding="utf-8"))["experiments"]
+    set_value(clone, "experiments.mine", experiments["numeric_mixture"])
+    own = {job.replace("numeric_mixture", "mine") for job in MIXTURE_JOBS if " numeric_mixture" in job}
+    assert jobs_in(repro(clone, "tables")) == {*own, "metrics"}
+    assert "mine" in metrics(clone)
+    assert jobs_in(repro(clone)) == {"report"}
+    assert up_to_date(clone)
+    # A checkpoint that is no longer kept is pruned, and no file that no job wrote.
+    folder = clone / "results/experiments/numeric_mixture"
+    (folder / "mine.txt").write_text("mine", encoding="utf-8")
+    set_value(clone, "experiments.numeric_mixture.checkpoints", [5])
+    repro(clone, "exp@numeric_mixture")
+    assert not (folder / "iteration-10").exists()
+    assert (folder / "iteration-5/model.safetensors").exists()
+    assert (folder / "mine.txt").exists()
 
 
 @pytest.mark.xdist_group("experiments")
 @pytest.mark.long
-def test_an_experiment_runs_in_the_workspace_and_says_what_it_changed(tree):
-    begin, rest = IN_THE_WORKSPACE.split("\n", maxsplit=1)
+def test_experiments_run_in_the_workspace_beside_it_and_from_a_queue(tree):
+    """Only this test runs `dvc exp run`, in each of its three ways, and takes an experiment over."""
+    run_here, compare_and_restore = what_to_type("dvc exp run --name two").split("\n", maxsplit=1)
     before = digests(tree)
-    assert jobs_in(done(tree, "bash", "-c", begin)) == OF_MIXTURE
+    assert jobs_in(bash(tree, run_here)) == MIXTURE_JOBS
     assert digests(tree) != before
     changed = json.loads(done(tree, "dvc", "params", "diff", "--json"))["params.yaml"]
     assert changed == {"experiments.numeric_mixture.rmft.selected": {"old": 1, "new": 2, "diff": 1}}
@@ -166,24 +135,15 @@ def test_an_experiment_runs_in_the_workspace_and_says_what_it_changed(tree):
         ("numeric_mixture", evaluation) for evaluation in ("noisy-alternating", "adaptive", "bernoulli")
     }
     assert {key.split(".")[-1] for key in moved} <= {"regret", "exponent", "ks_p", "paired_p", "instances_needed"}
-    shown = done(tree, "dvc", "exp", "show", "--only-changed", "--csv")
-    assert "two" in shown
-    assert "experiments.numeric_mixture.rmft.selected" in shown.splitlines()[0]
-    said = done(tree, "rmft", "diff")
-    assert "experiments.numeric_mixture.rmft.selected" in said
-    assert "numeric_mixture/adaptive" in said
-    done(tree, "bash", "-euc", rest)
+    difference = done(tree, "rmft", "diff")
+    assert "experiments.numeric_mixture.rmft.selected" in difference
+    assert "numeric_mixture/adaptive" in difference
+    assert "experiments.numeric_mixture.rmft.selected" in bash(tree, compare_and_restore)
     assert digests(tree) == before
-    assert up_to_date(tree)
 
-
-@pytest.mark.xdist_group("experiments")
-@pytest.mark.long
-def test_experiments_run_beside_the_workspace_and_one_can_be_taken_over(tree):
-    before = digests(tree)
-    begin, rest = BESIDE_IT.split("\n", maxsplit=1)
-    assert jobs_in(done(tree, "bash", "-c", begin)) == OF_MIXTURE
-    assert "experiments.numeric_mixture.rmft" in done(tree, "bash", "-euc", rest)
+    run_beside, queue_and_compare = what_to_type("dvc exp run --temp").split("\n", maxsplit=1)
+    assert jobs_in(bash(tree, run_beside)) == MIXTURE_JOBS
+    assert "experiments.numeric_mixture.rmft" in bash(tree, queue_and_compare)
     assert digests(tree) == before
     done(tree, "dvc", "exp", "apply", "three")
     done(tree, "dvc", "checkout", "--quiet", "--force")
@@ -193,54 +153,7 @@ def test_experiments_run_beside_the_workspace_and_one_can_be_taken_over(tree):
     assert "rmft.selected=3" in done(tree, "rmft", "lineage", "--full", "results/figures/regret-dynamics-noisy.pdf")
 
 
-def test_a_checkpoint_that_is_no_longer_kept_is_pruned_and_no_other_file(tree):
-    (tree / "results/experiments/numeric_mixture/mine.txt").write_text("mine", encoding="utf-8")
-    set_value(tree, "experiments.numeric_mixture.checkpoints", [5])
-    failed = run(tree, "dvc", "repro", "exp@numeric_mixture")
-    assert failed.returncode == 0, failed.stdout + failed.stderr
-    assert not (tree / "results/experiments/numeric_mixture/iteration-10").exists()
-    assert (tree / "results/experiments/numeric_mixture/iteration-5/model.safetensors").exists()
-    assert (tree / "results/experiments/numeric_mixture/mine.txt").exists()
-    assert "orphan: results/experiments/numeric_mixture/mine.txt" in run(tree, "rmft", "lineage", "--all").stderr
-
-
-@pytest.mark.long
-def test_a_stage_that_lacks_a_dependency_builds_it_all_the_same(tree):
-    params = yaml.safe_load((tree / "params.yaml").read_text(encoding="utf-8"))
-    set_value(tree, "experiments.mine", params["experiments"]["numeric_mixture"])
-    assert {"training mine", "metrics"} <= jobs_in(repro(tree, "tables"))
-    assert "mine" in metrics(tree)
-    assert jobs_in(repro(tree)) == {"report"}
-    assert up_to_date(tree)
-
-
-def test_plots_are_drawn_in_a_page_that_needs_no_network(tree):
-    page = (tree / done(tree, "rmft", "plots").strip().splitlines()[-1]).read_text(encoding="utf-8")
-    assert not re.search(r"<(script|link|img)[^>]+(src|href) *= *.https?:", page)
-    assert page.count("vegaEmbed(") >= 6
-    assert set(re.findall(r"<img src=\"static/\w+_figures_([\w-]+)\.png", page)) == set(FIGURES)
-    refused = run(tree, "rmft", "plots", "nothing")
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert refused.stderr.startswith("rmft: dvc plots: ")
-
-
-def test_the_graph_of_stages_is_drawn(tree):
-    graph = done(tree, "dvc", "dag", "--md")
-    assert all(stage in graph for stage in ("rewards", "exp@numeric_mab", "figures", "tables", "provenance"))
-
-
-def test_another_storage_is_one_command_and_is_made_when_absent(tree, tmp_path):
-    elsewhere = tmp_path / "else" / "where"
-    done(tree, "dvc", "remote", "modify", "storage", "url", str(elsewhere))
-    done(tree, "dvc", "push", "--quiet")
-    before = digests(tree)
-    shutil.rmtree(tree / ".dvc/cache")
-    shutil.rmtree(tree / "results")
-    done(tree, "dvc", "pull", "--quiet")
-    assert digests(tree) == before
-
-
-def test_nothing_that_a_job_wrote_is_in_git(tree):
-    kept = done(tree, "git", "ls-files", "results", "data", ".snakemake", "logs").split()
+def test_nothing_that_a_job_wrote_is_in_git(built):
+    kept = done(built / "rmft", "git", "ls-files", "results", "data", ".snakemake", "logs").split()
     ours = ("data/models/", "data/paper/", "data/prompts/", "data/report/", "data/scenarios/")
     assert all(path.startswith(ours) for path in kept)

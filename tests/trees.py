@@ -18,9 +18,9 @@ USER = "somebody-in-particular"
 NUMERIC = (
     "numeric_simplex", "numeric_simplex_logits", "numeric_mixture", "numeric_mab", "numeric_mab_logits_normalised",
 )  # fmt: skip
-TOLD = {"open_mab_gemma": "gaussian-50", "closed_mab": "gaussian-25"}  # experiments in words, an evaluation each
+IN_WORDS = {"open_mab_gemma": "gaussian-50", "closed_mab": "gaussian-25"}  # experiments in words, an evaluation each
 HASHED = re.compile(r"/(\.dvc/cache|rmft-storage|\.git/objects)/")
-MESSAGES = {  # what a rule says when a job of it starts: how the job is called in the tests
+MESSAGES = {  # the message of a rule when a job starts: the name of the job in the tests
     r"Write the scenarios (\S+)": "scenarios {}",
     r"Draw the reward set (\S+)": "rewards {}",
     r"Examine replies of (\S+) on (\S+)": "reasoning {}/{}",
@@ -42,13 +42,13 @@ MESSAGES = {  # what a rule says when a job of it starts: how the job is called 
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Return what a shell in this folder has after `source .venv/bin/activate`."""
+    """Return the variables of a shell in this folder after `source .venv/bin/activate`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "DVC_", "PYTEST_"))}
-    who = {f"GIT_{role}_{what}": "reader" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    author = {f"GIT_{role}_{part}": "reader" for role in ("AUTHOR", "COMMITTER") for part in ("NAME", "EMAIL")}
     path = f"{HERE}{os.pathsep}{os.environ['PATH']}"
     return {
         **kept,
-        **who,
+        **author,
         "PATH": path,
         "PYTHONPATH": str(folder / "src"),
         "COLUMNS": "200",
@@ -76,19 +76,19 @@ def snakemake(folder: Path, *arguments: str) -> str:
 
 
 def jobs_in(output: str) -> set[str]:
-    """Return the jobs that Snakemake said it starts, by name."""
+    """Return the names of the jobs that Snakemake announces in its output."""
     jobs = set()
     for line in output.splitlines():
-        said = re.fullmatch(r"Job \d+: (.+)", line.strip())
+        message = re.fullmatch(r"Job \d+: (.+)", line.strip())
         for pattern, name in MESSAGES.items():
-            if said and (match := re.fullmatch(pattern, said.group(1))):
+            if message and (match := re.fullmatch(pattern, message.group(1))):
                 jobs.add(name.format(*match.groups()))
                 break
     return jobs
 
 
 def to_do(folder: Path) -> set[str]:
-    """Return the jobs that Snakemake would start, by name."""
+    """Return the names of the jobs that Snakemake would start."""
     return jobs_in(snakemake(folder, "--dry-run"))
 
 
@@ -101,7 +101,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def edit(path: Path, old: str, new: str) -> None:
-    """Replace a piece of a text file that is there."""
+    """Replace a piece of a text file, which must be there."""
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
@@ -120,9 +120,9 @@ def set_value(folder: Path, key: str, value: object) -> None:
 
 
 def built_once(shared: Path) -> Path:
-    """Return a folder with a built tree, its DVC cache and its remote; built by the first test process that asks.
+    """Return a folder with a built tree and its DVC storage; the first test process that calls this builds them.
 
-    In it, rmft/ is the checkout with everything committed, and rmft-storage/ what DVC has pushed.
+    rmft/ in it is the checkout, with everything committed; rmft-storage/ holds what DVC has pushed.
     """
     home = shared / "built"
     with (shared / "built.lock").open("w", encoding="utf-8") as lock:
@@ -135,7 +135,7 @@ def built_once(shared: Path) -> Path:
 
 
 def checkout(folder: Path) -> None:
-    """Copy all files of this repository that are its own, as they are now."""
+    """Copy all files of this repository that git does not ignore, as they are now."""
     for name in done(ROOT, "git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -156,12 +156,12 @@ def _build(folder: Path) -> None:
 
 
 def _keep_few_experiments(folder: Path) -> None:
-    """Drop experiments whose jobs are like those of another: few are kept, and of those in words one evaluation."""
+    """Drop experiments whose jobs are like those of another. Those in words keep one evaluation."""
     path = folder / "params.yaml"
     text = path.read_text(encoding="utf-8")
     values = yaml.safe_load(text)
     experiments = values["experiments"]
-    dropped = [name for name in experiments if name not in (*NUMERIC, *TOLD)]
+    dropped = [name for name in experiments if name not in (*NUMERIC, *IN_WORDS)]
     for name in dropped:
         text = _without(text, "experiments", 2, name)
     for name in values["quick"].keys() & dropped:
@@ -171,14 +171,14 @@ def _keep_few_experiments(folder: Path) -> None:
             text = _without(text, f"  {scale}", 6, "experiments")
     for name in values["reasoning"]["of"].keys() & set(dropped):
         text = _without(text, "  of", 4, name)
-    for kept, evaluation in TOLD.items():
+    for kept, evaluation in IN_WORDS.items():
         for name in experiments[kept]["evaluations"].keys() - {evaluation}:
             text = _without(text, f"  {kept}", 6, name)
     gone = list(dropped)
     for section, indent, outputs in (("  drawn", 4, values["figures"]["drawn"]), ("tables", 2, values["tables"])):
         for label, of in outputs.items():
-            asked = set(of.get("evaluations", []))
-            shown = all(asked <= {TOLD[name]} for name in of["experiments"] if name in TOLD)
+            evaluations = set(of.get("evaluations", []))
+            shown = all(evaluations <= {IN_WORDS[name]} for name in of["experiments"] if name in IN_WORDS)
             if (of["experiments"] and of["experiments"][0] in dropped) or not shown:
                 text = _without(text, section, indent, label)
                 gone.append(label)
@@ -190,7 +190,7 @@ def _keep_few_experiments(folder: Path) -> None:
 
 
 def _without(text: str, section: str, indent: int, name: str) -> str:
-    """Return YAML without an entry of a section, and with everything else as it is laid out."""
+    """Return YAML without one entry of a section; everything else keeps its layout."""
     head, begin, rest = text.partition(f"\n{section}:")
     entry = re.compile(rf"^ {{{indent}}}{re.escape(name)}:.*\n(?: {{{indent + 1}}}.*\n)*", re.MULTILINE)
     assert entry.search(rest), f"{section}.{name}"
@@ -204,9 +204,9 @@ def commit(folder: Path, message: str) -> None:
 
 
 def copy_of(home: Path, folder: Path) -> Path:
-    """Copy what `built_once` made, times of files included; return the checkout.
+    """Copy what `built_once` made, with the times of files; return the checkout.
 
-    What is kept by its hash is the same file in both: nobody writes over it, and a hundred copies are ten gigabytes.
+    A file that is stored by its hash is linked instead: nobody writes over it, and a hundred copies take ten gigabytes.
     """
     same_disk = home.stat().st_dev == folder.parent.stat().st_dev
 
