@@ -4,18 +4,8 @@ import pytest
 from trees import ROOT
 
 from rmft.params import load
-from rmft.tools.paper_map import (
-    PAGE,
-    Label,
-    Place,
-    kebab,
-    labels_in,
-    page,
-    places,
-    problems,
-    read_labels,
-    read_map,
-)
+from rmft.tools.paper_labels import PaperLabel, labels_in, read_labels
+from rmft.tools.paper_map import PAGE, Place, page, places_of, problems, read_map
 
 SOURCE = r"""
 \section{One}\label{sec:one} % \label{sec:no}
@@ -69,8 +59,8 @@ def test_the_page_is_up_to_date(params):
     ],
 )
 def test_a_label_without_a_place_and_a_place_that_is_not_there_are_found(params, place, problem):
-    said = {} if place is None else {"sec:one": place}
-    assert problems([Label("sec:one", "section", "1")], said, params, ROOT) == [problem]
+    mapped = {} if place is None else {"sec:one": place}
+    assert problems([PaperLabel("sec:one", "section", "1")], mapped, params, ROOT) == [problem]
 
 
 def test_a_place_of_no_label_is_found(params):
@@ -78,13 +68,12 @@ def test_a_place_of_no_label_is_found(params):
 
 
 def test_the_state_of_a_figure_is_what_the_parameters_draw(params):
-    drawn, undrawn = Label("fig:simplex_tf_all", "figure", "1"), Label("fig:nobody_draws-this", "figure", "1")
-    assert kebab(drawn.label) == "simplex-tf-all"
-    found = places([drawn, undrawn], {label.label: Place(open="to do") for label in (drawn, undrawn)}, params)
-    assert found[drawn.label].state == "built"
-    assert found[drawn.label].build == ["results/figures/simplex-tf-all.csv"]
-    assert found[undrawn.label].state == "open: to do"
-    assert places([undrawn], {}, params) == {}
+    drawn, undrawn = PaperLabel("fig:simplex_tf_all", "figure", "1"), PaperLabel("fig:no-such", "figure", "1")
+    places = places_of([drawn, undrawn], {label.label: Place(open="to do") for label in (drawn, undrawn)}, params)
+    assert places[drawn.label].state == "built"
+    assert places[drawn.label].build == ["results/figures/simplex-tf-all.csv"]
+    assert places[undrawn.label].state == "open: to do"
+    assert places_of([undrawn], {}, params) == {}
 
 
 def test_what_the_paper_does_not_have_is_on_the_page_too(params):
@@ -93,7 +82,7 @@ def test_what_the_paper_does_not_have_is_on_the_page_too(params):
     assert "| `tfbandit` | figure |" not in ours
 
 
-@pytest.mark.parametrize("said", [{"differs": "a", "open": "b"}, {}])
-def test_a_place_says_one_thing(said):
-    with pytest.raises(ValueError, match="says"):
-        Place.model_validate(said)
+@pytest.mark.parametrize("values", [{"differs": "a", "open": "b"}, {}])
+def test_a_place_has_one_state(values):
+    with pytest.raises(ValueError, match=r"has two states|has no code"):
+        Place.model_validate(values)

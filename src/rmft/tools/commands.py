@@ -266,22 +266,22 @@ def plots(
 
 @app.command(rich_help_panel=TOOLS)
 def paper_map(
-    check: Annotated[bool, Option("--check", help="Only say whether docs/paper-map.md is up to date.")] = False,
+    check: Annotated[bool, Option("--check", help="Only check whether docs/paper-map.md is up to date.")] = False,
     source: Annotated[
         Path | None, Option(help="The paper's LaTeX source, to make data/paper/labels.csv from it first.")
     ] = None,
 ) -> None:
-    """Say where each labelled part of the paper is in this repository: make docs/paper-map.md."""
+    """Make docs/paper-map.md: where each labelled part of the paper is in this repository."""
     from rmft.artifacts.csv_files import write_csv
     from rmft.artifacts.text import write_text
     from rmft.params import load
-    from rmft.tools.paper_map import LABELS, PAGE, Label, labels_in, page
+    from rmft.tools.paper_labels import LABELS, PaperLabel, labels_in
+    from rmft.tools.paper_map import PAGE, page
 
-    root = Path()
     if source is not None:
-        found = labels_in(source.read_text(encoding="utf-8"))
-        write_csv(LABELS, {column: [getattr(label, column) for label in found] for column in Label._fields})
-    text = page(root, load())
+        labels = labels_in(source.read_text(encoding="utf-8"))
+        write_csv(LABELS, {column: [getattr(label, column) for label in labels] for column in PaperLabel._fields})
+    text = page(Path(), load())
     if not check:
         write_text(PAGE, text)
     elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
