@@ -1,4 +1,4 @@
-"""Jobs that are handed over to a process with their libraries end as those do that are done where they are called."""
+"""Jobs that are handed over to the fork server end as jobs do that are done in the process that was called."""
 
 import json
 import os
@@ -58,13 +58,13 @@ def test_where_a_socket_cannot_be_made_each_job_imports_for_itself(tmp_path, mon
 @pytest.mark.parametrize("quantised", [False, True])
 @pytest.mark.usefixtures("folder")
 def test_what_would_ask_a_gpu_before_the_fork_is_left_to_the_jobs(monkeypatch, quantised):
-    asked: list[list[str]] = []
+    commands: list[list[str]] = []
     monkeypatch.setattr(forkserver, "find_spec", {"bitsandbytes": quantised or None}.get)
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: asked.append(command))
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: commands.append(command))
     forkserver.start(["sft", "grpo", "rollouts", "figures"], {})
-    assert ("rmft.training.sft" in asked[0]) is not quantised
-    assert ("rmft.stages.grpo" in asked[0]) is not quantised
-    assert {"rmft.agents.local", "rmft.stages.figures"} <= set(asked[0])
+    assert ("rmft.training.sft" in commands[0]) is not quantised
+    assert ("rmft.stages.grpo" in commands[0]) is not quantised
+    assert {"rmft.agents.local", "rmft.stages.figures"} <= set(commands[0])
 
 
 def called(command: str, settings: dict, output: str) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""The program `rmft`: a job of Snakemake's is handed over to the process that has its libraries, see `forkserver`."""
+"""The program `rmft`. A job of Snakemake is handed over to the process that has its libraries, see `forkserver`."""
 
 import sys
 
@@ -6,7 +6,7 @@ from rmft.workflow.forkserver import hand_over
 
 
 def main() -> None:
-    """Run the command line, here or there."""
+    """Run the command line, in this process or in a fork of the server."""
     code = hand_over()
     if code is not None:
         sys.exit(code)

@@ -1,8 +1,8 @@
-"""Jobs that start at once: forked off a process that has imported what takes seconds to import.
+"""A fork server: one process of a Snakemake run imports the libraries, and each job is a fork of that process.
 
-A run of Snakemake starts one such process, which loads the libraries that its jobs need. `rmft` hands a job over to it
-where there is one, by a socket, and passes on how it ended; else it does the job itself. The job has the streams,
-folder, environment and arguments of the `rmft` that handed it over, and ends where that one ends.
+`rmft` hands its job over to the server by a socket, where there is one, and passes on its exit code; otherwise it does
+the job itself. The forked job has the streams, folder, environment and arguments of the `rmft` that handed it over, and
+ends when that one ends.
 """
 
 import gc
@@ -26,8 +26,8 @@ from typing import TextIO
 from rmft.artifacts.job import JOB_OF, done_for, running, this_run
 from rmft.workflow.runs import INTERRUPTED
 
-SOCKET = "RMFT_FORK_SERVER"  # in the environment of jobs: where the server of their run listens
-FEW = 3  # of so few jobs each may as well import for itself
+SOCKET = "RMFT_FORK_SERVER"  # environment variable of jobs: the path of the socket that the server listens on
+FEW = 3  # with so few jobs, importing in each of them is as fast
 IMPORTS = {  # by stage, what takes its jobs long to import
     "rollouts": ("rmft.stages.rollouts", "rmft.agents.local"),
     "distillation": ("rmft.stages.distillation", "rmft.agents.local"),
@@ -38,85 +38,85 @@ IMPORTS = {  # by stage, what takes its jobs long to import
     "figures": ("rmft.stages.figures",),
     "tables": ("rmft.stages.tables",),
 }
-ALWAYS = ("rmft.cli", "rmft.workflow.records", "pandas", "pyarrow.parquet")
+ALWAYS = ("rmft.cli", "rmft.workflow.stage", "rmft.workflow.records", "pandas", "pyarrow.parquet")
 STREAMS = (0, 1, 2)
 SERVE = "import sys; from rmft.workflow.forkserver import serve; serve(*sys.argv[1:])"
 
 
-def start(commands: Iterable[str], environment: Mapping[str, str]) -> None:
-    """Start this run's server, if it has more than a few jobs; it ends with the run.
+def start(stages: Iterable[str], environment: Mapping[str, str]) -> None:
+    """Start this run's server, if the run has more than a few jobs; the server ends with the run.
 
-    commands: the sub-command of each job. environment: what jobs have beside this process's, to which SOCKET is added.
+    stages: the stage of each job. environment: variables of jobs beside this process's; SOCKET is set here.
     """
-    asked = list(commands)
-    if len(asked) <= FEW:
+    stages = list(stages)
+    if len(stages) <= FEW:
         return
-    modules = dict.fromkeys([*ALWAYS, *(name for command in asked for name in IMPORTS.get(command, ()))])
-    if find_spec("bitsandbytes"):  # peft imports it, it asks the GPU what it can do, and no fork may use one after that
+    modules = dict.fromkeys([*ALWAYS, *(name for stage in stages for name in IMPORTS.get(stage, ()))])
+    if find_spec("bitsandbytes"):  # peft imports it; it initialises the GPU, which then works in no fork
         modules = {name: None for name in modules if name not in (*IMPORTS["sft"], *IMPORTS["grpo"])}
-    folder = tempfile.mkdtemp(prefix="rmft-")  # for nobody else, and short, as the path must be
+    folder = tempfile.mkdtemp(prefix="rmft-")  # private to this user, and short, as a socket's path must be
     path = Path(folder) / "fork.sock"
     with socket.socket(socket.AF_UNIX) as listening:
         try:
             listening.bind(str(path))
-        except OSError:  # of too long a TMPDIR: then each job imports for itself
+        except OSError:  # TMPDIR is too long a path: each job imports for itself
             shutil.rmtree(folder, ignore_errors=True)
             return
-        listening.listen(256)  # from here on jobs wait for it
+        listening.listen(256)  # from here on jobs wait for the server
         subprocess.Popen(
             [sys.executable, "-c", SERVE, folder, str(listening.fileno()), *modules],
             env={**os.environ, **environment},
             pass_fds=[listening.fileno()],
-            stdin=subprocess.DEVNULL,  # none of the run's streams: whoever reads those would wait for this process
+            stdin=subprocess.DEVNULL,  # not the run's streams: a reader of those would wait for this process
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
     os.environ[SOCKET] = str(path)
 
 
-# --- The side of the process that was called ---
+# --- In the process that Snakemake called ---
 
 
 def hand_over() -> int | None:
-    """Have the run's server do the job that this process was called for.
+    """Have the run's server do the job of this process.
 
-    Return the job's exit code, or None where there is no server, or it ends before the job begins.
+    Return the job's exit code, or None where there is no server, or the server ends before the job begins.
     """
     if SOCKET not in os.environ:
         return None
-    with socket.socket(socket.AF_UNIX) as server, server.makefile("r", encoding="ascii") as told:
+    with socket.socket(socket.AF_UNIX) as server, server.makefile("r", encoding="ascii") as lines:
         try:
             server.connect(os.environ[SOCKET])
-            called = json.dumps([sys.argv, str(Path.cwd()), dict(os.environ), this_run()])
+            call = json.dumps([sys.argv, str(Path.cwd()), dict(os.environ), this_run()])
             socket.send_fds(server, [b"."], STREAMS)
-            server.sendall(f"{called}\n".encode())
-            number = told.readline()
+            server.sendall(f"{call}\n".encode())
+            process = lines.readline()
         except OSError:
             return None
         except KeyboardInterrupt:
             return INTERRUPTED
-        return _outcome(int(number), told) if number else None
+        return _exit_code(int(process), lines) if process else None
 
 
-def _outcome(number: int, told: TextIO) -> int:
-    """Wait for the end of a job's process, which gets the signals that this one gets; return its exit code.
+def _exit_code(process: int, lines: TextIO) -> int:
+    """Wait for the end of a job's process and return its exit code; pass on the signals that this process gets.
 
-    Where nothing is told of it any more, that is 1: it has begun, so nobody else may do it.
+    Return 1 where the server has ended without a code: the job has begun, so it must not be done again.
     """
 
     def pass_on(signum: int, _frame: object) -> None:
         with suppress(ProcessLookupError):
-            os.kill(number, signum)
+            os.kill(process, signum)
 
     signal.signal(signal.SIGTERM, pass_on)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both: they are of one terminal
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both: they share a terminal
     try:
-        return int(told.readline() or 1)
+        return int(lines.readline() or 1)
     except OSError:
         return 1
 
 
-# --- The server's side ---
+# --- In the server ---
 
 
 def serve(folder: str, listening_on: str, *modules: str) -> None:
@@ -126,7 +126,7 @@ def serve(folder: str, listening_on: str, *modules: str) -> None:
         if running(os.environ[JOB_OF]):
             importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # so that the collections of jobs do not copy what they share with this process
+    gc.freeze()  # so that garbage collection in jobs copies no memory that they share with this process
     with socket.socket(fileno=int(listening_on)) as listening:
         job = _fork_jobs(listening)
     if job is None:
@@ -136,16 +136,16 @@ def serve(folder: str, listening_on: str, *modules: str) -> None:
 
 
 def _fork_jobs(listening: socket.socket) -> socket.socket | None:
-    """Fork and reap jobs until the run ends; in a fork, return the connection to whoever handed the job over.
+    """Fork and reap jobs until the run ends; in a fork, return the connection to the process that handed its job over.
 
-    There is no thread here: a fork has none but its own, and would wait for ever for what another one holds.
+    The server has a single thread: a fork has none but its own, and would wait for ever for a lock of another thread.
     """
     ended, wake = socket.socketpair()
     ended.setblocking(False)
     wake.setblocking(False)
     signal.set_wakeup_fd(wake.fileno())
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    at_work: dict[int, socket.socket] = {}
+    jobs: dict[int, socket.socket] = {}
     with ended, wake, selectors.DefaultSelector() as selector:
         selector.register(listening, selectors.EVENT_READ)
         selector.register(ended, selectors.EVENT_READ)
@@ -153,46 +153,46 @@ def _fork_jobs(listening: socket.socket) -> socket.socket | None:
             for key, _ in selector.select(timeout=0.5):
                 if key.fileobj is ended:
                     ended.recv(4096)
-                    _report_ended(at_work)
+                    _report_ended(jobs)
                     continue
                 client, _ = listening.accept()
-                number = os.fork()
-                if not number:
+                process = os.fork()
+                if not process:
                     signal.set_wakeup_fd(-1)
-                    for other in at_work.values():
+                    for other in jobs.values():
                         other.close()
                     return client
-                at_work[number] = client
-                _tell(client, number)
+                jobs[process] = client
+                _send(client, process)
     return None
 
 
-def _report_ended(at_work: dict[int, socket.socket]) -> None:
-    """Say how jobs ended to whoever handed them over; a signal is an exit code as in a shell."""
-    while at_work:
-        number, status = os.waitpid(-1, os.WNOHANG)
-        if not number:
+def _report_ended(jobs: dict[int, socket.socket]) -> None:
+    """Send the exit codes of ended jobs to their callers; a signal is an exit code as in a shell."""
+    while jobs:
+        process, status = os.waitpid(-1, os.WNOHANG)
+        if not process:
             return
         code = os.waitstatus_to_exitcode(status)
-        with at_work.pop(number) as client:
-            _tell(client, code if code >= 0 else 128 - code)
+        with jobs.pop(process) as client:
+            _send(client, code if code >= 0 else 128 - code)
 
 
-def _tell(client: socket.socket, number: int) -> None:
-    with suppress(OSError):  # it is gone
+def _send(client: socket.socket, number: int) -> None:
+    with suppress(OSError):  # the caller has ended
         client.sendall(f"{number}\n".encode())
 
 
 def _do(client: socket.socket) -> None:
-    """Become the process that was called: in a fork, do its job to the end."""
+    """In a fork: become the process that handed over its job, and do the job to the end."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _, streams, _, _ = socket.recv_fds(client, 1, len(STREAMS))
     with client.makefile("rb") as reader:
-        called = reader.readline()
-    if not called:
+        call = reader.readline()
+    if not call:
         return
-    sys.argv, folder, environment, caller = json.loads(called)
+    sys.argv, folder, environment, caller = json.loads(call)
     for stream, own in zip(streams, STREAMS, strict=True):
         os.dup2(stream, own)
         os.close(stream)
@@ -207,7 +207,7 @@ def _do(client: socket.socket) -> None:
 
 
 def _end_with(client: socket.socket) -> None:
-    """End when whoever handed over this job has ended, by whatever end."""
+    """End this process when its caller has ended, in whatever way."""
     with suppress(OSError):
         client.recv(1)
     os._exit(1)
