@@ -57,8 +57,8 @@ GROWTH = {"simplex-table", "theorem-1", "prompt-diversity-ablation", "claim-accu
 
 
 def test_an_edit_makes_the_jobs_that_depend_on_it_due_and_no_other(tree):
-    params, growth = tree / "params.yaml", tree / "src/rmft/metrics/growth.py"
-    written = {file: file.read_bytes() for file in (params, growth)}
+    growth = tree / "src/rmft/metrics/growth.py"
+    written = {file: file.read_bytes() for file in (*tree.glob("*.yaml"), growth)}
 
     def due() -> set[str]:
         """Return the jobs that an edit has made due, and take the edit back."""
@@ -72,7 +72,7 @@ def test_an_edit_makes_the_jobs_that_depend_on_it_due_and_no_other(tree):
         assert due() == {*expected, "report"}, key
     edit(growth, "len(x) < 3", "len(x) < 4")
     assert due() == {*(f"table {label}" for label in GROWTH), "metrics", "report"}
-    experiments = yaml.safe_load(params.read_text(encoding="utf-8"))["experiments"]
+    experiments = yaml.safe_load((tree / "params.yaml").read_text(encoding="utf-8"))["experiments"]
     set_value(tree, "experiments.mine", experiments["numeric_mab"])
     assert due() == {"training mine", "evaluation mine/gaussian", "evaluation mine/gamma", "metrics", "report"}
     # A comment, a docstring, a value that the scale overrides, and the times of all files: nothing is due.
