@@ -1,4 +1,4 @@
-"""SMPyBandits and MABWiser, one game at a time, on the very rewards that our algorithms meet.
+"""SMPyBandits and MABWiser, one game at a time, on the same rewards as our algorithms.
 
 Symbols: n games, T rounds, d actions. Rewards are normalised to [0, 1].
 """
@@ -13,8 +13,8 @@ import numpy as np
 import scipy.special
 from mabwiser.mab import MAB, LearningPolicy
 
-# SMPyBandits 0.9.7 imports a function that scipy has renamed, prints which optional parts it misses, and sets
-# numpy's error handling for the whole process.
+# SMPyBandits 0.9.7 imports a function that scipy renamed, prints a list of missing optional parts, and changes numpy's
+# error handling for the whole process.
 scipy.special.btdtri = scipy.special.betaincinv
 with contextlib.redirect_stdout(io.StringIO()), np.errstate():
     from SMPyBandits.Policies import UCB, EmpiricalMeans, Exp3, Thompson
@@ -27,7 +27,7 @@ class Peer(Protocol):
         """Return the next action."""
 
     def learn(self, action: int, reward: float) -> None:
-        """Take in the reward of the action played."""
+        """Observe the reward of the action played."""
 
 
 class SMPyBandits:
@@ -42,12 +42,12 @@ class SMPyBandits:
         return int(self.policy.choice())
 
     def learn(self, action: int, reward: float) -> None:
-        """Take in the reward of the action played."""
+        """Observe the reward of the action played."""
         self.policy.getReward(action, reward)
 
 
 class MABWiser:
-    """A policy of MABWiser. `first` are the actions to play before it decides, since it favours no unplayed one."""
+    """A policy of MABWiser. first: the actions to play before it decides, since it does not favour unplayed ones."""
 
     def __init__(self, policy: object, d: int, first: range = range(0)) -> None:
         self.mab = MAB(list(range(d)), policy, seed=random.getrandbits(31))
@@ -59,11 +59,11 @@ class MABWiser:
         return self.first.pop(0) if self.first else self.mab.predict()
 
     def learn(self, action: int, reward: float) -> None:
-        """Take in the reward of the action played."""
+        """Observe the reward of the action played."""
         self.mab.partial_fit([action], [reward])
 
 
-# Each is the paper's algorithm: the bonus √(2 log t / N), the best average, and Beta posteriors of coin tosses.
+# Both are the paper's algorithms: the bonus √(2 log t / N), and the best average.
 PEERS: dict[str, dict[str, Callable[[int], Peer]]] = {
     "ucb": {
         "SMPyBandits": lambda d: SMPyBandits(UCB(d)),
@@ -73,17 +73,18 @@ PEERS: dict[str, dict[str, Callable[[int], Peer]]] = {
         "SMPyBandits": lambda d: SMPyBandits(EmpiricalMeans(d)),
         "MABWiser": lambda d: MABWiser(LearningPolicy.EpsilonGreedy(epsilon=0.0), d, range(d)),
     },
-    "thompson-sampling": {
-        "SMPyBandits": lambda d: SMPyBandits(Thompson(d)),
-        "MABWiser": lambda d: MABWiser(LearningPolicy.ThompsonSampling(), d),
-    },
 }
 
 
+def thompson_sampling(d: int) -> SMPyBandits:
+    """Return SMPyBandits' Thompson sampling, with Beta posteriors of coin tosses."""
+    return SMPyBandits(Thompson(d))
+
+
 def exp3(d: int, gamma: float) -> SMPyBandits:
-    """Return SMPyBandits' EXP3, whose η is γ / d, past its first visits to every action, which ours has not."""
+    """Return SMPyBandits' EXP3, with η = γ / d, past its initial visits to every action, which ours does not make."""
     peer = SMPyBandits(Exp3(d, gamma=gamma))
-    peer.policy.t = d  # read for those visits only
+    peer.policy.t = d  # SMPyBandits reads t for these visits only
     return peer
 
 

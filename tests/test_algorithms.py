@@ -10,7 +10,7 @@ import pytest
 from helpers import assert_mean, draw, play_algorithm
 
 from rmft.algorithms import ALGORITHMS, AlgorithmSettings, check_algorithm
-from rmft.environments import ENVIRONMENTS, RewardTable
+from rmft.environments import ENVIRONMENTS
 from rmft.environments.regret import regret
 from rmft.errors import InputError
 
@@ -71,20 +71,13 @@ def peers():
     return pytest.importorskip("peers", reason="the extra `bench` is not installed")
 
 
-def two_valued(n, horizon, d):
-    """Return a table of rewards 0 and 10, which all three libraries treat alike in Thompson sampling."""
-    random = np.random.default_rng(0)
-    means = np.broadcast_to(random.uniform(0, 10, (n, 1, d)), (n, horizon, d))
-    return RewardTable(10.0 * (random.uniform(0, 10, (n, horizon, d)) < means), means, means)
-
-
 def pseudo_regret(table, actions):
     return regret("pseudo", "best mean", table, None, actions)[:, -1]
 
 
 @pytest.mark.parametrize("library", ["SMPyBandits", "MABWiser"])
 @pytest.mark.parametrize("algorithm", ["ucb", "greedy"])
-@pytest.mark.parametrize(("process", "d"), [("gaussian", 3), ("gaussian", 4), ("bernoulli", 3), ("gamma", 3)])
+@pytest.mark.parametrize(("process", "d"), [("gaussian", 4), ("bernoulli", 3)])
 def test_index_policies_play_the_very_actions_of_other_libraries(peers, monkeypatch, library, algorithm, process, d):
     monkeypatch.setattr(np.random, "choice", lambda best: best[0])  # SMPyBandits' ties, the first actions included
     table = draw(process, 10, 60, d)
@@ -104,21 +97,10 @@ def test_exp3_has_the_very_distributions_of_smpybandits(peers, d):
 
 
 @pytest.mark.parametrize(("process", "d"), [("gaussian", 3), ("bernoulli", 4)])
-@pytest.mark.parametrize("algorithm", ["ucb", "greedy", "exp3", "thompson-sampling"])
-def test_mean_regret_agrees_with_smpybandits(peers, algorithm, process, d):
+def test_mean_regret_of_thompson_sampling_agrees_with_smpybandits(peers, process, d):
     table = draw(process, 400, 100, d)
-    tuning = {"eta": 0.3 / d, "gamma": 0.3} if algorithm == "exp3" else {}
-    start_peer = (lambda d: peers.exp3(d, 0.3)) if algorithm == "exp3" else peers.PEERS[algorithm]["SMPyBandits"]
-    ours = play_algorithm(AlgorithmSettings(algorithm, **tuning), table, "mab").actions
-    theirs = peers.play_peer(start_peer, table.rewards / 10)
-    assert_mean(pseudo_regret(table, ours) - pseudo_regret(table, theirs), 0.0, standard_errors=3)
-
-
-@pytest.mark.parametrize("d", [3, 4])
-def test_mean_regret_of_thompson_sampling_agrees_with_mabwiser_on_two_valued_rewards(peers, d):
-    table = two_valued(200, 100, d)
     ours = play_algorithm(AlgorithmSettings("thompson-sampling"), table, "mab").actions
-    theirs = peers.play_peer(peers.PEERS["thompson-sampling"]["MABWiser"], table.rewards / 10)
+    theirs = peers.play_peer(peers.thompson_sampling, table.rewards / 10)
     assert_mean(pseudo_regret(table, ours) - pseudo_regret(table, theirs), 0.0, standard_errors=3)
 
 

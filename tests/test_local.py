@@ -349,7 +349,7 @@ def peak_bytes(work) -> int:
     return int(np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]).max())
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ["qwen3", "qwen3-sliding", "gemma"])
 def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
     config = copy.deepcopy(CONFIGS[name])
     config.num_hidden_layers = 12

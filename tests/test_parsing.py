@@ -442,12 +442,12 @@ def random_strings(count):
 
 def test_no_string_raises_an_exception_or_passes_for_a_decision_that_is_none():
     valid = dict.fromkeys(PROTOCOLS, 0)
-    for text, asked in zip(random_strings(100_000), cycle(PROTOCOLS), strict=False):
+    for text, asked in zip(random_strings(25_000), cycle(PROTOCOLS), strict=False):
         reply = parse(text, asked, TOLERANCE)
         if reply is not None:
             valid[asked] += 1
             assert_valid(reply, text, asked)
-    assert min(valid.values()) > 500
+    assert min(valid.values()) > 125
 
 
 @given(text=st.text() | st.lists(st.sampled_from(FRAGMENTS)).map("".join), asked=st.sampled_from(PROTOCOLS))
@@ -460,7 +460,7 @@ def test_what_follows_on_later_lines_changes_no_labelled_decision(text, asked):
     assert_valid(after, text + decision + "\n", asked)
 
 
-LONG = 100_000
+LONG = 25_000
 ADVERSARIAL = [
     *("1", " ", "\n", "my ", "my\n", "*", "[", "\\", "\\a", ".", ". ", "-", "#", "_"),
     *(
@@ -499,7 +499,7 @@ def test_time_is_linear_in_the_length_of_a_reply(piece):
         ):
             started = time.process_time()
             parse(text, asked, TOLERANCE)
-            assert time.process_time() - started < 1  # a square would take minutes
+            assert time.process_time() - started < 1  # a square would take many seconds
 
 
 def test_no_group_is_repeated_possessively_which_older_pythons_take_wrongly():
