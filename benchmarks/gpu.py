@@ -1,10 +1,10 @@
-"""A GPU against what it could do: playing with, and fine-tuning, a model of Qwen3-8B's shape and random weights.
+"""How close playing and fine-tuning come to a GPU's limits, for random weights of Qwen3-8B's shape.
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --device cpu --layers 2 --width 256 --rounds 3   # the same program, small
 
-Games go through the engine of rollouts in process, so many at a time as fit into memory; adapters are learnt as in an
-iteration. Exit code 1 if a goal is missed.
+Games are played in process, as many at a time as fit into memory; adapters are fine-tuned as in an iteration. Exit code
+1 if a goal is missed.
 
 decode: seconds for a sampled token against the larger of 2N/FLOPs and (weights/B + keys and values in sight)/bandwidth;
 FLOPs and bandwidth are what the device reaches in a large matrix product and a large sum, in this run. hits: of the
@@ -57,23 +57,25 @@ def speed(device: str) -> tuple[float, float]:
     """Return floating-point operations, in bfloat16, and bytes read per second of a device."""
     size, count = (512, 2**25) if device == "cpu" else (8192, 2**30)
     like = {"dtype": torch.bfloat16, "device": device}
-    # Random numbers: of equal ones a product takes less power, and is faster than any model's.
+    # Random numbers: a product of equal numbers takes less power, and is faster than that of any model.
     return reached(torch.randn(size, size, **like), torch.ones(count // 2, device=device), time.perf_counter)
 
 
 def wait(device: str) -> None:
-    """Wait until a device has done what it was given."""
+    """Wait until a device is idle."""
     if device != "cpu":
         torch.cuda.synchronize(device)
 
 
 def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> dict[str, float]:
-    """Play games, as many at a time as fit, and tell how decoding, memory and what is not read again compare."""
+    """Play games, as many at a time as fit; return how decoding, cache hits and memory compare with their limits."""
     capacity = context_needed(None, OPENING, rounds, MESSAGE, REPLY)
     count = games_at_a_time(language_model, capacity, REPLY, most, free_memory(language_model.model.device))
     config = language_model.model.config
-    parameters = language_model.model.num_parameters(exclude_embeddings=True)  # of the first, decoding reads a line
-    told = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * HEAD  # bytes of a token's keys and values
+    parameters = language_model.model.num_parameters(
+        exclude_embeddings=True
+    )  # decoding reads one row of the embeddings
+    state = 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * HEAD  # bytes of a token's keys and values
     flops, bandwidth = speed(device)
     draw, floor, seconds, sampled, fed, anew = np.random.default_rng(0), 0.0, 0.0, 0, 0, 0
     LocalChatModel(language_model, 1, capacity, REPLY).reply(["x"], temperature=1.0, uniforms=draw.random((1, REPLY)))
@@ -89,7 +91,7 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
         seconds += time.perf_counter() - begun
         sampled += sum(turn.sampled for turn in turns)
         fed += sum(len(turn.prompt_ids) for turn in turns)
-        read = 2 * parameters + (before + talk.lengths.sum()) / 2 * told
+        read = 2 * parameters + (before + talk.lengths.sum()) / 2 * state
         floor += max(turn.sampled for turn in turns) * max(read / bandwidth, 2 * parameters * count / flops)
         print(f"round {t + 1} of {rounds}: {seconds:.1f} s, floor {floor:.1f} s", file=sys.stderr)
     prefill = fed * 2 * parameters / flops
@@ -106,7 +108,7 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
 
 
 def learn(settings: LanguageModelSettings, parameters: int, tokens: int, steps: int, flops: float) -> dict[str, float]:
-    """Learn adapters from conversations of so many tokens, and tell the share of the device's operations."""
+    """Fine-tune adapters on conversations of `tokens` tokens; return the share of the device's operations."""
     sft = load_params(PARAMS).experiments["open_mab_qwen"].sft
     adapters = {"method": "lora", "epochs": 1, "gradient_checkpointing": False}
     sft = sft.model_copy(update=adapters)
@@ -114,7 +116,7 @@ def learn(settings: LanguageModelSettings, parameters: int, tokens: int, steps: 
     lines = [{"ids": ids, "labels": ids} for ids in draw.integers(200, size=(steps * sft.batch_size, tokens)).tolist()]
     times: list[float] = []
     fine_tune(lines, settings, None, sft, 0, (), lambda *_: times.append(time.perf_counter()))
-    each = sft.batch_size * tokens * 4 * parameters  # forward, and the gradients of what is between; weights are frozen
+    each = sft.batch_size * tokens * 4 * parameters  # forward, and the gradients of activations; weights are frozen
     step = float(np.median(np.diff(times)))
     print(f"learning: {step:.2f} s a step of {sft.batch_size} x {tokens} tokens")
     return {"MFU": each / step / flops}
@@ -129,27 +131,27 @@ def main() -> int:
     parser.add_argument("--games", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--steps", type=int, default=6)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        write_model(Path(folder), asked.layers, asked.width, asked.device)
+        write_model(Path(folder), options.layers, options.width, options.device)
         settings = LanguageModelSettings(
-            kind="language", weights=folder, dtype="bfloat16", device=asked.device, batch=asked.games
+            kind="language", weights=folder, dtype="bfloat16", device=options.device, batch=options.games
         )
         language_model = load(settings)
         parameters = language_model.model.num_parameters()
-        print(f"{parameters / 1e9:.2f}e9 weights on {asked.device}")
-        found = play(language_model, asked.games, asked.rounds, asked.device)
+        print(f"{parameters / 1e9:.2f}e9 weights on {options.device}")
+        found = play(language_model, options.games, options.rounds, options.device)
         del language_model
         gc.collect()
         torch.cuda.empty_cache()
-        flops, _ = speed(asked.device)
-        found |= learn(settings, parameters, asked.rounds * (MESSAGE + REPLY), asked.steps, flops)
+        flops, _ = speed(options.device)
+        found |= learn(settings, parameters, options.rounds * (MESSAGE + REPLY), options.steps, flops)
     missed = False
     for name, goal in GOALS.items():
         if name in found:
-            met = found[name] >= goal if name in ("hits", "MFU") else found[name] <= goal
-            missed |= not met
-            print(f"{name:8}{found[name]:8.2f}   {'meets' if met else 'misses'} {goal:g}")
+            reached_goal = found[name] >= goal if name in ("hits", "MFU") else found[name] <= goal
+            missed |= not reached_goal
+            print(f"{name:8}{found[name]:8.2f}   {'meets' if reached_goal else 'misses'} {goal:g}")
     return int(missed)
 
 

@@ -1,19 +1,19 @@
-"""Tokens per second of the rollout engine, against feeding histories anew and against what the machine allows.
+"""Tokens per second of the rollout engine, beside re-reading histories and beside the limits of the machine.
 
     python benchmarks/rollouts.py --conversations 256 --rounds 25 100
 
-One thread, float32, a random model of the embedded one's shape. A rate counts sampled tokens and divides by the time of
-whole rounds, in which messages are fed too. Times are those of the process, so that other work on the machine counts
-little. Exit code 1 if a goal is missed.
+One thread, float32, a random model of the embedded model's shape. A rate is sampled tokens over the time of whole rounds,
+which includes feeding messages. Times are CPU times, so that other work on the machine counts little. Exit code 1 if a
+goal is missed.
 
-anew: the usual way, in which no memory outlives a reply. Each round reads its whole history in one pass and decodes
-with the library's own cache and attention. A sixth of the conversations play it, all at the same length, so that
-nothing is lost to padding; it is timed in a few rounds spread evenly over the game, and the time of the others is read
-off the line between their neighbours. The engine plays every round of every conversation.
+anew: the usual way, in which no cache outlives a reply. Each round reads its whole history in one pass and decodes with
+the library's own cache and attention. A sixth of the conversations are played this way, all of the same length, so that
+nothing is lost to padding. A few rounds spread evenly over the game are timed, and the times of the others are
+interpolated. The engine plays every round of every conversation.
 
-floor: for each sampled token the larger of 2N/FLOPs and (weights/B + keys and values in sight)/bandwidth, and for each
-token of a message 2N/FLOPs. FLOPs and bandwidth are what one core reaches just before and after the game, in a large
-matrix product and a large sum (the middle one of five, the mean of before and after).
+floor: for each sampled token the larger of 2N/FLOPs and (weights/B + visible keys and values)/bandwidth, and for each
+token of a message 2N/FLOPs. FLOPs and bandwidth are measured on one core before and after the game, in a large matrix
+product and a large sum (the median of five, the mean of before and after).
 """
 
 import argparse
@@ -36,9 +36,9 @@ WINDOW, LAYERS, HEADS, SIZE = 192, 4, 5, 32
 OPENING, MESSAGE, REPLY = 100, 10, 16  # tokens
 GOALS = {25: 6, 100: 15}  # times faster than anew
 FLOOR_GOAL = 4
-TIMED_ROUNDS = 5  # of those played anew
-FEWER = 6  # times fewer conversations play anew
-# A message and a token, a reply and a token.
+TIMED_ROUNDS = 5  # timed rounds of a game played anew
+FEWER = 6  # times fewer conversations are played anew
+# A message, or a reply, and one special token.
 TEMPLATE = """{% for m in messages %}{{ m.content }}{{ '<end>' if m.role == 'assistant' else '<reply>' }}{% endfor %}"""
 
 
@@ -128,7 +128,7 @@ def reached(square: torch.Tensor, many: torch.Tensor, clock: Callable[[], float]
 
 
 def usual(action: Callable[[], object], repeats: int = 5, clock: Callable[[], float] = time.process_time) -> float:
-    """Return the seconds that something takes, the median of several repetitions."""
+    """Return the median time of several repetitions, in seconds."""
     seconds = []
     for _ in range(repeats):
         start = clock()
@@ -139,7 +139,7 @@ def usual(action: Callable[[], object], repeats: int = 5, clock: Callable[[], fl
 
 @torch.inference_mode()
 def reply_anew(model: PreTrainedModel, history: torch.Tensor) -> float:
-    """Return the seconds in which histories (n, tokens) are read and replied to."""
+    """Return the seconds of reading histories (n, tokens) and decoding a reply to each."""
     draw = torch.Generator().manual_seed(0)
     start = time.process_time()
     cache, ids = DynamicCache(config=model.config), history

@@ -1,10 +1,9 @@
-"""How cost grows: time and memory of playing, selecting and fine-tuning against what makes them larger.
+"""How cost grows: time and memory of playing, selecting and fine-tuning against the size of the problem.
 
-The embedded model plays; each measurement is a process of its own, so that its peak memory is its own. Times are fitted
-by a power law, whose exponent is held against the one of the floor: what has to be computed, or read, in any case. Then
-the growth is drawn beside the floor (growth.png). `--dag 10000` tells what Snakemake takes to plan ten thousand jobs,
-`--predict` what the paper's open-weight runs, and runs of a hundred times as many trajectories, take at least on a GPU,
-and what they write.
+The embedded model plays. Each measurement runs in a process of its own, which gives its peak memory. A power law is
+fitted to the times, and its exponent is compared with that of the floor, the work that must be done in any case.
+growth.png shows both. `--dag 10000` measures instead how long Snakemake plans ten thousand jobs. For runs on a GPU see
+prediction.py.
 """
 
 import argparse
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 EMBEDDED = ROOT / "data/models/embedded"
-BOUNDS = {"selected from": 1500, "learnt from": 1500}  # MiB that each may take, however many there are
+BOUNDS = {"selected from": 1500, "learnt from": 1500}  # MiB that each may take, for any size
 DAG_BOUND_SECONDS = 30.0  # for ten thousand jobs
 CONVERSATION = 870  # tokens of a game of 25 rounds
 TEXT = {"prompt": "In round 7 your action 2 paid **4.31**.\n\nRound 8. …", "reply": "Scores: 1=4 2=5 3=1\nAction: 2"}
@@ -38,15 +37,15 @@ TEXT = {"prompt": "In round 7 your action 2 paid **4.31**.\n\nRound 8. …", "re
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of CPU, but for imports, and peak memory of the process, in MiB."""
+    """CPU seconds, without imports, and the peak memory of the process in MiB."""
 
     seconds: float
     memory: float
 
 
 @dataclass(frozen=True)
-class Growth:
-    """One thing that grows. floor: the exponent that the work itself has, over these sizes."""
+class SizeSweep:
+    """A measurement at several sizes. floor: the exponent of the work that must be done in any case."""
 
     name: str
     sizes: Sequence[int]
@@ -54,18 +53,18 @@ class Growth:
     floor: float
 
 
-# --- What is measured; each runs in a process of its own ---
+# --- Measured functions; each runs in a process of its own ---
 
 
 def problem(d: int, prompts: Path) -> "LanguageProblem":
-    """Return a bandit, told as in the paper's Section 5."""
+    """Return a bandit with the protocol of the paper's Section 5."""
     from rmft.params.language import LanguageProblem, ProtocolSettings
 
-    telling = ProtocolSettings(
+    protocol = ProtocolSettings(
         interaction="dialogue", output="action", format="with-reasoning", prompts=str(prompts), max_tokens=128,
         retries=2, tolerance=0.02,
     )  # fmt: skip
-    return LanguageProblem(kind="language", environment="mab", d=d, protocol=telling)
+    return LanguageProblem(kind="language", environment="mab", d=d, protocol=protocol)
 
 
 def embedded(batch: int) -> "LanguageModelSettings":
@@ -97,7 +96,7 @@ def play(scenarios: int = 8, trajectories: int = 4, rounds: int = 10, d: int = 3
 
 
 def select(count: int) -> None:
-    """Join shards and select from so many trajectories of 25 rounds, ten of each scenario."""
+    """Join shards and select from `count` trajectories of 25 rounds, ten of each scenario."""
     from rmft.artifacts.json_files import write_jsonl
     from rmft.artifacts.trajectories import join_trajectories, trajectory_batches, write_selection
     from rmft.selection import RewardSource, Scoring, demonstrations_in
@@ -113,7 +112,7 @@ def select(count: int) -> None:
 
 
 def write_shards(count: int, rounds: int = 25, d: int = 3, tokens: int = CONVERSATION) -> None:
-    """Write games as rollouts do, in shards of a thousand, with rewards and actions of chance and texts of no sense."""
+    """Write games as rollouts do, in shards of a thousand, with random rewards, actions and tokens."""
     from rmft.artifacts.trajectories import write_trajectories
 
     draw = np.random.default_rng(0)
@@ -133,14 +132,14 @@ def write_shards(count: int, rounds: int = 25, d: int = 3, tokens: int = CONVERS
             "attempts": [[1] * rounds] * len(rows),
             "fallback": [[False] * rounds] * len(rows),
             "ids": [[ids] for ids in draw.integers(800, size=(len(rows), tokens)).tolist()],
-            "replied": [[told] for told in (draw.random((len(rows), tokens)) < 0.6).tolist()],
+            "replied": [[replied] for replied in (draw.random((len(rows), tokens)) < 0.6).tolist()],
             **{name: [[f"{text} {row}"] * rounds for row in rows] for name, text in TEXT.items()},
         }
         write_trajectories(Path(f"shards/{shard:06}.parquet"), columns)
 
 
 def read_demonstrations(lines: int) -> None:
-    """Make so many conversations ready to be learnt, as fine-tuning does before its first step."""
+    """Read conversations as fine-tuning does before its first step."""
     from rmft.artifacts.json_files import read_jsonl
     from rmft.training.sft import conversations
 
@@ -158,7 +157,7 @@ def write_demonstrations(lines: int) -> None:
 
 
 def fine_tune(tokens: int) -> None:
-    """Take four steps on conversations of so many tokens."""
+    """Take four steps on conversations of `tokens` tokens."""
     from rmft.params import load
     from rmft.training.sft import fine_tune as tune
 
@@ -169,19 +168,22 @@ def fine_tune(tokens: int) -> None:
     tune(lines, embedded(1), None, settings, 0)
 
 
-# --- How it is measured ---
+# --- Measuring ---
 
-NEEDED = {  # modules, whose import is not measured
+NEEDED = {  # modules to import before measuring
     "play": ("rmft.agents.local", "rmft.rollouts"),
     "select": ("rmft.selection", "pyarrow.parquet"),
     "read_demonstrations": ("rmft.training.sft",),
     "fine_tune": ("rmft.training.sft", "torch.optim"),
 }
-FIRST = {"select": "write_shards", "read_demonstrations": "write_demonstrations"}  # what another process has written
+FIRST = {
+    "select": "write_shards",
+    "read_demonstrations": "write_demonstrations",
+}  # functions that another process runs before
 
 
 def apart(name: str, **sizes: int) -> Cost:
-    """Return what a function of this file costs in a process of its own, in an empty folder."""
+    """Return the cost of a function of this file in a process of its own, in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         if name in FIRST:
             run(FIRST[name], folder, sizes)
@@ -193,14 +195,14 @@ def run(name: str, folder: str, sizes: dict[str, int]) -> tuple[float, float]:
     """Run a function of this file in a process; return its CPU seconds and its peak memory in MiB."""
     command = [sys.executable, __file__, "--one", name, json.dumps(sizes)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    told = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    if told.returncode:
-        sys.exit(told.stderr)
-    return tuple(json.loads(told.stdout.splitlines()[-1]))
+    finished = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        sys.exit(finished.stderr)
+    return tuple(json.loads(finished.stdout.splitlines()[-1]))
 
 
 def one(name: str, sizes: dict[str, int]) -> None:
-    """Run a function, and tell what it cost, but for the imports."""
+    """Run a function and print its cost, without imports."""
     for module in NEEDED.get(name, ()):
         importlib.import_module(module)
     begun = time.process_time()
@@ -214,60 +216,58 @@ def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes[half:]), np.log(values[half:]), 1)[0])
 
 
-def growths(quick: bool) -> list[Growth]:
-    """Return what is measured. The window makes play and fine-tuning linear in tokens."""
+def sweeps(quick: bool) -> list[SizeSweep]:
+    """Return all measurements. The sliding window makes play and fine-tuning linear in tokens."""
     most = 20_000 if quick else 100_000
     many = [most // 20, most // 10, most // 5, most]
     return [
-        Growth("scenarios M", [16, 32, 64, 128], lambda n: apart("play", scenarios=n), 1.0),
-        Growth("trajectories L", [8, 16, 32, 64], lambda n: apart("play", trajectories=n), 1.0),
-        Growth("rounds T", [25, 50, 100, 200], lambda n: apart("play", rounds=n), 1.0),
-        Growth("actions d", [2, 3, 4, 5], lambda n: apart("play", d=n), 0.0),
-        Growth("selected from", many, lambda n: apart("select", count=n), 1.0),
-        Growth("learnt from", many, lambda n: apart("read_demonstrations", lines=n), 1.0),
-        Growth("tokens learnt", [500, 1000, 2000, 4000], lambda n: apart("fine_tune", tokens=n), 1.0),
+        SizeSweep("scenarios M", [16, 32, 64, 128], lambda n: apart("play", scenarios=n), 1.0),
+        SizeSweep("trajectories L", [8, 16, 32, 64], lambda n: apart("play", trajectories=n), 1.0),
+        SizeSweep("rounds T", [25, 50, 100, 200], lambda n: apart("play", rounds=n), 1.0),
+        SizeSweep("actions d", [2, 3, 4, 5], lambda n: apart("play", d=n), 0.0),
+        SizeSweep("selected from", many, lambda n: apart("select", count=n), 1.0),
+        SizeSweep("learnt from", many, lambda n: apart("read_demonstrations", lines=n), 1.0),
+        SizeSweep("tokens learnt", [500, 1000, 2000, 4000], lambda n: apart("fine_tune", tokens=n), 1.0),
     ]
 
 
 def measure(path: Path, quick: bool) -> None:
-    """Measure, fit, tell and draw."""
+    """Measure, fit, print and draw."""
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator
 
-    kinds = growths(quick)
-    figure, axes = plt.subplots(2, len(kinds), figsize=(3 * len(kinds), 5), squeeze=False)
+    measured = sweeps(quick)
+    figure, axes = plt.subplots(2, len(measured), figsize=(3 * len(measured), 5), squeeze=False)
     print(f"{'':16}{'sizes':>24}{'seconds':>30}{'exponent':>10}{'floor':>7}   MiB")
-    for column, kind in enumerate(kinds):
-        costs = [kind.measure(size) for size in kind.sizes]
+    for column, sweep in enumerate(measured):
+        costs = [sweep.measure(size) for size in sweep.sizes]
         seconds, memory = [cost.seconds for cost in costs], [cost.memory for cost in costs]
-        fitted = exponent(kind.sizes, seconds)
+        fitted = exponent(sweep.sizes, seconds)
         listed = " ".join(f"{value:.1f}" for value in seconds)
-        many = " ".join(f"{value:.0f}" for value in memory)
-        print(
-            f"{kind.name:16}{' '.join(map(str, kind.sizes)):>24}{listed:>30}{fitted:>10.2f}{kind.floor:>7.1f}   {many}"
-        )
-        floor = [seconds[-1] * (size / kind.sizes[-1]) ** kind.floor for size in kind.sizes]
-        axes[0, column].loglog(kind.sizes, seconds, "o-", kind.sizes, floor, ":")
-        axes[0, column].set(title=kind.name, ylabel="s of one core" if not column else "")
+        sizes, peaks = " ".join(map(str, sweep.sizes)), " ".join(f"{value:.0f}" for value in memory)
+        print(f"{sweep.name:16}{sizes:>24}{listed:>30}{fitted:>10.2f}{sweep.floor:>7.1f}   {peaks}")
+        floor = [seconds[-1] * (size / sweep.sizes[-1]) ** sweep.floor for size in sweep.sizes]
+        axes[0, column].loglog(sweep.sizes, seconds, "o-", sweep.sizes, floor, ":")
+        axes[0, column].set(title=sweep.name, ylabel="s of one core" if not column else "")
         axes[0, column].set_ylim(min(seconds) / 2, max(seconds) * 2)
         axes[0, column].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes[0, column].yaxis.set_major_formatter("{x:g}")
-        axes[1, column].semilogx(kind.sizes, memory, "o-")
+        axes[1, column].semilogx(sweep.sizes, memory, "o-")
         axes[1, column].set(ylabel="peak MiB" if not column else "", ylim=(0, 1.1 * max(memory)))
         for axis in axes[:, column]:
-            axis.set_xticks(kind.sizes, [f"{size / 1000:g}k" if size >= 1000 else f"{size}" for size in kind.sizes])
+            axis.set_xticks(sweep.sizes, [f"{size / 1000:g}k" if size >= 1000 else f"{size}" for size in sweep.sizes])
             axis.minorticks_off()
-        if kind.name in BOUNDS:
-            verdict = "holds" if memory[-1] <= BOUNDS[kind.name] else "DOES NOT HOLD"
-            minutes = seconds[-1] * 1e6 / kind.sizes[-1] / 60
-            print(f"{'':16}bound of {BOUNDS[kind.name]} MiB {verdict}; a million would take {minutes:.0f} minutes")
+        if sweep.name in BOUNDS:
+            verdict = "holds" if memory[-1] <= BOUNDS[sweep.name] else "DOES NOT HOLD"
+            minutes = seconds[-1] * 1e6 / sweep.sizes[-1] / 60
+            print(f"{'':16}bound of {BOUNDS[sweep.name]} MiB {verdict}; a million would take {minutes:.0f} minutes")
     figure.tight_layout()
     figure.savefig(path, dpi=100)
     print(f"drawn: {path}")
 
 
 def dag(jobs: int) -> None:
-    """Tell how long `snakemake -n` takes for about so many jobs: the paper's size, in as many shards as that takes."""
+    """Print how long `snakemake -n` takes for about `jobs` jobs: the paper's size, in as many shards as needed."""
     with tempfile.TemporaryDirectory() as folder:
         checkout = Path(folder, "rmft")
         subprocess.run(["git", "clone", "--quiet", ROOT, checkout], check=True)
@@ -292,71 +292,6 @@ def dag(jobs: int) -> None:
         )
 
 
-# --- What runs on a GPU take at least ---
-
-
-@dataclass(frozen=True)
-class GPU:
-    """bandwidth: bytes/s. flops: of bfloat16, dense. memory: bytes."""
-
-    name: str
-    bandwidth: float
-    flops: float
-    memory: float
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A model in bfloat16. heads: of keys and values. head: its size."""
-
-    name: str
-    parameters: float
-    layers: int
-    heads: int
-    head: int
-
-    @property
-    def state(self) -> int:
-        """Return the bytes of keys and values for a token."""
-        return 2 * 2 * self.layers * self.heads * self.head
-
-
-GPUS = GPU("A100-80", 2.04e12, 312e12, 80e9), GPU("H200", 4.8e12, 989e12, 141e9)
-SHAPES = (
-    Shape("Phi-3.5-mini", 3.82e9, 32, 32, 96), Shape("Gemma-2-9B", 9.24e9, 42, 8, 256),
-    Shape("Qwen3-8B", 8.19e9, 36, 8, 128),
-)  # fmt: skip
-TOLD, REPLIED, ROUNDS, TRAJECTORIES, ITERATIONS, EPOCHS = 40, 60, 25, 10, 3, 3  # tokens a round; the paper's T, L, …
-FREE = 0.9  # of the memory, for weights, keys and values
-
-
-def predict() -> None:
-    """Tell the least time that the paper's three open-weight runs can take, and a hundred times larger ones."""
-    with tempfile.TemporaryDirectory() as folder:
-        run("write_shards", folder, {"count": 1000})
-        size = sum(file.stat().st_size for file in Path(folder, "shards").iterdir()) / 1000
-    print(
-        f"{'model':14}{'GPU':9}{'M':>7}{'in flight':>11}{'decode':>10}{'prefill':>9}{'learn':>9}{'all, h':>9}{'GB':>8}"
-    )
-    for shape in SHAPES:
-        for gpu in GPUS:
-            for scenarios in (100, 10_000):
-                games, context = scenarios * TRAJECTORIES, ROUNDS * (TOLD + REPLIED)
-                room = FREE * gpu.memory - 2 * shape.parameters
-                flying = min(games, int(room / (context * shape.state)))
-                read = (2 * shape.parameters / flying + shape.state * context / 2) / gpu.bandwidth
-                computed = 2 * shape.parameters / gpu.flops
-                decode = games * ROUNDS * REPLIED * max(read, computed)
-                prefill = games * ROUNDS * TOLD * computed
-                learn = EPOCHS * scenarios * context * 3 * computed
-                hours = ITERATIONS * (decode + prefill + learn) / 3600
-                told = (
-                    f"{decode:>9.0f}s{prefill:>8.0f}s{learn:>8.0f}s{hours:>9.2f}{ITERATIONS * games * size / 1e9:>8.2f}"
-                )
-                print(f"{shape.name:14}{gpu.name:9}{scenarios:>7}{flying:>11}{told}")
-    print(f"seconds an iteration; a game is {size / 1e3:.1f} kB on disk; {ITERATIONS} iterations")
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -364,14 +299,11 @@ if __name__ == "__main__":
     )
     parser.add_argument("--quick", action="store_true", help="select and learn from fewer trajectories")
     parser.add_argument("--dag", type=int, metavar="JOBS", help="measure Snakemake alone")
-    parser.add_argument("--predict", action="store_true", help="tell what runs on a GPU take at least")
     parser.add_argument("--figure", type=Path, default=Path("growth.png"))
-    asked = parser.parse_args()
-    if asked.one:
-        one(asked.one[0], json.loads(asked.one[1]))
-    elif asked.dag:
-        dag(asked.dag)
-    elif asked.predict:
-        predict()
+    options = parser.parse_args()
+    if options.one:
+        one(options.one[0], json.loads(options.one[1]))
+    elif options.dag:
+        dag(options.dag)
     else:
-        measure(asked.figure.resolve(), asked.quick)
+        measure(options.figure.resolve(), options.quick)

@@ -26,7 +26,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def draw_noise(training: Training) -> None:
-    """Draw what every iteration draws, and do nothing with it."""
+    """Draw the noise of every iteration."""
     loop = training.rmft
     shape = (loop.scenarios, loop.trajectories, training.T, training.d)
     perturbation = Perturbation(0, loop.training_seeds, shape, loop.variance)
@@ -55,9 +55,9 @@ def main() -> None:
             took, floor = measured(experiment, training_seeds, iterations)
             verdict = ""
             if training_seeds == 1:
-                met = took <= goal * iterations / 1000
-                missed |= not met
-                verdict = f"{'meets' if met else 'misses'} {goal:g} s"
+                reached_goal = took <= goal * iterations / 1000
+                missed |= not reached_goal
+                verdict = f"{'meets' if reached_goal else 'misses'} {goal:g} s"
             print(f"{experiment:<18} {training_seeds:>5} {took:>8.2f} {took / floor:>11.1f} ×   {verdict}", flush=True)
     sys.exit(missed)
 
