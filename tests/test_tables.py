@@ -1,6 +1,12 @@
-"""Tables and metrics: the right numbers beside the right names, and honest verdicts."""
+"""Tables and metrics: the right numbers beside the right names, and honest verdicts.
 
+Symbols: S training seeds, R replicates, n instances, T rounds.
+"""
+
+import io
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -8,16 +14,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmft.artifacts.evaluations import write_evaluation
 from rmft.metrics.growth import Growth, growth
 from rmft.metrics.players import PlayerResults
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.params import load
-from rmft.params.language import LanguageRMFT
-from rmft.params.outputs import Table as TableParams
-from rmft.results import read_players
-from rmft.stages.tables import make
-from rmft.tables.growth import GrowthRow, PaperGrowth
+from rmft.tables.entropy import entropy_table
+from rmft.tables.growth import GrowthRow, PaperGrowth, growth_table
 from rmft.tables.layout import (
     DIRECTION_ONLY,
     INCONCLUSIVE,
@@ -25,55 +27,60 @@ from rmft.tables.layout import (
     NOT_REPRODUCED,
     REPRODUCED,
     VALUES,
+    Estimation,
     RenderedTable,
     direction_verdict,
     errors_apart,
     value_verdict,
 )
 from rmft.tables.measured import late_failures
+from rmft.tables.methods import TrainedBy, methods_table
+from rmft.tables.regret import regret_table
+from rmft.tables.replicates import replicates_table
+from rmft.tables.sensitivity import sensitivity_table
 from rmft.workflow.plan import table_job
-from rmft.workflow.records import Method, TableJob
 
+PAPER_FOLDER = Path(__file__).parents[1] / "data/paper"
 ROUNDS = np.arange(1, 31)
 
 
-def write_linear(
-    path: Path, slopes: dict[str, float], n: int = 12, runs: dict[str, int] | None = None, invalid: int = 0
-) -> Path:
-    """Write an evaluation in which each player's regret grows by its slope, a little differently in each instance.
+def linear(
+    slopes: dict[str, float], n: int = 12, runs: dict[str, int] | None = None, invalid: int = 0
+) -> dict[str, PlayerResults]:
+    """Return results in which each player's regret grows by its slope, a little differently in each instance.
 
     runs: how many training seeds a player has, where it is not one; a later one grows a little faster. invalid: replies
     of a trained model in each game.
     """
     runs = {"base": 2, "trained": 2} if runs is None else runs
-    rows = [
-        {
-            "player": player, "training_seed": seed, "instance": i, "d": 3,
-            "regret": slope * (1 + 0.01 * (i - (n - 1) / 2)) * (1 + 0.001 * seed) * ROUNDS,
-            "invalid": invalid if player == "trained" else 0,
-        }
-        for player, slope in slopes.items()
-        for seed in range(runs.get(player, 1))
-        for i in range(n)
-    ]  # fmt: skip
-    return write_games(path, rows)
+    instances = 1 + 0.01 * (np.arange(n) - (n - 1) / 2)
+    results = {}
+    for player, slope in slopes.items():
+        seeds = 1 + 0.001 * np.arange(runs.get(player, 1))
+        regret = slope * seeds[:, None, None] * instances[:, None] * ROUNDS
+        results[player] = results_of(regret, invalid if player == "trained" else 0)
+    return results
 
 
-def write_games(path: Path, rows: list[dict]) -> Path:
-    """Write an evaluation without actions and policies."""
-    write_evaluation(path, pd.DataFrame(rows).assign(action=None, best_action=None, policy=None))
-    return path
+def results_of(regret: np.ndarray, invalid: int = 0) -> PlayerResults:
+    """Return results of regret (S, n, T) without actions and policies."""
+    return PlayerResults(3, regret, None, None, None, np.full(regret.shape[:2], invalid))
 
 
-def metrics_of(files: dict[str, Path]) -> dict:
+def paper_values(header: str, *lines: str) -> pd.DataFrame:
+    """Return the paper's values, from lines of a csv."""
+    return pd.read_csv(io.StringIO("\n".join([header, *lines])), dtype={"value": str})
+
+
+def metrics_of(**evaluations: dict[str, PlayerResults]) -> dict:
     """Return the metrics of evaluations of one experiment, mab, by name."""
-    return all_metrics([("mab", name, read_players(file)) for name, file in files.items()], seed=0, floor=None)
+    return all_metrics([("mab", name, players) for name, players in evaluations.items()], seed=0, floor=None)
 
 
-def test_metrics_put_every_figure_under_its_experiment_evaluation_and_player(tmp_path):
-    first = write_linear(tmp_path / "a.parquet", {"base": 3.0, "trained": 2.0, "ucb": 1.0})
-    second = write_linear(tmp_path / "b.parquet", {"base": 5.0, "trained": 4.0, "ucb": 6.0})
-    metrics = metrics_of({"gaussian": first, "gamma": second})["mab"]
+def test_metrics_put_every_figure_under_its_experiment_evaluation_and_player():
+    first = linear({"base": 3.0, "trained": 2.0, "ucb": 1.0})
+    second = linear({"base": 5.0, "trained": 4.0, "ucb": 6.0})
+    metrics = metrics_of(gaussian=first, gamma=second)["mab"]
     found = {
         name: [of["base"]["slope"], of["trained"]["slope"], of["algorithms"]["ucb"]["slope"]]
         for name, of in metrics.items()
@@ -85,20 +92,14 @@ def test_metrics_put_every_figure_under_its_experiment_evaluation_and_player(tmp
     assert metrics["gaussian"]["n"] == 12
 
 
-def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers(tmp_path):
-    evaluation = write_linear(
-        tmp_path / "gaussian.parquet", {"base": 3.0, "trained": 0.665, "ftl": 1.0}, runs={"trained": 2}
+def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers():
+    results = {"gaussian": linear({"base": 3.0, "trained": 0.665, "ftl": 1.0}, runs={"trained": 2})}
+    paper = paper_values(
+        "reward,player,statistic,value,interchanged_with",
+        "gaussian,trained,beta_hat,0.665,",
+        "gaussian,trained,p_reg,<0.001,",
     )
-    paper = tmp_path / "paper.csv"
-    paper.write_text(
-        "reward,player,statistic,value,interchanged_with\ngaussian,trained,beta_hat,0.665,\ngaussian,trained,p_reg,<0.001,\n",
-        encoding="utf-8",
-    )
-    job = TableJob(
-        seed=0, label="simplex-table", table=TableParams(form="growth", experiments=["simplex"]), models=["linear"],
-        sources=[("simplex", "gaussian")], floor=None, resamples=400, theory_rows=0, scale_note=None,
-    )  # fmt: skip
-    tidy = make(job, [evaluation, paper]).tidy
+    tidy = growth_table(Estimation(0, "simplex-table", 50), results, paper, {}).tidy
     assert list(tidy.columns) == ["reward", "player", *VALUES]
     slope = tidy[(tidy.player == "trained") & (tidy.statistic == "slope")].iloc[0]
     assert (slope.ours, slope.paper, slope.verdict) == (pytest.approx(0.665, rel=1e-3), 0.665, REPRODUCED)
@@ -126,23 +127,10 @@ def test_a_verdict_says_what_became_of_the_papers_value(slope, error, exponent, 
     assert row.slope_verdict == verdict
 
 
-def test_the_error_of_a_mean_final_regret_counts_training_seeds_and_instances(tmp_path):
-    rows = [
-        {
-            "player": player,
-            "training_seed": seed,
-            "instance": i,
-            "d": 3,
-            "regret": np.array([1.0, 10.0 * seed]),
-            "invalid": 0,
-        }
-        for player in ("base", "trained")
-        for seed in range(2)
-        for i in range(4)
-    ]
-    write_games(tmp_path / "a.parquet", rows)
-    metrics = metrics_of({"adaptive": tmp_path / "a.parquet"})["mab"]["adaptive"]
-    assert metrics["trained"]["se"] == pytest.approx(5)  # seeds 0 and 10; the instances are alike
+def test_the_error_of_a_mean_final_regret_counts_training_seeds_and_instances():
+    regret = np.array([[[1.0, 0.0]] * 4, [[1.0, 10.0]] * 4])  # two seeds; the instances are alike
+    metrics = metrics_of(adaptive={"base": results_of(regret), "trained": results_of(regret)})["mab"]["adaptive"]
+    assert metrics["trained"]["se"] == pytest.approx(5)
 
 
 def test_a_difference_without_spread_is_infinitely_many_standard_errors():
@@ -154,9 +142,8 @@ def test_a_difference_without_spread_is_infinitely_many_standard_errors():
 # --- Language models: one base model, one or several training seeds ---
 
 
-def test_every_training_seed_is_held_against_the_one_base_model(tmp_path):
-    path = write_linear(tmp_path / "a.parquet", {"base": 3.0, "trained": 2.0}, runs={"trained": 3}, invalid=2)
-    metrics = metrics_of({"gamma": path})
+def test_every_training_seed_is_compared_with_the_one_base_model():
+    metrics = metrics_of(gamma=linear({"base": 3.0, "trained": 2.0}, runs={"trained": 3}, invalid=2))
     found = metrics["mab"]["gamma"]
     assert [of["mean"] for of in found["by_training_seed"]] == pytest.approx([60.0, 60.06, 60.12])
     assert all(of["ks_p"] < 0.001 and of["paired_p"] < 1e-6 for of in found["by_training_seed"])
@@ -165,7 +152,7 @@ def test_every_training_seed_is_held_against_the_one_base_model(tmp_path):
     assert summarised(metrics)["mab"]["gamma"]["invalid_replies"] == 72
 
 
-def test_metrics_hold_the_trained_model_against_every_algorithm_and_know_the_error_of_its_exponent(tmp_path):
+def test_metrics_compare_the_trained_model_with_every_algorithm_and_know_the_error_of_its_exponent():
     rng, rounds = np.random.default_rng(0), np.arange(1, 41)
     power = {
         "base": np.full(30, 0.9),
@@ -173,12 +160,8 @@ def test_metrics_hold_the_trained_model_against_every_algorithm_and_know_the_err
         "low": np.full(30, 0.2),
         "uniform": np.ones(30),
     }
-    rows = [
-        {"player": player, "training_seed": 0, "instance": i, "d": 3, "regret": rounds ** of[i], "invalid": 0}
-        for player, of in power.items()
-        for i in range(30)
-    ]
-    found = metrics_of({"gaussian": write_games(tmp_path / "a.parquet", rows)})["mab"]["gaussian"]
+    results = {player: results_of((rounds ** exponents[:, None])[None]) for player, exponents in power.items()}
+    found = metrics_of(gaussian=results)["mab"]["gaussian"]
     for algorithm, above in (("low", True), ("uniform", False)):
         low, mean, high = found["algorithms"][algorithm]["paired_difference"]
         assert mean == pytest.approx((40.0 ** power["trained"] - 40.0 ** power[algorithm]).mean())
@@ -186,23 +169,17 @@ def test_metrics_hold_the_trained_model_against_every_algorithm_and_know_the_err
         assert (low > 0) is above
         assert (high < 0) is not above
     exponents = []
-    for seed in range(300):
+    for seed in range(150):
         again = np.random.default_rng(1000 + seed).normal(0.6, 0.1, 30)
         exponents.append(growth((rounds[:, None] ** again).mean(axis=1)).exponent)
     assert found["trained"]["exponent_se"] == pytest.approx(np.std(exponents), rel=0.4)
 
 
-def test_metrics_say_how_many_instances_the_observed_difference_needs(tmp_path):
+def test_metrics_say_how_many_instances_the_observed_difference_needs():
     fall = np.random.default_rng(0).normal(1.0, 2.0, 40)
-    rows = [
-        {"player": player, "training_seed": 0, "instance": i, "d": 3, "regret": [20 - of[i]], "invalid": 0}
-        for player, of in (("base", np.zeros(40)), ("trained", fall))
-        for i in range(40)
-    ]
-    lower = write_games(tmp_path / "lower.parquet", rows)
-    names = {"base": "trained", "trained": "base"}
-    higher = write_games(tmp_path / "higher.parquet", [row | {"player": names[row["player"]]} for row in rows])
-    found = {name: of["power"] for name, of in metrics_of({"lower": lower, "higher": higher})["mab"].items()}
+    high, low = results_of(np.full((1, 40, 1), 20.0)), results_of((20 - fall)[None, :, None])
+    metrics = metrics_of(lower={"base": high, "trained": low}, higher={"base": low, "trained": high})["mab"]
+    found = {name: of["power"] for name, of in metrics.items()}
     assert found["lower"]["difference_sd"] == pytest.approx(fall.std(ddof=1))
     near = 13.02 * (fall.std(ddof=1) / fall.mean()) ** 2  # (z_0.99 + z_0.9)² sd² / mean², for many instances
     assert found["lower"]["instances_needed"] == pytest.approx(near + 2.7, abs=1.5)
@@ -215,28 +192,27 @@ PAPER = {("ftrl", ""): (1.0, 30.0, 1.0), ("base", "gemma"): (5.0, 100.0, 0.9), (
 SLOPES = {"base": 3.0, "trained": 2.0, "ftrl-50": 1.0, "uniform": 4.0}
 
 
-def regret_rows(folder: Path, model: str, runs: int = 1, horizon: int = 30, n: int = 12) -> pd.DataFrame:
-    """Return the tidy table of regret that grows by SLOPES, beside a paper that has eight instances."""
-    evaluation = write_linear(folder / "gaussian.parquet", SLOPES, runs={"trained": runs}, n=n)
+def regret_of(model: str, runs: int = 1, horizon: int = 30, n: int = 12) -> RenderedTable:
+    """Return the table of regret that grows by SLOPES, beside a paper that has eight instances."""
     lines = [
         f"gaussian,{player},{of},{horizon},8,{statistic},{value}"
         for (player, of), values in PAPER.items()
         for statistic, value in zip(("max", "mean", "exponent"), values, strict=True)
     ]
-    paper = folder / "paper.csv"
-    paper.write_text("\n".join(["reward,player,model,T,instances,statistic,value", *lines, ""]), encoding="utf-8")
-    job = TableJob(
-        seed=0, label="own", table=TableParams(form="regret", experiments=["fol"], beside={"ftrl-50": "ftrl"}),
-        models=[model], sources=[("fol", "gaussian")], floor=None, resamples=100, theory_rows=0, scale_note=None,
-    )  # fmt: skip
-    table = make(job, [evaluation, paper])
-    table.save(folder / "own")
+    paper = paper_values("reward,player,model,T,instances,statistic,value", *lines)
+    results = {"gaussian": linear(SLOPES, runs={"trained": runs}, n=n)}
+    table = regret_table(Estimation(0, "own", 40), results, paper, {"ftrl-50": "ftrl"}, model)
     assert list(table.tidy.columns) == ["reward", "player", "instances", *VALUES]
-    return table.tidy.set_index(["player", "instances", "statistic"]).sort_index()
+    return table
 
 
-def test_regret_is_shown_on_as_many_instances_as_the_papers_and_on_all(tmp_path):
-    tidy = regret_rows(tmp_path, "embedded")
+def regret_rows(*arguments: object, **keywords: object) -> pd.DataFrame:
+    """Return the tidy table of `regret_of`, by player, instances and statistic."""
+    return regret_of(*arguments, **keywords).tidy.set_index(["player", "instances", "statistic"]).sort_index()
+
+
+def test_regret_is_shown_on_as_many_instances_as_the_papers_and_on_all():
+    tidy = regret_rows("embedded")
     instances = 1 + 0.01 * (np.arange(12) - 5.5)  # times 30 rounds: final regrets of the player of slope 1
     largest = np.mean([instances[list(chosen)].max() for chosen in combinations(range(12), 8)])
     ours = tidy.loc["ftrl-50"].ours
@@ -249,8 +225,8 @@ def test_regret_is_shown_on_as_many_instances_as_the_papers_and_on_all(tmp_path)
     assert ours[12, "slope"] == pytest.approx(1)
 
 
-def test_another_model_than_the_papers_is_compared_in_direction_alone_and_algorithms_in_value(tmp_path):
-    verdicts = regret_rows(tmp_path, "embedded").verdict
+def test_another_model_than_the_papers_is_compared_in_direction_alone_and_algorithms_in_value():
+    verdicts = regret_rows("embedded").verdict
     assert verdicts["ftrl-50", 12, "mean"] == REPRODUCED
     assert verdicts["ftrl-50", 12, "max"] == NOT_REPRODUCED
     assert set(verdicts["base"]) == {""}
@@ -259,8 +235,8 @@ def test_another_model_than_the_papers_is_compared_in_direction_alone_and_algori
     assert set(verdicts["uniform"]) == {""}
 
 
-def test_the_papers_model_is_compared_in_value_if_several_training_seeds_tell_runs_apart(tmp_path):
-    once, thrice = (regret_rows(tmp_path, "gemma", runs).verdict for runs in (1, 3))
+def test_the_papers_model_is_compared_in_value_if_several_training_seeds_tell_runs_apart():
+    once, thrice = (regret_rows("gemma", runs).verdict for runs in (1, 3))
     for verdicts in (once, thrice):
         assert verdicts["base", 12, "mean"] == NOT_REPRODUCED  # 90, and 100 in the paper
     assert once["trained", 12, "exponent"] == ""
@@ -268,20 +244,21 @@ def test_the_papers_model_is_compared_in_value_if_several_training_seeds_tell_ru
     assert thrice["trained", 12, "mean"] == DIRECTION_ONLY  # 60, and 90 in the paper: not its value, but a fall
 
 
-def test_games_of_another_length_have_no_verdict(tmp_path):
-    assert set(regret_rows(tmp_path, "gemma", horizon=31).verdict) == {""}
-    assert "No verdicts" in (tmp_path / "own.md").read_text(encoding="utf-8")
+def test_games_of_another_length_have_no_verdict():
+    table = regret_of("gemma", horizon=31)
+    assert set(table.tidy.verdict) == {""}
+    assert table.notes[-1].startswith("No verdicts")
 
 
-def test_on_fewer_instances_than_the_papers_there_is_a_direction_and_no_value(tmp_path):
-    verdicts = regret_rows(tmp_path, "gemma", runs=3, n=7).verdict
+def test_on_fewer_instances_than_the_papers_there_is_a_direction_and_no_value():
+    verdicts = regret_rows("gemma", runs=3, n=7).verdict
     assert verdicts["trained", 7, "mean"] == DIRECTION_ONLY
     assert verdicts["trained", 7, "exponent"] == ""
     assert set(verdicts["ftrl-50"]) == set(verdicts["base"]) == {""}
 
 
 def test_regret_has_the_papers_shape_with_its_lines_above_ours(tmp_path):
-    regret_rows(tmp_path, "embedded")
+    regret_of("embedded").save(tmp_path / "own")
     lines = (tmp_path / "own.md").read_text(encoding="utf-8").splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert cells[0] == ["player", "", "gaussian max(LR)", "gaussian avg(LR)", "gaussian exponent"]
@@ -343,7 +320,7 @@ def test_late_failures_count_games_in_which_what_is_best_is_not_played_once_at_t
 def test_every_value_of_the_paper_on_regret_has_a_player_of_ours(label):
     params = load()
     job = table_job(params, label, None)
-    paper = pd.read_csv(Path(__file__).parents[1] / f"data/paper/{label}.csv")
+    paper = pd.read_csv(PAPER_FOLDER / f"{label}.csv")
     (experiment,) = job.table.experiments
     asked = params.experiments[experiment].evaluations
     assert len(paper) == 3 * 3 * len(job.sources)  # three statistics of three players
@@ -360,34 +337,28 @@ def test_every_value_of_the_paper_on_regret_has_a_player_of_ours(label):
 # --- Tables of methods ---
 
 METHODS = tuple(
-    Method(experiment=name, name=name.upper(), played=played, learnt=learnt)
+    TrainedBy(name, name.upper(), played, learnt, cut=False)
     for name, played, learnt in (("ours", 90, 9), ("worse", 9, 9), ("better", 18, 18))
 )
 
 
-def methods_table(folder: Path, slopes: dict[str, float], n: int = 12, **changes: object) -> RenderedTable:
+def compared(
+    slopes: dict[str, float], model: str = "embedded", methods: Sequence[TrainedBy] = METHODS
+) -> RenderedTable:
     """Return the table of methods whose trained models have regret that grows by slopes."""
-    paths = [
-        write_linear(folder / f"{name}.parquet", {"base": 3.0, "trained": slope}, n=n, runs={"trained": 2})
+    results = {
+        (name, "gaussian"): linear({"base": 3.0, "trained": slope}, runs={"trained": 2})
         for name, slope in slopes.items()
-    ]
-    paper = folder / "paper.csv"
-    values = {"base": 90.0, "worst": 58.0, "best": 30.0, "first": 22.0}
-    lines = [f"{player},gemma,30,mean,{value}" for player, value in values.items()]
-    paper.write_text("\n".join(["player,model,T,statistic,value", *lines, ""]), encoding="utf-8")
+    }
+    means = {"base": 90.0, "worst": 58.0, "best": 30.0, "first": 22.0}
+    lines = [f"{player},gemma,30,mean,{value}" for player, value in means.items()]
+    paper = paper_values("player,model,T,statistic,value", *lines)
     beside = {"base": "base", "ours": "first", "worse": "worst", "better": "best"}
-    table = TableParams(form="methods", experiments=list(slopes), evaluations=["gaussian"], beside=beside)
-    job = TableJob(
-        seed=0, label="own", table=table, models=["embedded"] * 3, methods=METHODS, floor=None, resamples=100,
-        sources=[(name, "gaussian") for name in slopes], theory_rows=0, scale_note=None,
-    ).model_copy(update=changes)  # fmt: skip
-    made = make(job, [*paths, paper])
-    made.save(folder / "own")
-    return made
+    return methods_table(Estimation(0, "own", 100), methods, results, paper, beside, model)
 
 
-def test_methods_are_compared_with_the_first_game_by_game_and_it_comes_last(tmp_path):
-    table = methods_table(tmp_path, {"ours": 1.0, "worse": 2.0, "better": 0.5})
+def test_methods_are_compared_with_the_first_game_by_game_and_it_comes_last():
+    table = compared({"ours": 1.0, "worse": 2.0, "better": 0.5})
     tidy = table.tidy.set_index(["method", "statistic"])
     assert list(table.shaped["method"]) == ["base model", "WORSE", "BETTER", "OURS"]
     instances = 30 * (1 + 0.01 * (np.arange(12) - 5.5)) * 1.0005  # of the player of slope 1
@@ -402,27 +373,27 @@ def test_methods_are_compared_with_the_first_game_by_game_and_it_comes_last(tmp_
     assert tidy.ours["base model", "mean"] == pytest.approx(90)
 
 
-def test_the_sign_of_a_difference_is_held_against_the_papers(tmp_path):
-    table = methods_table(tmp_path, {"ours": 1.0, "worse": 2.0, "better": 0.5})
+def test_the_sign_of_a_difference_is_compared_with_the_papers():
+    table = compared({"ours": 1.0, "worse": 2.0, "better": 0.5})
     verdicts = table.tidy.set_index(["method", "statistic"]).verdict
     assert verdicts["WORSE", "difference"] == verdicts["base model", "difference"] == DIRECTION_ONLY
     assert verdicts["BETTER", "difference"] == NOT_REPRODUCED  # in the paper it is worse, too
     assert set(verdicts.xs("mean", level="statistic")) == {""}  # another model plays
-    alike = methods_table(tmp_path, {"ours": 1.0, "worse": 1.0, "better": 0.5}).tidy
+    alike = compared({"ours": 1.0, "worse": 1.0, "better": 0.5}).tidy
     assert alike.set_index(["method", "statistic"]).verdict["WORSE", "difference"] == INCONCLUSIVE
 
 
-def test_values_of_methods_are_compared_where_the_papers_model_plays(tmp_path):
-    table = methods_table(tmp_path, {"ours": 0.74, "worse": 3.0, "better": 0.5}, models=["gemma"] * 3)
+def test_values_of_methods_are_compared_where_the_papers_model_plays():
+    table = compared({"ours": 0.74, "worse": 3.0, "better": 0.5}, model="gemma")
     verdicts = table.tidy.set_index(["method", "statistic"]).verdict
     assert verdicts["OURS", "mean"] == REPRODUCED  # 22.2, and 22 in the paper
     assert verdicts["WORSE", "mean"] == NOT_REPRODUCED  # 90, and 58
 
 
-def test_a_method_that_was_given_less_than_its_budget_has_no_verdict(tmp_path):
-    cut = tuple(of.model_copy(update={"cut": of.experiment == "worse"}) for of in METHODS)
+def test_a_method_that_was_given_less_than_its_budget_has_no_verdict():
+    cut = tuple(replace(of, cut=of.experiment == "worse") for of in METHODS)
     slopes = {"ours": 0.74, "worse": 2.0, "better": 0.5}
-    table = methods_table(tmp_path, slopes, models=["gemma"] * 3, methods=cut)
+    table = compared(slopes, model="gemma", methods=cut)
     verdicts = table.tidy.set_index(["method", "statistic"]).verdict
     assert set(verdicts["WORSE"]) == {""}
     assert verdicts["OURS", "mean"] == REPRODUCED
@@ -437,7 +408,7 @@ def test_methods_are_cut_at_the_scale_that_says_so_and_their_names_tell():
 
 def test_every_value_of_the_paper_on_methods_is_one_that_an_experiment_stands_beside():
     params, label = load(), "qwen-ad-grpo-comparison"
-    paper = pd.read_csv(Path(__file__).parents[1] / f"data/paper/{label}.csv")
+    paper = pd.read_csv(PAPER_FOLDER / f"{label}.csv")
     beside = params.tables[label].beside
     assert set(beside.values()) == set(paper.player)
     job = table_job(params, label, None)
@@ -454,7 +425,7 @@ def test_every_value_of_the_paper_has_a_row_of_ours(label):
         for experiment, evaluation in job.sources
         for player in ["trained", *params.experiments[experiment].evaluations[evaluation].algorithms]
     }
-    paper = pd.read_csv(Path(__file__).parents[1] / f"data/paper/{label}.csv")
+    paper = pd.read_csv(PAPER_FOLDER / f"{label}.csv")
     assert len(paper) == 7 * 4 * 2
     assert set(zip(paper.reward, paper.player, strict=True)) <= played
 
@@ -462,37 +433,15 @@ def test_every_value_of_the_paper_has_a_row_of_ours(label):
 # --- Ablations ---
 
 
-def loop(trajectories: int, iterations: int, temperature: float) -> LanguageRMFT:
-    """Return how a model was trained, k being 1."""
-    return LanguageRMFT(
-        iterations=iterations, scenarios=4, trajectories=trajectories, selected=1, training_seeds=1,
-        temperature=temperature,
-    )  # fmt: skip
-
-
-def table_of_words(
-    label: str, form: str, models: list[str], sources: list[tuple[str, str]], **more: object
-) -> TableJob:
-    """Return what a table of games told in words depends on."""
-    names = list(dict.fromkeys(name for name, _ in sources))
-    asked = TableParams(form=form, experiments=names, evaluations=[sources[0][1]])
-    fixed = {"seed": 0, "floor": None, "resamples": 200, "theory_rows": 0, "scale_note": None}
-    return TableJob(label=label, table=asked, models=models, sources=sources, **fixed, **more)
-
-
-def test_sensitivity_compares_settings_that_differ_in_one_thing_on_common_instances(tmp_path):
-    first = write_linear(tmp_path / "a.parquet", {"base": 3.0, "trained": 2.5}, n=20)
-    low = write_linear(tmp_path / "b.parquet", {"base": 3.0, "iteration-1": 2.0, "trained": 1.5})
-    cold = write_linear(tmp_path / "c.parquet", {"base": 3.0, "trained": 1.8})
-    high = write_linear(tmp_path / "d.parquet", {"base": 3.0, "trained": 1.9})
-    job = table_of_words(
-        "own", "sensitivity", ["embedded"] * 5, [(name, "gaussian-100") for name in "abcde"],
-        loops=[loop(8, 3, 1.0), loop(2, 2, 1.0), loop(5, 1, 0.2), loop(5, 1, 1.0), loop(2, 3, 1.0)],
-    )  # fmt: skip
-    longer = write_linear(tmp_path / "e.parquet", {"base": 3.0, "trained": 1.4})
-    printed = Path(__file__).parents[1] / "data/paper/param-sensitivity-qwen.csv"
-    table = make(job, [first, low, cold, high, longer, printed])
-    table.save(tmp_path / "own")
+def test_sensitivity_compares_settings_that_differ_in_one_thing_on_common_instances():
+    experiments = [
+        ((8, 1, 3, 1.0), linear({"base": 3.0, "trained": 2.5}, n=20)),
+        ((2, 1, 2, 1.0), linear({"base": 3.0, "iteration-1": 2.0, "trained": 1.5})),
+        ((5, 1, 1, 0.2), linear({"base": 3.0, "trained": 1.8})),
+        ((5, 1, 1, 1.0), linear({"base": 3.0, "trained": 1.9})),
+        ((2, 1, 3, 1.0), linear({"base": 3.0, "trained": 1.4})),
+    ]
+    table = sensitivity_table(experiments, pd.read_csv(PAPER_FOLDER / "param-sensitivity-qwen.csv"), "embedded")
     tidy = table.tidy.set_index(["trajectories", "iterations", "temperature", "statistic"]).sort_index()
     assert set(tidy.instances) == {12}
     rounds, instances = 30, 1 + 0.01 * (np.arange(12) - 5.5)
@@ -515,27 +464,25 @@ def test_sensitivity_compares_settings_that_differ_in_one_thing_on_common_instan
     assert changes.loc["change_from_temperature_0.2", "paper"] == pytest.approx(24.00 - 35.28)
 
 
-def write_replicates(path: Path, gain: float, n: int = 60) -> tuple[np.ndarray, np.ndarray]:
-    """Write an evaluation of three replicates; return the final regrets (3, n) of base and trained."""
+def replicates(gain: float, n: int = 60) -> dict[str, np.ndarray]:
+    """Return the final regrets (3, n) of three replicates of base and trained model."""
     rng = np.random.default_rng(3)
     task = rng.normal(40, 20, n)
-    final = {"base": task + rng.normal(0, 4, (3, n)), "trained": task - gain + rng.normal(0, 3, (3, n))}
-    rows = [
-        {"player": player, "training_seed": r, "instance": i, "d": 3, "regret": [of[r, i]], "invalid": 0}
-        for player, of in final.items()
-        for r, i in np.ndindex(3, n)
-    ]
-    write_games(path, rows)
-    return final["base"], final["trained"]
+    return {"base": task + rng.normal(0, 4, (3, n)), "trained": task - gain + rng.normal(0, 3, (3, n))}
+
+
+def replicate_table(final: dict[str, np.ndarray]) -> RenderedTable:
+    """Return the table of final regrets (R, n)."""
+    results = {player: results_of(regrets[..., None]) for player, regrets in final.items()}
+    paper = pd.read_csv(PAPER_FOLDER / "replicate-robustness.csv")
+    return replicates_table(Estimation(0, "own", 200), results, paper, "embedded")
 
 
 @pytest.mark.parametrize(("gain", "verdict"), [(4.0, DIRECTION_ONLY), (-4.0, NOT_REPRODUCED), (0.0, INCONCLUSIVE)])
-def test_replicates_are_held_against_tasks_and_say_how_many_games_it_takes(tmp_path, gain, verdict):
-    base, trained = write_replicates(tmp_path / "a.parquet", gain)
-    job = table_of_words("own", "replicates", ["embedded"], [("own", "gaussian-50")])
-    table = make(job, [tmp_path / "a.parquet", Path(__file__).parents[1] / "data/paper/replicate-robustness.csv"])
-    table.save(tmp_path / "own")
-    tidy = table.tidy.set_index(["player", "statistic"])
+def test_replicates_are_compared_with_tasks_and_show_how_many_games_it_takes(gain, verdict):
+    final = replicates(gain)
+    base, trained = final["base"], final["trained"]
+    tidy = replicate_table(final).tidy.set_index(["player", "statistic"])
     ours, paper = tidy.ours, tidy.paper
     assert ours["base", "setting_sd"] == pytest.approx(base.std(axis=0, ddof=1).mean())
     assert ours["trained", "mean"] == pytest.approx(trained.mean())
@@ -554,55 +501,29 @@ def test_replicates_are_held_against_tasks_and_say_how_many_games_it_takes(tmp_p
         assert gain == 0 or np.isnan(ours["trained", "instances_paired"])
 
 
-def test_replicates_are_not_closer_together_than_tasks_that_are_all_alike(tmp_path):
+def test_replicates_are_not_closer_together_than_tasks_that_are_all_alike():
     verdicts = []
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        rows = [
-            {"player": player, "training_seed": r, "instance": i, "d": 3, "regret": [rng.normal(40, 8)], "invalid": 0}
-            for player in ("base", "trained")
-            for r, i in np.ndindex(3, 50)
-        ]
-        write_games(tmp_path / "a.parquet", rows)
-        job = table_of_words("own", "replicates", ["embedded"], [("own", "gaussian-50")])
-        tidy = make(
-            job, [tmp_path / "a.parquet", Path(__file__).parents[1] / "data/paper/replicate-robustness.csv"]
-        ).tidy
-        assert (tidy[tidy.statistic == "setting_over_task"].ours < 1.1).all()  # which says nothing
+    for seed in range(12):
+        base, trained = np.random.default_rng(seed).normal(40, 8, (2, 3, 50))
+        tidy = replicate_table({"base": base, "trained": trained}).tidy
+        assert (tidy[tidy.statistic == "setting_over_task"].ours < 1.1).all()  # which shows nothing
         verdicts += list(tidy[tidy.statistic == "replicate_above_between"].verdict)
     assert DIRECTION_ONLY not in verdicts
     assert NOT_REPRODUCED in verdicts
 
 
-def test_replicates_and_tasks_that_are_all_alike_are_no_reason_to_stop(tmp_path):
-    rows = [
-        {"player": player, "training_seed": r, "instance": i, "d": 3, "regret": [regret], "invalid": 0}
-        for player, regret in (("base", 3.0), ("trained", 2.0))
-        for r, i in np.ndindex(3, 2)
-    ]
-    write_games(tmp_path / "a.parquet", rows)
-    job = table_of_words("own", "replicates", ["embedded"], [("own", "gaussian-50")])
-    make(job, [tmp_path / "a.parquet", Path(__file__).parents[1] / "data/paper/replicate-robustness.csv"]).save(
-        tmp_path / "own"
-    )
-    assert "base - trained" in (tmp_path / "own.md").read_text(encoding="utf-8")
+def test_replicates_and_tasks_that_are_all_alike_raise_no_error():
+    table = replicate_table({"base": np.full((3, 2), 3.0), "trained": np.full((3, 2), 2.0)})
+    assert "base - trained" in list(table.shaped[""])
 
 
-def test_entropy_is_that_of_every_policy_and_its_change_is_paired(tmp_path):
+def test_entropy_is_that_of_every_policy_and_its_change_is_paired():
     uniform, decided = np.full(3, 1 / 3), np.array([1.0, 0.0, 0.0])
-    rows = [
-        {
-            "player": player, "training_seed": 0, "instance": i, "d": 3, "regret": np.arange(4.0), "invalid": 0,
-            "action": [0] * 4, "best_action": [0] * 4,
-            "policy": np.concatenate([uniform] * uniforms + [decided] * (4 - uniforms)),
-        }
-        for player, uniforms in (("base", 4), ("trained", 1))
-        for i in range(2)
-    ]  # fmt: skip
-    write_evaluation(tmp_path / "a.parquet", pd.DataFrame(rows))
-    job = table_of_words("own", "entropy", ["embedded"], [("fol", "gaussian")])
-    table = make(job, [tmp_path / "a.parquet"])
-    table.save(tmp_path / "own")
+    results = {}
+    for player, uniforms in (("base", 4), ("trained", 1)):
+        policies = [uniform] * uniforms + [decided] * (4 - uniforms)
+        results[player] = replace(results_of(np.zeros((1, 2, 4))), policies=np.array([[policies] * 2]))
+    table = entropy_table({("fol", "gaussian"): results})
     ours = table.tidy.set_index(["player", "statistic"]).ours
     assert [ours["base", name] for name in ("entropy", "decided", "extreme")] == pytest.approx([1, 0, 0])
     assert ours["trained"].to_dict() == pytest.approx(
@@ -618,7 +539,7 @@ def test_every_setting_of_the_papers_table_is_one_of_ours():
         for (experiment, evaluation), of in zip(job.sources, job.loops, strict=True)
         for iterations in [*params.experiments[experiment].evaluations[evaluation].iterations, of.iterations]
     }
-    frame = pd.read_csv(Path(__file__).parents[1] / "data/paper/param-sensitivity-qwen.csv")
+    frame = pd.read_csv(PAPER_FOLDER / "param-sensitivity-qwen.csv")
     printed = frame[["trajectories", "selected", "iterations", "temperature"]].dropna()
     assert set(map(tuple, printed.to_numpy())) <= ours
     assert set(frame["T"]) == {params.experiments["mab_l2"].evaluations["gaussian-100"].T}

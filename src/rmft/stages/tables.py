@@ -54,7 +54,8 @@ def _make(job: TableJob, paths: list[Path]) -> RenderedTable:
             paper = read_csv(values, diversity.PAPER)
             return diversity.diversity_table(texts, read_jargon(noted(terms)), paper, generated=job.generated)
         case "sensitivity":
-            experiments = list(zip(job.loops, map(read_players, paths[:-1]), strict=True))
+            values = [tuple(getattr(loop, name) for name in sensitivity.VARIED) for loop in job.loops]
+            experiments = list(zip(values, map(read_players, paths[:-1]), strict=True))
             return sensitivity.sensitivity_table(experiments, read_csv(paths[-1], sensitivity.PAPER), model)
         case "replicates":
             paper = read_csv(paths[1], replicates.PAPER)

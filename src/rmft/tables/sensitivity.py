@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from rmft.metrics.players import PlayerResults
-from rmft.params.language import LanguageRMFT
 from rmft.tables.layout import CONFIDENT, VALUES, RenderedTable, direction_verdict, standard_error
 
 VARIED = ["trajectories", "selected", "iterations", "temperature"]
@@ -46,11 +45,11 @@ class RegretChange:
 
 
 def sensitivity_table(
-    experiments: Sequence[tuple[LanguageRMFT, Mapping[str, PlayerResults]]], paper: pd.DataFrame, model: str
+    experiments: Sequence[tuple[Values, Mapping[str, PlayerResults]]], paper: pd.DataFrame, model: str
 ) -> RenderedTable:
     """Set final regrets beside the paper's; the first experiment stands for what the paper calls default.
 
-    experiments: how each was trained, and its results by player. model: the one that plays.
+    experiments: the values of VARIED in training, and the results by player. model: the one that plays.
     """
     n = min(players["trained"].regret.shape[1] for _, players in experiments)
     models = _trained_models(experiments, _read(paper), n)
@@ -78,18 +77,18 @@ def _read(paper: pd.DataFrame) -> dict[Values | None, dict[str, float]]:
 
 
 def _trained_models(
-    experiments: Sequence[tuple[LanguageRMFT, Mapping[str, PlayerResults]]],
+    experiments: Sequence[tuple[Values, Mapping[str, PlayerResults]]],
     paper: Mapping[Values | None, Mapping[str, float]],
     n: int,
 ) -> list[TrainedModel]:
     """Return the trained models of all experiments, each after as many iterations as were evaluated."""
     models = []
-    for place, (loop, players) in enumerate(experiments):
+    for place, ((trajectories, selected, last, temperature), players) in enumerate(experiments):
         for name, played in players.items():
             if name != "trained" and not name.startswith("iteration-"):
                 continue
-            iterations = loop.iterations if name == "trained" else int(name.removeprefix("iteration-"))
-            values = (loop.trajectories, loop.selected, iterations, loop.temperature)
+            iterations = last if name == "trained" else int(name.removeprefix("iteration-"))
+            values = (trajectories, selected, iterations, temperature)
             final, default = played.by_instance[:n, -1], place == 0
             of_paper = paper.get(None if default else values, {})
             models.append(TrainedModel(values, final, len(played.regret), default, of_paper))
