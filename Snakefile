@@ -31,11 +31,6 @@ FULL_SIZE = or_stop(load)
 PARAMS = FULL_SIZE.at_scale()
 or_stop(check_spreadsheets, PARAMS.scenarios.values())
 EXPERIMENTS = PARAMS.experiments
-NUMERIC = [name for name, experiment in EXPERIMENTS.items() if experiment.kind == "numeric"]
-LANGUAGE = [name for name, experiment in EXPERIMENTS.items() if experiment.kind in ("language", "distillation")]
-TAUGHT = [name for name in LANGUAGE if EXPERIMENTS[name].kind == "distillation"]
-GRPO = [name for name, experiment in EXPERIMENTS.items() if experiment.kind == "grpo"]
-ENDPOINT = [name for name, experiment in EXPERIMENTS.items() if experiment.kind == "endpoint"]
 
 # Jobs run the `rmft` of the environment that runs Snakemake, on one thread each: many of them run side by side.
 ENVIRONMENT = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", JOB_OF: this_run()}
@@ -66,6 +61,7 @@ include: "workflow/rules/distillation.smk"
 include: "workflow/rules/selection.smk"
 include: "workflow/rules/sft.smk"
 include: "workflow/rules/grpo.smk"
+include: "workflow/rules/method.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/reasoning.smk"
 include: "workflow/rules/theory.smk"
@@ -95,21 +91,21 @@ rule quick:
 
 rule numeric:
     input:
-        paths.section(PARAMS, NUMERIC),
+        paths.section(PARAMS, with_model("linear-attention")),
     message:
         "Section 4 is built: look into results/figures and results/tables"
 
 
 rule open_weight:
     input:
-        paths.section(PARAMS, [*LANGUAGE, *GRPO]),
+        paths.section(PARAMS, with_model("language")),
     message:
         "Section 5 is built: look into results/figures and results/tables"
 
 
 rule closed_weight:
     input:
-        paths.section(PARAMS, ENDPOINT),
+        paths.section(PARAMS, with_model("endpoint")),
     message:
         "Section 6 is built: look into results/figures and results/tables"
 

@@ -13,8 +13,9 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import ROOT, commit, done, edit, run, set_value
+from trees import ROOT, commit, done, edit, run, set_value, values_in, write_values
 
+from rmft.params.inheritance import resolved
 from rmft.tools.diff.difference import ADDED, CHANGED, DELETED, CodeChange, Difference, LibraryChange, tree_difference
 from rmft.tools.diff.revisions import compare
 from rmft.tools.diff.table import ROWS, as_text
@@ -60,7 +61,7 @@ STAGES = {
 
 def parameters() -> dict[str, Any]:
     """Return the parameters with what two experiments need."""
-    values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    values = resolved(values_in(ROOT))
     values["report"]["story"] = None
     values["experiments"] = {name: values["experiments"][name] for name in EXPERIMENTS}
     del values["scales"]["demo"]["language"]["experiments"]
@@ -81,7 +82,7 @@ def history(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("history")
     for name in TREE:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "params.yaml").write_text(yaml.safe_dump(parameters(), sort_keys=False), encoding="utf-8")
+    write_values(folder, parameters())
     (folder / "requirements.lock").write_text("aiohttp==3.14.5\nPyYAML==6.0.3\nscipy==1.17\n", encoding="utf-8")
     (folder / "make.py").write_text(MAKE, encoding="utf-8")
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}), encoding="utf-8")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from hub import Hub
-from trees import ROOT, checkout, commit, done, edit, environment, jobs_in, run, snakemake
+from trees import ROOT, checkout, commit, done, edit, environment, jobs_in, run, snakemake, values_in, write_values
 
 from rmft.artifacts.files import sha256
 from rmft.artifacts.rewards import read_rewards
@@ -61,8 +61,7 @@ def folder(tmp_path) -> Path:
     """Return a copy of the repository at smoke scale, with few experiments and nothing built."""
     copy = tmp_path / "rmft"
     checkout(copy)
-    path = copy / "params.yaml"
-    params = yaml.safe_load(path.read_text(encoding="utf-8"))
+    params = values_in(copy)
     params["scale"], params["scales"] = "smoke", {"smoke": params["scales"]["smoke"]}
     params["quick"] = {name: of for name, of in params["quick"].items() if name in KEPT}
     params["reasoning"]["of"] = {}
@@ -72,7 +71,7 @@ def folder(tmp_path) -> Path:
         params["experiments"][name]["evaluations"] = {evaluation: evaluations[evaluation]}
     params["rewards"] = {name: params["rewards"][name] for name in REWARDS}
     params["figures"]["drawn"] = params["tables"] = {}
-    path.write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+    write_values(copy, params)
     done(copy, "git", "init", "--quiet")
     commit(copy, "Start")
     return copy

@@ -5,7 +5,6 @@ import re
 from io import StringIO
 from itertools import product
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,7 @@ from rmft.figures.page import height_of, runs_of
 from rmft.figures.policies import EDGES, PROBABILITY
 from rmft.figures.style import DrawnFigure, dashes, palette, panels, share_limits
 from rmft.params import Params, load
-from rmft.params.outputs import OF_REPLIES, Form
+from rmft.params.outputs import FORMS as ALL_FORMS
 from rmft.reasoning.accuracy import accuracies
 from rmft.workflow.paths import inputs_of_figure
 from rmft.workflow.plan import figure_job
@@ -145,7 +144,7 @@ def write_examined(folder: Path, *, judged: bool = False, wrong: int = 1) -> lis
 def inputs_of(params: Params, label: str, folder: Path) -> list[Path]:
     """Write small files for a figure, in its order."""
     figure, job = params.figures.drawn[label], figure_job(params, label, None)
-    if figure.form in OF_REPLIES:
+    if figure.form in ("claims", "avoidance"):
         read = len(inputs_of_figure(params, label)) // len(figure.sources)  # of what is examined, the first ones
         return [path for i, _ in enumerate(figure.sources) for path in write_examined(folder / str(i))[:read]]
     if figure.evaluations:
@@ -289,7 +288,7 @@ def test_a_ks_test_says_against_what_and_on_how_many_games(tmp_path):
 
 
 def test_every_form_of_the_parameters_can_be_drawn():
-    assert set(DRAWN) == set(get_args(Form))
+    assert set(DRAWN) == set(ALL_FORMS)
 
 
 def test_one_evaluation_has_its_two_panels_side_by_side_and_several_have_theirs_below_each_other(tmp_path):

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-import yaml
+
+from trees import OUTPUTS, set_value, values_in, write_values
 
 from rmft.errors import InputError
 from rmft.params import load
@@ -16,18 +17,12 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture
 def edited(tmp_path):
-    """Return a function that writes params.yaml with one value changed and gives its path."""
+    """Return a function that writes params.yaml and outputs.yaml with one value changed and gives the first's path."""
 
     def edit(key: str, value: object) -> Path:
-        values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-        section = values
-        *path, last = key.split(".")
-        for part in path:
-            section = section[part]
-        section[last] = value
-        file = tmp_path / "params.yaml"
-        file.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
-        return file
+        write_values(tmp_path, values_in(ROOT))
+        set_value(tmp_path, key, value)
+        return tmp_path / "params.yaml"
 
     return edit
 
@@ -97,10 +92,10 @@ def edited(tmp_path):
         ("experiments.numeric_mab.evaluations.gamma.algorithms", ["ucb", "ucb"], "algorithms: one is there twice"),
         ("figures.drawn.parameter.experiments", ["numeric_simplex", "numeric_ball"], "one on the ball and one on"),
         ("figures.drawn.tfbandit.evaluations", ["gaussian", "gamma"], "draws one evaluation"),
-        ("figures.drawn.simplex-tf-all.players", [], "needs evaluations and players"),
-        ("tables.theorem-1.experiments", ["numeric_mab"], "form theorem has none"),
-        ("tables.FOL-indist.experiments", [], "form regret has at least one"),
-        ("tables.prompt-diversity-ablation.scenarios", [], "form diversity has at least one set"),
+        ("figures.drawn.simplex-tf-all.players", [], "figures.drawn.simplex-tf-all.players: List should have at least 1"),
+        ("tables.theorem-1.experiments", ["numeric_mab"], "tables.theorem-1.experiments: unknown key"),
+        ("tables.FOL-indist.experiments", [], "tables.FOL-indist.experiments: List should have at least 1"),
+        ("tables.prompt-diversity-ablation.scenarios", [], "ablation.scenarios: List should have at least 1"),
         ("tables.prompt-diversity-ablation.scenarios", ["plain"], "scenarios: unknown 'plain'; one of plain-voice"),
         (
             "reasoning.judge",
@@ -149,16 +144,16 @@ def edited(tmp_path):
         ),
         ("experiments.mab_replicates.evaluations.gaussian-50.replicates", 2, "2 of the base model are not the 3 train"),
         ("experiments.mab_l2.varies", "mab_l5", "experiments.mab_l2.varies: unknown 'mab_l5'; one of open_fol"),
-        ("experiments.mab_l2.varies", "open_fol", "experiments.mab_l2.varies: open_fol has another model"),
+        ("experiments.mab_l2.model", "gemma-2-9b-it", "experiments.mab_l2.varies: open_mab_qwen has another model"),
         ("experiments.mab_l2.evaluations.gaussian-100.T", 99, "its evaluation gaussian-100 has another T"),
         ("experiments.mab_l2.evaluations.gaussian-100.instances", 51, "evaluation gaussian-100 has only 50 instances"),
         ("experiments.mab_l5_cold.evaluations.gaussian-100.temperature", None, "is sampled at another temperature"),
-        ("experiments.numeric_mab.evaluations.gamma.replicates", 2, "replicates are of games told in words"),
+        ("experiments.numeric_mab.evaluations.gamma.replicates", 2, "replicates belong to games in words"),
         ("scales.demo.language.experiments.mab_l3", {"trajectories": 3}, "language.experiments: unknown 'mab_l3'"),
         ("quick", {"numeric_mabs": "gamma"}, "quick: unknown 'numeric_mabs'"),
         ("quick", {"numeric_mab": "gamna"}, "quick.numeric_mab: unknown 'gamna'; one of gaussian, gamma"),
-        ("tables.entropy.experiments", ["numeric_mab"], "form entropy is of games told in words, not numeric_mab"),
-        ("tables.replicate-robustness.evaluations", [], "form replicates has one"),
+        ("tables.entropy.experiments", ["numeric_mab"], "form entropy is of games in words, not numeric_mab"),
+        ("tables.replicate-robustness.evaluations", [], "robustness.evaluations: List should have at least 1"),
         (
             "experiments.mab_distil_greedy.distillation.teacher",
             "gredy",
@@ -168,7 +163,7 @@ def edited(tmp_path):
         ("experiments.mab_distil_greedy.distillation.budget", "IML2", "experiments.mab_distil_greedy.distillation.bud"),
         ("experiments.mab_distil_greedy.protocol.output", "distribution", "a teacher's actions are told"),
         ("experiments.open_fol.rmft.score", "rewards", "experiments.open_fol.rmft.score: "),
-        ("tables.selection-scores-mab.evaluations", [], "form methods has at least one"),
+        ("tables.selection-scores-mab.evaluations", [], "tables.selection-scores-mab.evaluations: List should have at least 1"),
         (
             "tables.selection-scores-mab.experiments",
             ["open_mab_qwen", "numeric_mab"],
@@ -186,7 +181,8 @@ def test_a_wrong_value_is_refused_with_its_dotted_key(edited, key, value, says):
     message = str(refusal.value)
     assert says in message
     assert "\n" not in message
-    assert message.startswith(str(edited(key, value)))
+    file = "outputs.yaml" if key.partition(".")[0] in OUTPUTS else "params.yaml"
+    assert message.startswith(str(edited(key, value).with_name(file)))
 
 
 def test_a_misspelt_key_is_named_with_the_one_that_was_meant(edited):
@@ -196,23 +192,52 @@ def test_a_misspelt_key_is_named_with_the_one_that_was_meant(edited):
         load(path)
 
 
-def test_a_key_given_twice_is_refused(tmp_path):
-    twice = tmp_path / "params.yaml"
-    twice.write_text("seed: 0\nscale: demo\nseed: 7\n", encoding="utf-8")
-    with pytest.raises(InputError, match="'seed' is there twice"):
-        load(twice)
-
-
-def test_what_a_map_takes_over_from_another_is_not_given_twice(tmp_path):
+def test_a_key_given_twice_and_an_alias_are_refused(tmp_path):
     path = tmp_path / "params.yaml"
-    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
-    path.write_text(text, encoding="utf-8")
-    first, again = load(path).experiments["open_mab_qwen"], load(path).experiments["mab_l2"]
-    assert (again.sft, again.protocol, again.T) == (first.sft, first.protocol, first.T)
-    assert (again.rmft.trajectories, first.rmft.trajectories) == (2, 10)
-    path.write_text(text.replace("    varies: open_mab_qwen\n", "    varies: open_mab_qwen\n" * 2, 1), encoding="utf-8")
-    with pytest.raises(InputError, match="'varies' is there twice"):
+    for text, says in (
+        ("seed: 0\nscale: demo\nseed: 7\n", "line 3: 'seed' is there twice"),
+        ("experiments:\n  a: &a {T: 1}\n  b: *a\n", r"line 2: aliases and merges .* inherit with `varies`"),
+        ("experiments:\n  a: &a {T: 1}\n  b:\n    <<: *a\n", r"line 4: aliases and merges .* inherit with `varies`"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(InputError, match=says) as refusal:
+            load(path)
+        assert "\n" not in str(refusal.value)
+
+
+def test_a_section_of_the_other_file_is_refused(edited):
+    path = edited("seed", 0)
+    path.write_text(path.read_text(encoding="utf-8") + "report: {story: null, trajectories: 1}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"params\.yaml: report: belongs in outputs\.yaml"):
         load(path)
+
+
+def test_an_experiment_takes_what_it_does_not_say_from_the_one_it_varies_and_then_from_defaults():
+    experiments = load().experiments
+    first, variant = experiments["open_mab_qwen"], experiments["mab_l2"]
+    assert (variant.sft, variant.protocol, variant.T) == (first.sft, first.protocol, first.T)
+    assert (variant.rmft.trajectories, first.rmft.trajectories) == (2, 10)
+    assert list(variant.evaluations) == ["gaussian-100"]  # those that it names
+    assert variant.evaluations["gaussian-100"].algorithms == first.evaluations["gaussian-100"].algorithms
+    assert list(experiments["numeric_ball"].evaluations) == list(experiments["numeric_simplex"].evaluations)
+    assert experiments["numeric_ball"].evaluations["gaussian"].rewards == "gaussian"
+    assert experiments["mab_grpo_step"].protocol == first.protocol  # of another kind, which has no `sft`
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("defaults.language.rmft.scenarios", "many", "defaults.language.rmft.scenarios (which experiments.open_fol inherits): "),
+        ("experiments.numeric_mab.rmft.varianc", 1.0, "experiments.numeric_mab.rmft.varianc: unknown key"),
+        ("defaults.language.rmtf", {"scenarios": 1}, "defaults.language.rmtf (which experiments.open_fol inherits): unknown key"),
+        ("experiments.open_mab_qwen.sft.epochs", 0, "experiments.open_mab_qwen.sft.epochs: "),
+        ("experiments.mab_l2.each_evaluation.rounds", 3, "mab_l2.evaluations.gaussian-100.rounds: unknown key"),
+    ],
+)
+def test_a_wrong_value_is_named_where_it_is_written(edited, key, value, says):
+    with pytest.raises(InputError) as refusal:
+        load(edited(key, value))
+    assert says in str(refusal.value)
 
 
 def test_a_scale_leaves_alone_what_an_experiment_is_about(edited):
@@ -300,14 +325,13 @@ def test_at_scale_paper_nothing_changes_and_smaller_ones_say_so(edited):
 
 def test_an_experiment_in_words_needs_no_evaluation_unless_it_tells_the_story(edited):
     path = edited("experiments.open_fol_pooled.evaluations", {})
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = values_in(path.parent)
     for kind in (values["figures"]["drawn"], values["tables"]):
         for label in [label for label, of in kind.items() if "open_fol_pooled" in of.get("experiments", [])]:
             del kind[label]
-    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    write_values(path.parent, values)
     assert load(path).at_scale().experiments["open_fol_pooled"].evaluations == {}
-    values["report"]["story"] = "open_fol_pooled"
-    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    set_value(path.parent, "report.story", "open_fol_pooled")
     with pytest.raises(InputError, match=r"report\.story"):
         load(path)
 

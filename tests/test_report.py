@@ -17,7 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from helpers import games
 from matplotlib.figure import Figure as Canvas
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from trees import ROOT, snakemake
+from trees import ROOT, snakemake, values_in
 
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.evaluations import write_evaluation
@@ -29,7 +29,7 @@ from rmft.figures.style import DrawnFigure
 from rmft.metrics.exploration import scaled_min_frac
 from rmft.metrics.growth import growth
 from rmft.params import load
-from rmft.params.outputs import Figure
+from rmft.params.figures import RegretFigure
 from rmft.reasoning import SHARE, SHARE_ERROR
 from rmft.report import page, viewer
 from rmft.report.claims import CheckedClaim, FigureData, PaperClaim, check_claims
@@ -148,7 +148,7 @@ def played(
 def checked(claim: str, *evaluations: dict, of: str | None = None) -> bool | None:
     """Check one claim on a figure that draws these evaluations."""
     names = [f"e{i}" for i in range(len(evaluations))]
-    figure = Figure(form="regret", experiments=["x", "variant"], evaluations=names, players=["trained"])
+    figure = RegretFigure(form="regret", experiments=["x", "variant"], evaluations=names, players=["trained"])
     metrics = {"x": dict(zip(names, evaluations, strict=True))}
     (found,) = check_claims([PaperClaim(claim=claim, of=of)], FigureData(figure, metrics, pd.DataFrame(), "m"))
     assert len(found.numbers) == len(evaluations)
@@ -213,7 +213,7 @@ def drawn(panel: str, series: str = "curve", **curves: list[float]) -> pd.DataFr
 
 def seen(claim: str, frame: pd.DataFrame, n: int = 50, **claimed) -> bool | None:
     """Check one claim on what is drawn of n games."""
-    figure = Figure(form="losses", experiments=["x"], evaluations=["e"])
+    figure = RegretFigure(form="regret", experiments=["x"], evaluations=["e"], players=["trained"])
     metrics = {"x": {"e": played(FELL) | {"n": n}}}
     (found,) = check_claims([PaperClaim(claim=claim, **claimed)], FigureData(figure, metrics, frame, "m"))
     return found.holds
@@ -639,7 +639,7 @@ def test_an_address_with_a_game_in_it_opens_that_game(opened, site):
 
 @pytest.mark.xdist_group("workflow")
 def test_the_built_report_has_all_that_was_asked_for_with_lineage_to_the_sources(built):
-    params = yaml.safe_load((built / "rmft/params.yaml").read_text(encoding="utf-8"))
+    params = values_in(built / "rmft")
     text = (built / "rmft/results/report.html").read_text(encoding="utf-8")
     ids = set(re.findall(r'<article id="([^"]+)"', text))
     assert ids == {

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from trees import ROOT, copy_of, digests, edit, environment, jobs_in, run, set_value, snakemake, to_do
+from trees import ROOT, copy_of, digests, edit, environment, jobs_in, run, set_value, snakemake, to_do, values_in
 
 pytestmark = pytest.mark.xdist_group("workflow")
 
 
 def test_every_figure_and_table_of_the_parameters_is_built(built):
     tree = built / "rmft"
-    params = yaml.safe_load((tree / "params.yaml").read_text(encoding="utf-8"))
+    params = values_in(tree)
     for kind, labels, endings in (
         ("figures", params["figures"]["drawn"], ("pdf", "png", "csv")),
         ("tables", params["tables"], ("csv", "md", "tex")),

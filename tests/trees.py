@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,6 +20,7 @@ NUMERIC = (
     "numeric_simplex", "numeric_simplex_logits", "numeric_mixture", "numeric_mab", "numeric_mab_logits_normalised",
 )  # fmt: skip
 IN_WORDS = {"open_mab_gemma": "gaussian-50", "closed_mab": "gaussian-25"}  # experiments in words, an evaluation each
+OUTPUTS = ("figures", "tables", "report")  # sections of outputs.yaml
 HASHED = re.compile(r"/(\.dvc/cache|rmft-storage|\.git/objects)/")
 MESSAGES = {  # the message of a rule when a job starts: the name of the job in the tests
     r"Write the scenarios (\S+)": "scenarios {}",
@@ -107,14 +109,27 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
+def values_in(folder: Path) -> dict[str, Any]:
+    """Return all values of params.yaml and outputs.yaml, by section."""
+    files = [yaml.safe_load((folder / name).read_text(encoding="utf-8")) for name in ("params.yaml", "outputs.yaml")]
+    return files[0] | files[1]
+
+
+def write_values(folder: Path, values: dict[str, Any]) -> None:
+    """Write params.yaml and outputs.yaml anew."""
+    for name in ("params.yaml", "outputs.yaml"):
+        part = {section: of for section, of in values.items() if (section in OUTPUTS) == (name == "outputs.yaml")}
+        (folder / name).write_text(yaml.safe_dump(part, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
 def set_value(folder: Path, key: str, value: object) -> None:
-    """Set one dotted key of params.yaml."""
-    path = folder / "params.yaml"
+    """Set one dotted key of params.yaml, or of outputs.yaml."""
+    path = folder / ("outputs.yaml" if key.partition(".")[0] in OUTPUTS else "params.yaml")
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     *parents, last = key.split(".")
     section = values
     for part in parents:
-        section = section[part]
+        section = section.setdefault(part, {})
     section[last] = value
     path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
 
@@ -157,9 +172,9 @@ def _build(folder: Path) -> None:
 
 def _keep_few_experiments(folder: Path) -> None:
     """Drop experiments whose jobs are like those of another. Those in words keep one evaluation."""
-    path = folder / "params.yaml"
-    text = path.read_text(encoding="utf-8")
-    values = yaml.safe_load(text)
+    path, outputs_path = folder / "params.yaml", folder / "outputs.yaml"
+    text, drawn = (of.read_text(encoding="utf-8") for of in (path, outputs_path))
+    values = yaml.safe_load(text) | yaml.safe_load(drawn)
     experiments = values["experiments"]
     dropped = [name for name in experiments if name not in (*NUMERIC, *IN_WORDS)]
     for name in dropped:
@@ -177,12 +192,13 @@ def _keep_few_experiments(folder: Path) -> None:
     gone = list(dropped)
     for section, indent, outputs in (("  drawn", 4, values["figures"]["drawn"]), ("tables", 2, values["tables"])):
         for label, of in outputs.items():
-            evaluations = set(of.get("evaluations", []))
-            shown = all(evaluations <= {IN_WORDS[name]} for name in of["experiments"] if name in IN_WORDS)
-            if (of["experiments"] and of["experiments"][0] in dropped) or not shown:
-                text = _without(text, section, indent, label)
+            evaluations, shown_experiments = set(of.get("evaluations", [])), of.get("experiments", [])
+            shown = all(evaluations <= {IN_WORDS[name]} for name in shown_experiments if name in IN_WORDS)
+            if (shown_experiments and shown_experiments[0] in dropped) or not shown:
+                drawn = _without(drawn, section, indent, label)
                 gone.append(label)
-    path.write_text(re.sub(rf", ({'|'.join(dropped)})(?=[],])", "", text), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    outputs_path.write_text(re.sub(rf", ({'|'.join(dropped)})(?=[],])", "", drawn), encoding="utf-8")
     stages = folder / "dvc.yaml"
     lines = stages.read_text(encoding="utf-8").splitlines(keepends=True)
     named = re.compile(rf"results/(figures/)?({'|'.join(map(re.escape, gone))})(\.csv|\.png)?(: |$)")

@@ -159,6 +159,21 @@ def grpo(
 
 
 @stage
+def method(
+    settings: Settings = None,
+    rollouts: Read = None,
+    selection: Read = None,
+    weights: Read = None,
+    output: Write = None,
+    log: Write = None,
+    experiment: Experiment = None,
+    training_seed: TrainingSeed = 0,
+    iteration: Iteration = None,
+) -> None:
+    """Learn from trajectories and their regret by a training method of an extension (safetensors)."""
+
+
+@stage
 def evaluation(
     settings: Settings = None,
     inputs: Inputs = None,

@@ -11,6 +11,16 @@ def extensions(job):
     return job.code.extensions
 
 
+def with_model(kind):
+    """Return the experiments that start from a model of a kind."""
+    return [name for name, of in EXPERIMENTS.items() if of.model_kind == kind]
+
+
+def trained_by(rule):
+    """Return the experiments whose model a rule trains."""
+    return [name for name, of in EXPERIMENTS.items() if of.trained_by == rule]
+
+
 def one_of(names):
     """Return the expression that matches any of these names, and nothing where there are none."""
     return "|".join(names) or "(?!)"
@@ -61,7 +71,7 @@ def prompt_files(experiment):
 
 def players_of(wildcards):
     """Return what an evaluation compares: numeric models, or games that language models have played."""
-    if EXPERIMENTS[wildcards.experiment].kind != "numeric":
+    if EXPERIMENTS[wildcards.experiment].in_words:
         return paths.held_out_of(PARAMS, wildcards.experiment, wildcards.evaluation)
     models = paths.models_of(PARAMS, wildcards.experiment)
     return [models[0], models[-1]]

@@ -37,7 +37,7 @@ rule rollouts:
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.log",
     wildcard_constraints:
-        experiment=one_of(name for name in EXPERIMENTS if name not in TAUGHT),
+        experiment=one_of(name for name, of in EXPERIMENTS.items() if of.in_words and of.sharded),
     conda:
         "../envs/rmft.yaml"
     params:

@@ -11,7 +11,7 @@ rule selection:
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/selection.log",
     wildcard_constraints:
-        experiment=one_of(name for name in EXPERIMENTS if name not in TAUGHT),
+        experiment=one_of(PARAMS.selecting),
     conda:
         "../envs/rmft.yaml"
     params:

@@ -1,7 +1,7 @@
-"""A user's own reward processes and reference algorithms: Python files that params.yaml lists under `extensions`.
+"""A user's own reward processes, reference algorithms and training methods: files that params.yaml lists.
 
-A file registers its functions and classes with the decorators `process` and `algorithm`. Loading a file tries out in
-small games what it registers, so that a mistake is an error that names the file and the reason before anything runs;
+A file registers its functions and classes with the decorators `process`, `algorithm` and `method`. Loading a file tries
+out in small games the processes and algorithms that it registers, so that a mistake is an error that names the file and the reason before anything runs;
 an error in a later game names the file too.
 
 Symbols: n instances or replicates, T rounds, d actions, p features of a context.
@@ -20,7 +20,8 @@ from rmft.algorithms import ALGORITHMS, Algorithm
 from rmft.environments import ADAPTIVE, ENVIRONMENTS, environment_named
 from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
 from rmft.errors import InputError
-from rmft.extensions.checks import checked_factory, checked_process, fault, try_algorithm, try_process
+from rmft.extensions.checks import checked_factory, checked_process, fault, guarded, try_algorithm, try_process
+from rmft.extensions.methods import METHODS, TrainingMethod
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -28,6 +29,7 @@ NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 PROCESS_FILES: dict[str, str] = {}  # registered processes: name → file, as params.yaml lists it
 ALGORITHM_FILES: dict[str, str] = {}
+METHOD_FILES: dict[str, str] = {}
 _digests: dict[str, str] = {}  # file → hash of its text when it was loaded
 _loading: list[str] = []  # the file that is being run
 
@@ -79,6 +81,22 @@ def algorithm(name: str, environments: Sequence[str]) -> Callable[[Function], Fu
     return register
 
 
+def method(name: str, settings: type, title: str | None = None) -> Callable[[Function], Function]:
+    """Register a function as a training method, for experiments of kind `method`.
+
+    settings: the dataclass or pydantic model that checks the experiment's `settings`. title: in tables; else the name.
+    rmft calls the function as `train(job, trajectories, selection, weights, report)`: see `stages.method`.
+    """
+
+    def register(train: Function) -> Function:
+        file = _claim(name, METHOD_FILES, ("rmft", "sft", "grpo", "distillation"))
+        METHODS[name] = TrainingMethod(title or name, settings, guarded(file, train))
+        METHOD_FILES[name] = file
+        return train
+
+    return register
+
+
 def load(files: Iterable[str], root: Path = Path()) -> None:
     """Run the files of extensions, which lie in the folder `root`, so that their registrations can be used.
 
@@ -88,10 +106,12 @@ def load(files: Iterable[str], root: Path = Path()) -> None:
         _load(file, root / file)
 
 
-def files_of(processes: Iterable[str] = (), algorithms: Iterable[str] = ()) -> list[str]:
-    """Return the files that registered any of these processes and algorithms."""
-    files = [PROCESS_FILES.get(name) for name in processes] + [ALGORITHM_FILES.get(name) for name in algorithms]
-    return sorted({file for file in files if file is not None})
+def files_of(
+    processes: Iterable[str] = (), algorithms: Iterable[str] = (), methods: Iterable[str] = ()
+) -> list[str]:
+    """Return the files that registered any of these processes, algorithms and methods."""
+    registered = ((PROCESS_FILES, processes), (ALGORITHM_FILES, algorithms), (METHOD_FILES, methods))
+    return sorted({files[name] for files, names in registered for name in names if name in files})
 
 
 def forget(file: str) -> None:
@@ -105,6 +125,8 @@ def forget(file: str) -> None:
                 environment.processes.remove(name)
     for name in _names(ALGORITHM_FILES, file):
         del ALGORITHM_FILES[name], ALGORITHMS[name]
+    for name in _names(METHOD_FILES, file):
+        del METHOD_FILES[name], METHODS[name]
     _digests.pop(file, None)
 
 
@@ -179,8 +201,8 @@ def _refuse_other_randomness(tree: ast.Module, file: str) -> None:
 def _try_out(file: str) -> None:
     """Play small games with what a file registers. Raise InputError where anything is wrong."""
     processes, algorithms = _names(PROCESS_FILES, file), _names(ALGORITHM_FILES, file)
-    if not processes and not algorithms:
-        raise InputError(f"{file}: registers nothing; decorate with @process or @algorithm of rmft.extensions")
+    if not processes and not algorithms and not _names(METHOD_FILES, file):
+        raise InputError(f"{file}: registers nothing; decorate with @process, @algorithm or @method of rmft.extensions")
     for name in processes:
         try_process(file, name)
     for name in algorithms:

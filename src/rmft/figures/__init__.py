@@ -14,10 +14,9 @@ from rmft.figures.games import exploration, min_frac, regret, regret_and_distrib
 from rmft.figures.parameters import parameter_evolution
 from rmft.figures.policies import stated_probabilities
 from rmft.figures.style import DrawnFigure, finished, set_theme
-from rmft.params.outputs import Form
 from rmft.workflow.records import FigureJob
 
-DRAWN: dict[Form, Callable[[FigureJob, Sequence[Path]], tuple[Figure, pd.DataFrame]]] = {
+DRAWN: dict[str, Callable[[FigureJob, Sequence[Path]], tuple[Figure, pd.DataFrame]]] = {
     "parameters": parameter_evolution,
     "regret": regret,
     "regret-and-distribution": regret_and_distribution,

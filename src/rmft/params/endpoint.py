@@ -8,42 +8,42 @@ from rmft.params.section import Count, Name, NotNegative, Positive, Section
 
 
 class Prices(Section):
-    """US dollars for a million tokens: read, read again from the endpoint's cache, written, trained on."""
+    """US dollars for a million tokens."""
 
-    input: NotNegative
-    cached_input: NotNegative
-    output: NotNegative
-    training: NotNegative
+    input: NotNegative = Field(description="Dollars for a million tokens that the model reads.")
+    cached_input: NotNegative = Field(description="The same, read again from the endpoint's cache.")
+    output: NotNegative = Field(description="Dollars for a million tokens that the model writes.")
+    training: NotNegative = Field(description="Dollars for a million tokens of fine-tuning.")
 
 
 class ReplyTokens(Section):
-    """How long replies are, where all rewards are shown and where one is."""
+    """How long replies are."""
 
-    full: Positive
-    bandit: Positive
+    full: Positive = Field(description="Tokens of a reply where all rewards are shown.")
+    bandit: Positive = Field(description="Tokens of a reply where one reward is shown.")
 
 
 class Expected(Section):
-    """What `rmft estimate` reckons with: characters of a prompt a token, tokens of a reply, and seconds it takes."""
+    """What `rmft estimate` calculates with."""
 
-    characters_per_token: Positive
-    reply_tokens: ReplyTokens
-    seconds: Positive
+    characters_per_token: Positive = Field(description="Characters of a prompt that make a token.")
+    reply_tokens: ReplyTokens = Field(description="Length of replies.")
+    seconds: Positive = Field(description="Seconds that a reply takes.")
 
 
 class EndpointModel(Section):
-    """What makes a model's answers what they are.
+    """What makes a model's answers what they are."""
 
-    model: its name at the endpoint. base_urls: where the endpoint is; of several, which must serve the same model, each
-    game keeps to one; none: our own server, which plays `serves`, a language model of `models`, and is started when it
-    is needed. seeded: whether requests carry a seed.
-    """
-
-    kind: Literal["endpoint"]
-    model: str
-    base_urls: list[Annotated[str, Field(pattern=r"^https?://[^@?#]+$")]]
-    serves: Name | None = None
-    seeded: bool
+    kind: Literal["endpoint"] = Field(description="Kind of the model.")
+    model: str = Field(description="The model's name at the endpoint.")
+    base_urls: list[Annotated[str, Field(pattern=r"^https?://[^@?#]+$")]] = Field(
+        description="Addresses of the endpoint; all serve the same model, and each game keeps to one. None: our own "
+        "server."
+    )
+    serves: Name | None = Field(
+        default=None, description="The language model that our own server plays; it starts when it is needed."
+    )
+    seeded: bool = Field(description="Whether requests carry a seed.")
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
@@ -53,39 +53,38 @@ class EndpointModel(Section):
 
     @property
     def name(self) -> str:
-        """Return what tells this endpoint's answers from others': where it is, or that it is our own server."""
+        """Return what distinguishes this endpoint's answers from others': its address, or that it is our own server."""
         return self.base_urls[0].rstrip("/") if self.base_urls else f"own server of {self.serves}"
 
 
 class EndpointSettings(EndpointModel):
-    """A model of an endpoint, and how it is asked, which changes no answer.
+    """A model of an endpoint, and how requests are made, which changes no answer."""
 
-    api_key: the environment variable that holds the key. concurrency: requests under way at once. batch: games played
-    at a time. attempts: at one answer, where the endpoint is busy or out of reach. context: tokens that the model can
-    read. tuned_prices: of what is fine-tuned from it.
-    """
-
-    api_key: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
-    concurrency: Count
-    batch: Count
-    attempts: Count
-    timeout_seconds: Positive
-    context: Count
-    prices: Prices
-    tuned_prices: Prices
-    expected: Expected
+    api_key: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")] = Field(
+        description="The environment variable that holds the key. Our own server makes its own."
+    )
+    concurrency: Count = Field(description="Requests under way at the same time.")
+    batch: Count = Field(default=1024, description="Games played at a time.")
+    attempts: Count = Field(default=8, description="Attempts at one answer where the endpoint is busy or out of reach.")
+    timeout_seconds: Positive = Field(description="Seconds that a request may take.")
+    context: Count = Field(description="Tokens that the model can read.")
+    prices: Prices = Field(description="What the model costs.")
+    tuned_prices: Prices = Field(description="What a model costs that is fine-tuned from it.")
+    expected: Expected = Field(description="What `rmft estimate` calculates with.")
 
 
 class FineTuningSettings(Section):
-    """A supervised fine-tuning job of an endpoint; what is null is left to the endpoint."""
+    """A supervised fine-tuning job of an endpoint."""
 
-    method: Literal["api"]
-    learning_rate_multiplier: Positive | None
-    epochs: Count | None
-    batch_size: Count | None
+    method: Literal["api"] = Field(description="How the model is fine-tuned: a job of the endpoint.")
+    learning_rate_multiplier: Positive | None = Field(description="The paper's is 1.8; null: the endpoint chooses.")
+    epochs: Count | None = Field(description="How often the demonstrations are read; null: the endpoint chooses.")
+    batch_size: Count | None = Field(description="Conversations of a step; null: the endpoint chooses.")
 
 
 class Budget(Section):
-    """What a project may cost: a run stops, with all answers kept, before it would have spent more."""
+    """What a project may cost."""
 
-    dollars: NotNegative | None
+    dollars: NotNegative | None = Field(
+        description="A run stops, with all answers kept, before it would have spent more; null: no limit."
+    )

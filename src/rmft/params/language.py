@@ -1,6 +1,6 @@
 """Experiments in which a language model plays: Sections 5 and 6, Algorithm `ssft-language-model`."""
 
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -8,28 +8,28 @@ from rmft.environments import ENVIRONMENTS, check_features, check_processes
 from rmft.language.protocol import Format, Interaction, Output
 from rmft.params.endpoint import FineTuningSettings
 from rmft.params.evaluation import Evaluation
+from rmft.params.experiment import Experiment
 from rmft.params.rmft import RMFT
-from rmft.params.section import Actions, Betas, Count, Name, NotNegative, Positive, Section, Several, prefixed
+from rmft.params.section import Actions, Betas, Count, Name, NotNegative, Positive, Section, Several, known, prefixed
 
-VARIANTS = ("language", "grpo", "distillation")  # kinds of experiments that may be variants of another
-DistillationBudget = Literal["IMk", "IML", "2IML"]  # how many games of a teacher, in I, M, L and k of RMFT
+if TYPE_CHECKING:
+    from rmft.params.whole import Params
+
 WHOLE = "model.safetensors"  # what fine-tuning in full writes
 LEAST_LINES = 10  # in a fine-tuning job, by the protocol
 
 
 class VLLM(Section):
-    """vLLM, which plays in place of our own process. command: what serves, as `vllm serve` of some environment.
+    """vLLM, which plays in place of our own process."""
 
-    servers: how many there are, each on its share of `gpus`. arguments: what else they are told. concurrency: requests
-    under way at each. start_seconds: that they may take.
-    """
-
-    command: Annotated[list[str], Field(min_length=1)]
-    servers: Count
-    gpus: Annotated[int, Field(ge=0)]
-    arguments: list[str] = []
-    concurrency: Count
-    start_seconds: Positive
+    command: Annotated[list[str], Field(min_length=1)] = Field(
+        description="The command that serves, as `vllm serve` of some environment."
+    )
+    servers: Count = Field(description="Number of servers, each on its share of the GPUs.")
+    gpus: Annotated[int, Field(ge=0)] = Field(description="GPUs of all servers together.")
+    arguments: list[str] = Field(default=[], description="Further arguments of each server.")
+    concurrency: Count = Field(description="Requests under way at each server.")
+    start_seconds: Positive = Field(description="Seconds that the servers may take to start.")
 
     @model_validator(mode="after")
     def _shared_out(self) -> Self:
@@ -39,107 +39,109 @@ class VLLM(Section):
 
 
 class LanguageModelSettings(Section):
-    """A causal language model with its tokenizer, as transformers loads it.
+    """A causal language model with its tokenizer, as transformers loads it."""
 
-    weights: a folder, or the id of a hub repository, then at the commit `revision`. context: tokens that it can see,
-    where that is less than its configuration says. batch: games played at a time, fewer where a GPU has no
-    memory for them. quantised: how base weights are in memory, None: as published; nf4 takes 4 bits (bitsandbytes),
-    beside which adapters are learnt and stay. vllm: who plays, None for this process; fine-tuning is always here.
-    """
-
-    kind: Literal["language"]
-    weights: str
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
-    dtype: Literal["float32", "bfloat16", "float16"]
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps)(:\d+)?$")]
-    batch: Count
-    context: Count | None = None
-    quantised: Literal["nf4"] | None = None
-    vllm: VLLM | None = None
+    kind: Literal["language"] = Field(description="Kind of the model.")
+    weights: str = Field(description="A folder, or the id of a hub repository.")
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = Field(
+        default=None, description="The commit of the hub repository."
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(description="Type of the weights in memory.")
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps)(:\d+)?$")] = Field(description="Where the model runs.")
+    batch: Count = Field(description="Games played at a time, fewer where a GPU has no memory for them.")
+    context: Count | None = Field(
+        default=None, description="Tokens that the model can see, where its configuration allows more."
+    )
+    quantised: Literal["nf4"] | None = Field(
+        default=None,
+        description="nf4: base weights take 4 bits in memory (bitsandbytes), and only adapters can be trained.",
+    )
+    vllm: VLLM | None = Field(default=None, description="vLLM plays; fine-tuning stays in our own process.")
 
 
 class Pretraining(Section):
-    """How the embedded model is made: steps of `rows` rows of `tokens` tokens, then its gate.
+    """How the embedded model is made, and the fidelity gate that it must pass."""
 
-    settle: the share of steps, at the end, that see the styles of the base model; before them, skilled ones prevail.
-    sharpen: what the final logits are multiplied by. threads: another number of them rounds differently.
-    gate_games: played for every protocol before the model is let out.
-    """
-
-    prompts: str
-    steps: Count
-    rows: Count
-    tokens: Annotated[int, Field(ge=256)]
-    learning_rate: Positive
-    warmup_steps: Count
-    settle: Annotated[float, Field(ge=0, le=1)]
-    sharpen: Positive
-    threads: Count
-    gate_games: Count
+    prompts: str = Field(description="Folder of the templates of prompts.")
+    steps: Count = Field(description="Steps of pre-training.")
+    rows: Count = Field(description="Rows of a step.")
+    tokens: Annotated[int, Field(ge=256)] = Field(description="Tokens of a row.")
+    learning_rate: Positive = Field(description="Step size after the warm-up.")
+    warmup_steps: Count = Field(description="Steps in which the step size grows.")
+    settle: Annotated[float, Field(ge=0, le=1)] = Field(
+        description="Share of steps, at the end, with the styles of the base model; before, skilled styles prevail."
+    )
+    sharpen: Positive = Field(description="Factor of the final logits.")
+    threads: Count = Field(description="Threads; another number of them rounds differently.")
+    gate_games: Count = Field(description="Games of each protocol that the fidelity gate plays.")
 
 
 class ProtocolSettings(Section):
-    """How games are told and answered: App. `prompt-open-weight`.
+    """How games become prompts, and replies decisions: App. `prompt-open-weight`."""
 
-    prompts: the folder of templates. scenarios: the set of texts that say what actions stand for; none: they are mere
-    numbers. max_tokens: of one reply. retries: how often a reply without a valid decision is
-    asked for again; after that the decision is uniform. tolerance: how far a policy's sum may be from 1.
-    """
-
-    interaction: Interaction
-    output: Output
-    format: Format
-    prompts: str
-    scenarios: Name | None = None
-    max_tokens: Count
-    retries: Annotated[int, Field(ge=0, le=100)]
-    tolerance: NotNegative
+    interaction: Interaction = Field(
+        description="dialogue: one conversation holds all rounds; summary: each round is one, with a summary."
+    )
+    output: Output = Field(description="What a reply states: an action, or a distribution over actions.")
+    format: Format = Field(description="Whether a reply may reason before it decides.")
+    prompts: str = Field(description="Folder of the templates.")
+    scenarios: Name | None = Field(
+        default=None, description="The set of `scenarios` that says what actions stand for; none: mere numbers."
+    )
+    max_tokens: Count = Field(description="Largest number of tokens of a reply.")
+    retries: Annotated[int, Field(ge=0, le=100)] = Field(
+        description="Further requests after a reply without a valid decision; after these the decision is uniform."
+    )
+    tolerance: NotNegative = Field(description="How far the sum of a stated policy may be from 1.")
 
 
 class LanguageRMFT(RMFT):
-    """Algorithm `ssft-language-model`: trajectories differ by sampling at this temperature.
+    """Algorithm `ssft-language-model`."""
 
-    score: what ranks trajectories, the lowest first: the paper's `regret`; what was earned, `reward`; or the regret of
-    the same decisions on rewards drawn again, `rerolled`, in which there is no luck left. pool: among which they are
-    ranked: the k best of each `scenario`, as in the paper, or the kM best of an `iteration`.
-    """
-
-    temperature: Positive
-    score: Literal["regret", "reward", "rerolled"] = "regret"
-    pool: Literal["scenario", "iteration"] = "scenario"
+    temperature: Positive = Field(description="Temperature of sampling, by which trajectories differ.")
+    score: Literal["regret", "reward", "rerolled"] = Field(
+        default="regret",
+        description="What ranks trajectories: `regret`, as in the paper; `reward`; or `rerolled`, the regret of the "
+        "same decisions on rewards drawn again, without luck.",
+    )
+    pool: Literal["scenario", "iteration"] = Field(
+        default="scenario",
+        description="Among which trajectories the best are kept: k of each `scenario`, as in the paper, or kM of an "
+        "`iteration`.",
+    )
 
 
 class LoRA(Section):
-    """Low-rank adapters. target: names of modules, or all linear layers but the last."""
+    """Low-rank adapters."""
 
-    rank: Count
-    alpha: Count
-    dropout: Annotated[float, Field(ge=0, lt=1)]
-    target: Literal["all-linear"] | Several
+    rank: Count = Field(description="Rank of an adapter.")
+    alpha: Count = Field(description="Numerator of the adapters' scale, alpha / rank.")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(description="Dropout before an adapter.")
+    target: Literal["all-linear"] | Several = Field(
+        description="Names of modules, or all-linear: all linear layers but the last."
+    )
 
 
 class LanguageSFT(Section):
-    """The step that maximises the likelihood of demonstrations, by AdamW.
+    """The step that maximises the likelihood of demonstrations, by AdamW."""
 
-    batch_size: conversations a step, read in `accumulation` passes, more of which need less memory, as does
-    gradient_checkpointing. schedule: of the learning rate after the warm-up. max_grad_norm: 0 for no clipping.
-    processes: that share a step's conversations, each on a GPU of its own; with method full also the weights (FSDP).
-    """
-
-    method: Literal["full", "lora"]
-    lora: LoRA
-    learning_rate: Positive
-    batch_size: Count
-    accumulation: Count
-    epochs: Count
-    schedule: Literal["constant", "linear", "cosine"]
-    warmup_steps: Annotated[int, Field(ge=0)]
-    weight_decay: NotNegative
-    betas: Betas
-    epsilon: Positive
-    max_grad_norm: NotNegative
-    gradient_checkpointing: bool
-    processes: Count = 1
+    method: Literal["full", "lora"] = Field(description="What is trained: all weights, or low-rank adapters.")
+    lora: LoRA = Field(description="The adapters, for method lora.")
+    learning_rate: Positive = Field(description="Step size after the warm-up.")
+    batch_size: Count = Field(description="Conversations of a step.")
+    accumulation: Count = Field(default=1, description="Passes that a step is read in; more of them need less memory.")
+    epochs: Count = Field(description="How often all conversations are read.")
+    schedule: Literal["constant", "linear", "cosine"] = Field(description="Learning rate after the warm-up.")
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(default=0, description="Steps in which the step size grows.")
+    weight_decay: NotNegative = Field(default=0.0, description="Weight decay of AdamW.")
+    betas: Betas = Field(default=[0.9, 0.999], description="Decay rates of AdamW's moments.")
+    epsilon: Positive = Field(default=1e-8, description="ε of AdamW.")
+    max_grad_norm: NotNegative = Field(default=1.0, description="Largest norm of a gradient; 0: no clipping.")
+    gradient_checkpointing: bool = Field(description="Whether activations are calculated again, to save memory.")
+    processes: Count = Field(
+        default=1,
+        description="Processes that share a step, each on a GPU of its own; with method full also the weights (FSDP).",
+    )
 
     @model_validator(mode="after")
     def _divisible(self) -> Self:
@@ -156,13 +158,19 @@ class LanguageSFT(Section):
 
 
 class LanguageProblem(Section):
-    """What is played and how it is told. features: of the context that is shown before each round, in cb."""
+    """What is played, and how it becomes prompts."""
 
-    kind: Literal["language", "endpoint", "distillation", "grpo"]
-    environment: Literal["fol", "mab", "ns-mab", "cb"]
-    d: Actions
-    features: Count | None = None
-    protocol: ProtocolSettings
+    kind: Literal["language", "endpoint", "distillation", "grpo", "method"] = Field(
+        description="Kind of the experiment."
+    )
+    environment: Literal["fol", "mab", "ns-mab", "cb"] = Field(
+        description="Full-information online learning, multi-armed bandits, non-stationary or contextual bandits."
+    )
+    d: Actions = Field(description="Number of actions.")
+    features: Count | None = Field(
+        default=None, description="Features of the context that is shown before each round, in cb."
+    )
+    protocol: ProtocolSettings = Field(description="How games become prompts, and replies decisions.")
 
     @property
     def feedback(self) -> Literal["full", "bandit"]:
@@ -173,8 +181,8 @@ class LanguageProblem(Section):
     def training_regret(self) -> Literal["realized", "expected"]:
         """Return the regret that selects: over policies, where they are stated or every reward is shown.
 
-        Of actions in bandits it is realized (App. `regret-instantitaion`, which is about those). Where all rewards are
-        shown policies are read off the tokens of actions (Sec. `ssec:exp-results-openweight`), and regret is over them.
+        For actions in bandits it is realized (App. `regret-instantitaion`, which is about those). Where all rewards are
+        shown, policies are read off the tokens of actions (Sec. `ssec:exp-results-openweight`); regret is over them.
         """
         return "expected" if self.protocol.output == "distribution" or self.feedback == "full" else "realized"
 
@@ -182,20 +190,18 @@ class LanguageProblem(Section):
     def credited_regret(self) -> Literal["realized", "expected"]:
         """Return the regret that credits tokens: of what they chose, which is an action or a policy.
 
-        The regret of a policy that is read off an action's tokens says nothing of which action was drawn.
+        The regret of a policy that is read off an action's tokens does not depend on which action was drawn.
         """
         return "expected" if self.protocol.output == "distribution" else "realized"
 
+    @property
+    def space(self) -> Literal["simplex"]:
+        """Return the policy space."""
+        return "simplex"
 
-class WordsExperiment(LanguageProblem):
-    """Iterations of rollouts, selection and fine-tuning from a model, and what is evaluated after them."""
 
-    model: Name
-    T: Count
-    process: Several
-    rmft: LanguageRMFT
-    sft: LanguageSFT | FineTuningSettings
-    evaluations: dict[Name, Evaluation]
+class GameExperiment(Experiment, LanguageProblem):
+    """An experiment in words: a language model plays."""
 
     @model_validator(mode="after")
     def _playable(self) -> Self:
@@ -206,44 +212,116 @@ class WordsExperiment(LanguageProblem):
         return self
 
     @property
-    def loop(self) -> LanguageRMFT:
-        """Return how often, and how many games, the model plays to learn."""
-        return self.rmft
+    def cut(self) -> bool:
+        """Return whether a scale leaves fewer games to learn from than the experiment's budget."""
+        return False
+
+    @property
+    def played(self) -> int:
+        """Return how many trajectories are played for training."""
+        return self.loop.iterations * self.loop.scenarios * self.loop.trajectories
+
+    def check(self, name: str, params: "Params") -> None:
+        """Raise ValueError where what the experiment names is not there, or does not fit it. name: its own."""
+        super().check(name, params)
+        key, model = f"experiments.{name}", params.models[self.model]
+        check_trainable(key, self.model, model, self.weights)
+        if self.protocol.scenarios:
+            known(f"{key}.protocol.scenarios", self.protocol.scenarios, params.scenarios)
+
+    def check_variant(self, key: str, name: str, params: "Params") -> None:
+        """Raise ValueError where the games of the base model are not among those of the varied experiment."""
+        super().check_variant(key, name, params)
+        original = params.experiments[self.varies]
+        for part in ("model", "environment", "d", "protocol"):
+            if getattr(self, part) != getattr(original, part):
+                raise ValueError(f"{key}: {self.varies} has another {part}")
+        for evaluation, ours in self.evaluations.items():
+            known(f"{key}: evaluations of {self.varies}", evaluation, original.evaluations)
+            theirs = original.evaluations[evaluation]
+            for part in ("rewards", "T", "scenarios"):
+                if getattr(ours, part) != getattr(theirs, part):
+                    raise ValueError(f"{key}: its evaluation {evaluation} has another {part}")
+            if (ours.temperature or self.loop.temperature) != (theirs.temperature or original.loop.temperature):
+                raise ValueError(f"{key}: its evaluation {evaluation} is sampled at another temperature")
+            if ours.instances > theirs.instances:
+                raise ValueError(f"{key}: its evaluation {evaluation} has only {theirs.instances} instances")
+
+    def check_evaluation(self, key: str, evaluation: Evaluation, params: "Params") -> None:
+        """Raise ValueError where an evaluation does not fit the experiment."""
+        if evaluation.scenarios is not None:
+            if self.protocol.scenarios is None:
+                raise ValueError(f"{key}.scenarios: the experiment's games are not told in scenarios")
+            known(f"{key}.scenarios", evaluation.scenarios, params.scenarios)
+        if evaluation.rewards in params.rewards and params.rewards[evaluation.rewards].process == ["adaptive"]:
+            raise ValueError(f"{key}.rewards: adaptive rewards answer policies, and games in words are drawn before")
+        last, seeds = self.loop.iterations, self.loop.training_seeds
+        if any(i >= last for i in evaluation.iterations):
+            raise ValueError(f"{key}.iterations: are those before the last; the last, {last}, plays as `trained`")
+        if evaluation.replicates not in (1, seeds):
+            several = f"{evaluation.replicates} of the base model are not the {seeds} training seeds"
+            raise ValueError(f"{key}.replicates: {several}")
+        super().check_evaluation(key, evaluation, params)
+
+
+class WordsExperiment(GameExperiment):
+    """An experiment in words whose sizes are those of RMFT, and whose model is fine-tuned on conversations."""
+
+    trained_by: ClassVar = "sft"
+    iteration_files: ClassVar = ("rollouts.parquet", "selection.parquet", "demonstrations.jsonl")
+    selects: ClassVar = True
+
+    rmft: LanguageRMFT = Field(description="The loop, Algorithm `ssft-language-model`.")
+    sft: LanguageSFT | FineTuningSettings
 
     @property
     def learnt(self) -> int:
-        """Return how many trajectories are learnt from."""
+        """Return how many trajectories the model learns from."""
         return self.rmft.iterations * self.rmft.scenarios * self.rmft.selected
 
     @property
-    def method(self) -> str:
+    def method_name(self) -> str:
         """Return what tables call the way in which the model learns."""
         pooled = ", of all scenarios together" if self.rmft.pool == "iteration" else ""
         return f"RMFT by {self.rmft.score}{pooled}"
 
     @property
     def weights(self) -> str:
-        """Return the name of the file that fine-tuning writes: weights, or what an endpoint calls its model."""
+        """Return the name of the file that fine-tuning writes: weights, or the name of an endpoint's model."""
         return "model.json" if self.sft.method == "api" else self.sft.file
 
 
 class LanguageExperiment(WordsExperiment):
-    """An experiment of Section 5: the model is at hand.
+    """An experiment of Section 5: the model is at hand."""
 
-    varies: another experiment, of which this one is a variant. It names the random streams here too, so that both meet
-    the same rewards and sample by the same random numbers; and the games of its base model are those of this one's.
-    """
+    model_kind: ClassVar = "language"
+    defaults_of: ClassVar = ("language",)
+    scale_of: ClassVar = "language"
 
-    kind: Literal["language"]
-    sft: LanguageSFT
-    varies: Name | None = None
+    kind: Literal["language"] = Field(
+        description="Kind of the experiment: a language model learns by RMFT (Section 5)."
+    )
+    sft: LanguageSFT = Field(description="How the model is fine-tuned on the selected trajectories.")
+
+    def check(self, name: str, params: "Params") -> None:
+        """Raise ValueError where what the experiment names is not there, or does not fit it. name: its own."""
+        if params.rollouts.shards > self.rmft.scenarios:
+            scenarios = f"the {self.rmft.scenarios} scenarios of {name}"
+            raise ValueError(f"rollouts.shards: {params.rollouts.shards} is more than {scenarios}")
+        super().check(name, params)
 
 
 class EndpointExperiment(WordsExperiment):
     """An experiment of Section 6: the model is behind an endpoint."""
 
-    kind: Literal["endpoint"]
-    sft: FineTuningSettings
+    model_kind: ClassVar = "endpoint"
+    defaults_of: ClassVar = ("endpoint",)
+    scale_of: ClassVar = "endpoint"
+
+    kind: Literal["endpoint"] = Field(
+        description="Kind of the experiment: a model behind an endpoint learns by RMFT (Section 6)."
+    )
+    sft: FineTuningSettings = Field(description="How the endpoint fine-tunes the model.")
 
     @model_validator(mode="after")
     def _enough(self) -> Self:
@@ -254,84 +332,13 @@ class EndpointExperiment(WordsExperiment):
             )
         return self
 
-
-class SomeScale(Section):
-    """What a scale changes in one experiment, in place of what it changes in all of its kind."""
-
-    iterations: Count | None = None
-    scenarios: Count | None = None
-    trajectories: Count | None = None
-    training_seeds: Count | None = None
-    instances: Count | None = None
+    def shards(self, wanted: int) -> int:
+        """Return one: the games wait for the endpoint together, and its journal has all answers."""
+        return 1
 
 
-class PlayedScale(Section):
-    """What a scale changes in the games of language models, in training and in evaluation.
-
-    model: plays in place of every model. rounds: at most so many. instances: of each evaluation, more or fewer than the
-    paper's; powered: of some, by their names, instead: as many as it takes to see a difference.
-    """
-
-    model: Name | None = None
-    rounds: Count | None = None
-    instances: Count | None = None
-    powered: dict[Name, Count] = {}
-
-    def played(self, experiment: LanguageProblem, loop: Section) -> dict[str, object]:
-        """Return the fields of an experiment that are other ones at this scale: model, T and evaluations.
-
-        loop: how it is trained at this scale.
-        """
-        horizon = self.rounds or max([experiment.T, *(asked.T for asked in experiment.evaluations.values())])
-
-        def shortened(key: str, asked: Evaluation) -> Evaluation:
-            changes = {
-                "T": min(asked.T, horizon),
-                "instances": self.powered.get(key, self.instances) or asked.instances,
-                "iterations": [i for i in asked.iterations if i < loop.iterations],
-                "replicates": min(asked.replicates, loop.training_seeds),
-            }
-            return asked.model_copy(update=changes)
-
-        return {
-            "model": self.model or experiment.model,
-            "T": min(experiment.T, horizon),
-            "evaluations": {key: shortened(key, asked) for key, asked in experiment.evaluations.items()},
-        }
-
-
-class LanguageScale(PlayedScale):
-    """What a scale changes in language experiments; what is absent stays the paper's. experiments: in some, instead.
-
-    taught: at most so many games of a teacher that is distilled, by budget.
-    """
-
-    iterations: Count | None = None
-    scenarios: Count | None = None
-    trajectories: Count | None = None
-    training_seeds: Count | None = None
-    taught: dict[DistillationBudget, Count] = {}
-    sft: dict[str, str | int | float | bool] = {}
-    experiments: dict[Name, SomeScale] = {}
-
-    def of(self, name: str) -> Self:
-        """Return what the scale changes in one experiment."""
-        own = self.experiments.get(name, SomeScale()).model_dump(exclude_none=True)
-        return self.model_copy(update={**own, "powered": {} if "instances" in own else self.powered})
-
-    def scaled(self, experiment: WordsExperiment) -> WordsExperiment:
-        """Return an experiment at this scale."""
-        loop = self.model_dump(include={"iterations", "scenarios", "trajectories", "training_seeds"}, exclude_none=True)
-        rmft, taught = experiment.rmft.model_copy(update=loop), {}
-        kind = "endpoint" if experiment.kind == "endpoint" else "language"
-        if experiment.kind == "distillation" and experiment.distillation.budget in self.taught:
-            most = self.taught[experiment.distillation.budget]
-            taught["distillation"] = experiment.distillation.model_copy(update={"most": most})
-        return experiment.model_copy(
-            update={
-                **self.played(experiment, rmft),
-                **taught,
-                "rmft": rmft,
-                "sft": experiment.sft.changed(f"{kind}.sft", self.sft),
-            }
-        )
+def check_trainable(key: str, name: str, model: Section, file: str) -> None:
+    """Raise ValueError for full fine-tuning of quantised weights. file: that fine-tuning writes."""
+    if model.kind == "language" and model.quantised and file == WHOLE:
+        reason = f"{name} has quantised weights, beside which adapters are learnt: lora"
+        raise ValueError(f"{key}: method: full: {reason}")

@@ -1,70 +1,137 @@
-"""Reading params.yaml: a mistake is one line with the dotted key."""
+"""Reading params.yaml, and outputs.yaml beside it: a mistake is one line with the dotted key."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 from pydantic import ValidationError
 
 from rmft import extensions
 from rmft.errors import InputError
-from rmft.params.section import first_error
-from rmft.params.whole import EXTENSION, Params
+from rmft.params.inheritance import Path as Place
+from rmft.params.inheritance import with_origins
+from rmft.params.outputs import Outputs
+from rmft.params.section import Section, first_error
+from rmft.params.whole import EXTENSION, Params, Science
+
+OUTPUTS = "outputs.yaml"
+NO_ANCHORS = (
+    "aliases and merges (*, <<) are refused: `dvc exp run --set-param` writes through them, so that an edit changes "
+    "other experiments or none; inherit with `varies` or `defaults`"
+)
 
 
-class _UniqueKeys(yaml.CSafeLoader):
-    """YAML that refuses a key given twice, where YAML itself would let the second win in silence.
+class _RefusedError(yaml.YAMLError):
+    """YAML that we do not take: the line and the reason."""
 
-    A key that a map has beside those of another, which it takes over by `<<`, is there once.
-    """
+
+class _Checked(yaml.CSafeLoader):
+    """YAML that refuses what would be an edit lost in silence: a key given twice, and anchors."""
 
     def get_single_node(self) -> yaml.Node | None:
-        """Read a document, and look at the keys of maps before those of others are merged into them."""
+        """Read a document, and look at the keys of its maps. Raise _RefusedError for a second one, and for an alias."""
         whole = super().get_single_node()
-        pending, looked_at = [whole] if whole else [], set()
+        pending, seen = [whole] if whole else [], set()
         while pending:
-            if (node := pending.pop()) in looked_at:
-                continue
-            looked_at.add(node)
+            node = pending.pop()
+            if id(node) in seen:  # an alias is the node that it names
+                raise _RefusedError(f"line {node.start_mark.line + 1}: {NO_ANCHORS}")
+            seen.add(id(node))
             if isinstance(node, yaml.SequenceNode):
                 pending += node.value
             elif isinstance(node, yaml.MappingNode):
-                seen = set()
-                for key, value in node.value:
-                    if (key.tag, str(key.value)) in seen:
-                        raise yaml.YAMLError(f"line {key.start_mark.line + 1}: {key.value!r} is there twice")
-                    seen.add((key.tag, str(key.value)))
-                    pending.append(value)
+                pending += [value for _, value in node.value]
+                _check_keys(node)
         return whole
 
 
+def _check_keys(node: yaml.MappingNode) -> None:
+    keys = set()
+    for key, _ in node.value:
+        if key.tag == "tag:yaml.org,2002:merge":
+            raise _RefusedError(f"line {key.start_mark.line + 1}: {NO_ANCHORS}")
+        if (key.tag, str(key.value)) in keys:
+            raise _RefusedError(f"line {key.start_mark.line + 1}: {key.value!r} is there twice")
+        keys.add((key.tag, str(key.value)))
+
+
+class _Origins(NamedTuple):
+    """Where values come from: files by section, and places in params.yaml of what experiments inherit."""
+
+    path: Path
+    places: Mapping[Place, Place | None]
+
+    def line(self, line: str) -> str:
+        """Return an error, which begins with a dotted key, after the file and under the key that was written there."""
+        key, colon, message = line.partition(": ")
+        section = key.partition(".")[0]
+        path = self.path.with_name(OUTPUTS) if section in Outputs.model_fields else self.path
+        keys = tuple(key.split("."))
+        places = {  # of all leaves below the key
+            place[: len(place) - len(path) + len(keys)]
+            for path, place in self.places.items()
+            if place is not None and path[: len(keys)] == keys
+        }
+        if len(places) == 1 and (place := places.pop())[:2] != keys[:2]:
+            key = f"{'.'.join(place)} (which {'.'.join(keys[:2])} inherits)"
+        return f"{path}: {key}{colon}{message}"
+
+
 def load(path: Path = Path("params.yaml"), scale: str | None = None) -> Params:
-    """Read and check params.yaml, at full size; `at_scale` shrinks it. Raise InputError with the dotted key.
+    """Read and check params.yaml and outputs.yaml, at full size; `at_scale` resizes.
+
+    Raise InputError with the dotted key.
 
     scale: in place of the one that the file says.
     """
-    try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; run from the root of the repository") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a text file: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    extensions.load(_extensions_in(values), path.parent)
-    if scale is not None and isinstance(values, dict):
-        values["scale"] = scale
+    return read(path, scale)[0]
+
+
+def read(path: Path = Path("params.yaml"), scale: str | None = None) -> tuple[Params, Mapping[Place, Place | None]]:
+    """Return the parameters, and the place in the file of each value that an experiment has."""
+    written, outputs = _values(path), _values(path.with_name(OUTPUTS))
+    _refuse_misplaced(path, written, Outputs, OUTPUTS)
+    _refuse_misplaced(path.with_name(OUTPUTS), outputs, Science, path.name)
+    extensions.load(_extensions_in(written), path.parent)
+    values, places = with_origins(written)
+    if isinstance(values, dict):
+        values = {**values, **({} if scale is None else {"scale": scale})}
+        values |= outputs if isinstance(outputs, dict) else {}
+    origins = _Origins(path, places)
     try:
         params = Params.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"{path}: {first_error(error, values)}") from None
+        raise InputError(origins.line(first_error(error, values))) from None
     try:
         Params.model_validate(params.at_scale().model_dump())
     except ValidationError as error:
         raise InputError(f"{path}: at scale {params.scale}: {first_error(error, values)}") from None
     except InputError as error:
         raise InputError(f"{path}: scales.{params.scale}.{error}") from None
-    return params
+    return params, places
+
+
+def _refuse_misplaced(path: Path, values: object, sections: type[Section], place: str) -> None:
+    """Raise InputError where a file has a section of the other one."""
+    for key in values if isinstance(values, dict) else ():
+        if key in sections.model_fields:
+            raise InputError(f"{path}: {key}: belongs in {place}")
+
+
+def _values(path: Path) -> object:
+    """Return what a YAML file holds. Raise InputError where it cannot be read."""
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), _Checked)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; run from the root of the repository") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a text file: {error}") from None
+    except _RefusedError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
 
 
 def load_extensions(path: Path = Path("params.yaml")) -> None:

@@ -1,24 +1,44 @@
-"""What replies say, held against what happened: Fig. `reasoning-comparison` and `reasoning-variance`."""
+"""What replies say, compared with what happened: Fig. `reasoning-comparison` and `reasoning-variance`."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from rmft.params.section import Count, Name, Section
+from rmft.params.section import Count, Name, Section, known
+
+if TYPE_CHECKING:
+    from rmft.params.whole import Params
 
 LEXICAL = "lexical"
 
 
 class Reasoning(Section):
-    """Whose replies are examined, and by which judge.
+    """Whose replies are examined, and by which judge."""
 
-    of: evaluations of experiments told in words. judge: of whether rewards are called unstable, `lexical` or a model of
-    kind endpoint, which then judges beside the lexical one. words: what that one looks for. prompt: the question to a
-    model, which answers with max_tokens at most.
-    """
+    of: dict[Name, Annotated[list[Name], Field(min_length=1)]] = Field(
+        description="Evaluations whose replies are examined, by the name of an experiment in words."
+    )
+    judge: Name = Field(
+        description="Judge of whether a reply passes over the best action because it calls rewards unstable: "
+        "`lexical`, or a model of kind endpoint, which then judges beside the lexical one."
+    )
+    words: str = Field(description="File of the words that the lexical judge looks for.")
+    prompt: str = Field(description="File of the question to a model that judges.")
+    max_tokens: Count = Field(description="Largest number of tokens of such a model's answer.")
 
-    of: dict[Name, Annotated[list[Name], Field(min_length=1)]]
-    judge: Name
-    words: str
-    prompt: str
-    max_tokens: Count
+    def check(self, params: "Params") -> None:
+        """Raise ValueError where a name is none of those there are."""
+        in_words = {name: of for name, of in params.experiments.items() if of.in_words}
+        for name, evaluations in self.of.items():
+            known("reasoning.of", name, in_words)
+            for evaluation in evaluations:
+                known(f"reasoning.of.{name}", evaluation, in_words[name].evaluations)
+        judges = [name for name, of in params.models.items() if of.kind == "endpoint"]
+        known("reasoning.judge", self.judge, dict.fromkeys([LEXICAL, *judges]))
+
+    def check_examined(self, key: str, experiments: list[str], evaluations: list[str]) -> None:
+        """Raise ValueError where replies of any of these evaluations are not examined."""
+        for name in experiments:
+            known(f"{key}.experiments", name, self.of)
+            for evaluation in evaluations:
+                known(f"{key}.evaluations", evaluation, dict.fromkeys(self.of[name]))

@@ -2,19 +2,19 @@
 
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from rmft.params.section import Count, Section
 
 
 class RMFT(Section):
-    """M scenarios an iteration, L trajectories each, the k of lowest regret kept; all of it once a training seed."""
+    """The sizes of the loop."""
 
-    iterations: Count
-    scenarios: Count
-    trajectories: Count
-    selected: Count
-    training_seeds: Count
+    iterations: Count = Field(description="How often the model plays, and learns from the games that are selected.")
+    scenarios: Count = Field(description="M: scenarios of an iteration.")
+    trajectories: Count = Field(description="L: trajectories of each scenario.")
+    selected: Count = Field(description="k: trajectories of lowest regret that are kept of each scenario.")
+    training_seeds: Count = Field(description="How often the whole loop runs, each time with other random numbers.")
 
     @model_validator(mode="after")
     def _selection_possible(self) -> Self:

@@ -2,51 +2,65 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from rmft.language.scenarios import read_records
-from rmft.params.section import Actions, Count, Name, NotNegative, Section
+from rmft.params.section import Actions, Count, Name, NotNegative, Section, known
+
+if TYPE_CHECKING:
+    from rmft.params.whole import Params
 
 
-class Bundled(Section):
-    """Scenarios of a file, one a line."""
+class ScenarioFile(Section):
+    """Scenarios that are in a file already."""
 
-    source: Literal["bundled"]
     file: str
 
     def path(self, _name: str) -> str:
-        """Return where the scenarios are."""
+        """Return the file of the scenarios."""
         return self.file
 
+    def check(self, key: str, params: "Params") -> None:
+        """Raise nothing: a file refers to nothing else of params.yaml."""
 
-class Spreadsheet(Section):
-    """Scenarios of a CSV file of your own: columns scenario, action 1, action 2, ... and, if you like, domain."""
 
-    source: Literal["csv"]
-    file: Annotated[str, Field(pattern=r"\.csv$")]
+class Bundled(ScenarioFile):
+    """Scenarios of a JSON Lines file."""
 
-    def path(self, _name: str) -> str:
-        """Return where the scenarios are."""
-        return self.file
+    source: Literal["bundled"] = Field(description="Where the scenarios come from: a JSON Lines file.")
+    file: str = Field(description="The file, one scenario a line.")
+
+
+class Spreadsheet(ScenarioFile):
+    """Scenarios of a CSV file of your own."""
+
+    source: Literal["csv"] = Field(description="Where the scenarios come from: a CSV file of your own.")
+    file: Annotated[str, Field(pattern=r"\.csv$")] = Field(
+        description="The file, with columns scenario, action 1, action 2, ... and, if you like, domain."
+    )
 
 
 class Generated(Section):
-    """Scenarios that a model of `models` writes, `batch` at a time: so many (count) of each number of actions."""
+    """Scenarios that a model writes."""
 
-    source: Literal["generated"]
-    model: Name
-    prompt: str
-    count: Count
-    d: Annotated[list[Actions], Field(min_length=1)]
-    batch: Count
-    temperature: NotNegative
-    max_tokens: Count
+    source: Literal["generated"] = Field(description="Where the scenarios come from: a model writes them.")
+    model: Name = Field(description="The model of `models`, of kind endpoint, that writes them.")
+    prompt: str = Field(description="Template of the prompt.")
+    count: Count = Field(description="Number of scenarios for each number of actions.")
+    d: Annotated[list[Actions], Field(min_length=1)] = Field(description="Numbers of actions.")
+    batch: Count = Field(description="Scenarios that one reply holds.")
+    temperature: NotNegative = Field(description="Temperature that the model samples at.")
+    max_tokens: Count = Field(description="Largest number of tokens of one reply.")
 
     def path(self, name: str) -> str:
-        """Return where the scenarios are, once they are written."""
+        """Return the file that the scenarios are written to."""
         return f"results/scenarios/{name}.jsonl"
+
+    def check(self, key: str, params: "Params") -> None:
+        """Raise ValueError where no endpoint has the model's name."""
+        known(f"{key}.model", self.model, {name: of for name, of in params.models.items() if of.kind == "endpoint"})
 
 
 ScenarioSet = Annotated[Bundled | Spreadsheet | Generated, Field(discriminator="source")]

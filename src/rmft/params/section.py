@@ -17,6 +17,7 @@ Actions = Annotated[int, Field(ge=2, le=127)]  # in files an action has a byte
 Several = Annotated[list[str], Field(min_length=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[list[Beta], Field(min_length=2, max_length=2)]
+Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$")]  # the paper's, or one of your own
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+([_-][a-z0-9]+)*$")]
 
 
@@ -77,7 +78,7 @@ def first_error(error: ValidationError, values: object) -> str:
         meant = difflib.get_close_matches(str(last), missing, n=1)
         message = f"unknown key; did you mean {meant[0]}?" if meant else "unknown key"
     elif first["type"].startswith("union_tag"):
-        key += ".kind"
+        key += f".{first['ctx']['discriminator'].strip(chr(39))}"
     elif "input" in first and first["type"] not in ("value_error", "missing"):
         message += f", not {first['input']!r}"
     line = f"{key}: {message}" if key else message

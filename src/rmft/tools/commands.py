@@ -41,17 +41,34 @@ REGRET = "Default: expected in fol, pseudo in mab and cb, dynamic in ns-mab."
 
 @app.command(rich_help_panel=TOOLS)
 def params(
-    path: Annotated[Path, Argument(help="The file to check.")] = Path("params.yaml"),
+    experiment: Annotated[
+        str | None, Argument(help="Print this experiment alone, and where each of its values comes from.")
+    ] = None,
+    file: Annotated[Path, Option(help="The file to check; outputs.yaml is beside it.")] = Path("params.yaml"),
+    scale: Annotated[str | None, Option(help="A scale of params.yaml. Default: the one that is set there.")] = None,
+    write: Annotated[
+        Path | None, Option(help="A folder: write each experiment's parameters to a file of its own instead, for DVC.")
+    ] = None,
 ) -> None:
-    """Check params.yaml and print it as it stands at its scale."""
+    """Check params.yaml and outputs.yaml, and print them as they are at their scale, with all inheritance done.
+
+    Example: `rmft params open_mab_rerolled`
+    """
     import yaml
 
     from rmft.params import load
     from rmft.params.scenarios import check_spreadsheets
+    from rmft.tools.parameters import explained, write_parameters
 
-    found = load(path).at_scale()
+    if experiment is not None:
+        print(explained(file, experiment, scale))
+        return
+    found = load(file, scale).at_scale()
     check_spreadsheets(found.scenarios.values())
-    print(yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False), end="")
+    if write is not None:
+        write_parameters(write, found)
+    else:
+        print(yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False), end="")
 
 
 @app.command(rich_help_panel=TOOLS)

@@ -9,20 +9,22 @@ from dataclasses import dataclass
 
 from rmft.errors import InputError
 from rmft.params import Params, load
+from rmft.params.experiment import Experiment
 from rmft.workflow import paths, plan
 from rmft.workflow.records import Job
 
 Files = Mapping[str, str | list[str]]
-EXPERIMENTS = {  # by stage, the kinds of experiments that it belongs to
-    "training": ("numeric",),
-    "rollouts": ("language", "distillation", "grpo", "endpoint"),
-    "distillation": ("distillation",),
-    "gather": ("language", "grpo", "endpoint"),
-    "selection": ("language", "endpoint"),
-    "sft": ("language", "distillation", "endpoint"),
-    "grpo": ("grpo",),
-    "evaluation": ("numeric", "language", "distillation", "grpo", "endpoint"),
-    "reasoning": ("language", "distillation", "grpo", "endpoint"),
+EXPERIMENTS: dict[str, Callable[[Experiment], bool]] = {  # by stage, which experiments have jobs of it
+    "training": lambda of: not of.in_words,
+    "rollouts": lambda of: of.in_words,
+    "distillation": lambda of: of.in_words and not of.sharded,
+    "gather": lambda of: of.in_words and of.sharded,
+    "selection": lambda of: of.selects,
+    "sft": lambda of: of.trained_by == "sft",
+    "grpo": lambda of: of.trained_by == "grpo",
+    "method": lambda of: of.trained_by == "method",
+    "evaluation": lambda _: True,
+    "reasoning": lambda of: of.in_words,
 }
 
 
@@ -55,8 +57,7 @@ def job_of(stage: str, keys: Mapping[str, object]) -> PlannedJob:
     for key, parameter in needed.items():
         if key != "of" and key not in keys and parameter.default is parameter.empty:
             raise InputError(f"{stage}: needs --{key.replace('_', '-')} (or --settings with a job's record)")
-    kinds = EXPERIMENTS.get(stage)
-    if kinds and (name := keys["experiment"]) not in (known := _experiments(parameters.scaled, kinds)):
+    if stage in EXPERIMENTS and (name := keys["experiment"]) not in (known := _experiments(parameters.scaled, stage)):
         raise InputError(f"{stage}: --experiment {name}: must be one of {', '.join(known)}")
     job = planned(parameters, **{key: value for key, value in keys.items() if key in needed})
     made = [*paths.everything(parameters.scaled), *paths.EMBEDDED]
@@ -66,8 +67,8 @@ def job_of(stage: str, keys: Mapping[str, object]) -> PlannedJob:
     return job
 
 
-def _experiments(params: Params, kinds: tuple[str, ...]) -> list[str]:
-    return [name for name, experiment in params.experiments.items() if experiment.kind in kinds]
+def _experiments(params: Params, stage: str) -> list[str]:
+    return [name for name, experiment in params.experiments.items() if EXPERIMENTS[stage](experiment)]
 
 
 def scenarios(of: Parameters, name: str) -> PlannedJob:
@@ -182,6 +183,20 @@ def grpo(of: Parameters, experiment: str, iteration: int, training_seed: int = 0
     )
 
 
+def method(of: Parameters, experiment: str, iteration: int, training_seed: int = 0) -> PlannedJob:
+    """Return the job in which a method of an extension learns from an iteration, which gives the next one's model."""
+    params, folder = of.scaled, paths.iteration_of(experiment, training_seed, iteration)
+    return PlannedJob(
+        lambda: plan.method_job(params, experiment, training_seed, iteration),
+        _tuned(params, experiment, training_seed, iteration),
+        lambda: {
+            "rollouts": f"{folder}/rollouts.parquet",
+            "selection": f"{folder}/selection.parquet",
+            "weights": "".join(paths.weights_of(params, experiment, training_seed, iteration)),
+        },
+    )
+
+
 def _tuned(params: Params, experiment: str, training_seed: int, iteration: int) -> dict[str, str]:
     """Return the files of model(iteration + 1)."""
     folder = paths.iteration_of(experiment, training_seed, iteration + 1)
@@ -193,7 +208,7 @@ def evaluation(of: Parameters, experiment: str, evaluation: str) -> PlannedJob:
     params = of.scaled
 
     def players() -> list[str]:
-        if params.experiments[experiment].kind != "numeric":
+        if params.experiments[experiment].in_words:
             return paths.held_out_of(params, experiment, evaluation)
         models = paths.models_of(params, experiment)
         return [models[0], models[-1]]

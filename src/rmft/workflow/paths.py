@@ -4,12 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmft.params import Params
-from rmft.params.language import VARIANTS
-from rmft.params.outputs import OF_REPLIES, Figure, Table
+from rmft.params.files import (
+    THEORY,
+    evaluation_of,
+    iteration_of,
+    of_iterations,
+    reasoning_of,
+    training_log_of,
+)
+from rmft.params.outputs import Figure, Table
 from rmft.params.reasoning import LEXICAL
 
-THEORY = "results/theory/minimisers.csv"
-JARGON = "data/scenarios/jargon.txt"
 METRICS = ("results/metrics.json", "results/summary.json")
 REPORT = ("results/report.html", "results/trajectories.html")
 REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
@@ -26,10 +31,6 @@ EMBEDDED = [  # what `snakemake models` makes; no part of everything else, which
         "fidelity.csv",
     )
 ]
-REASONING = ("replies.parquet", "claims.parquet", "accuracy.csv")
-# What an iteration leaves, besides shards and what it ends in: of GRPO, of algorithm distillation, of RMFT.
-GAMES, TAUGHT = ("rollouts.parquet",), ("rollouts.parquet", "demonstrations.jsonl")
-SELECTED = ("rollouts.parquet", "selection.parquet", "demonstrations.jsonl")
 MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
 FIGURE_ENDINGS = ("pdf", "png", "csv")
 TABLE_ENDINGS = ("csv", "md", "tex")
@@ -51,11 +52,6 @@ def models_of(params: Params, experiment: str) -> list[str]:
     return [f"results/experiments/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
 
 
-def training_log_of(experiment: str) -> str:
-    """Return the training log of a numeric experiment."""
-    return f"results/experiments/{experiment}/training-log.csv"
-
-
 def model_files(weights: str) -> list[str]:
     """Return the files of a language model that is in a folder; one of the hub is named by its revision instead."""
     return sorted(file.as_posix() for file in Path(weights).glob("*") if file.suffix in MODEL_FILES)
@@ -74,11 +70,6 @@ def prompt_files(folder: str) -> list[str]:
     return sorted(file.as_posix() for file in Path(folder).glob("*.j2"))
 
 
-def iteration_of(experiment: str, training_seed: int, iteration: int) -> str:
-    """Return the folder of one iteration of a language experiment: its model, its rollouts, what they select."""
-    return f"results/experiments/{experiment}/seed-{training_seed}/iteration-{iteration}"
-
-
 def weights_of(params: Params, experiment: str, training_seed: int, iteration: int) -> list[str]:
     """Return the file with model(iteration) of a language experiment: none for the base model."""
     folder, name = iteration_of(experiment, training_seed, iteration), params.experiments[experiment].weights
@@ -88,12 +79,11 @@ def weights_of(params: Params, experiment: str, training_seed: int, iteration: i
 def language_training_of(params: Params, experiment: str) -> list[str]:
     """Return everything that the iterations of a language experiment write."""
     chosen, found = params.experiments[experiment], []
-    loop, written = chosen.loop, {"grpo": GAMES, "distillation": TAUGHT}.get(chosen.kind, SELECTED)
-    for seed in range(loop.training_seeds):
-        for i in range(loop.iterations):
+    for seed in range(chosen.loop.training_seeds):
+        for i in range(chosen.loop.iterations):
             folder = iteration_of(experiment, seed, i)
-            found += shards_of(params, experiment, seed, i) if chosen.kind != "distillation" else []
-            found += [f"{folder}/{name}" for name in written]
+            found += shards_of(params, experiment, seed, i) if chosen.sharded else []
+            found += [f"{folder}/{name}" for name in chosen.iteration_files]
             found += weights_of(params, experiment, seed, i + 1)
             found.append(f"{iteration_of(experiment, seed, i + 1)}/training-log.csv")
     return found
@@ -107,18 +97,14 @@ def shards_of(params: Params, experiment: str, training_seed: int, iteration: in
 
 def training_logs_of(params: Params, experiment: str) -> list[str]:
     """Return the logs of all fine-tuning of a language experiment: by training seed, then iteration from 1."""
-    return _of_iterations(params, experiment, 1, "training-log.csv")
+    loop = params.experiments[experiment].loop
+    return of_iterations(experiment, loop.training_seeds, range(1, loop.iterations + 1), "training-log.csv")
 
 
 def selections_of(params: Params, experiment: str) -> list[str]:
     """Return all selections of a language experiment: by training seed, then iteration from 0."""
-    return _of_iterations(params, experiment, 0, "selection.parquet")
-
-
-def _of_iterations(params: Params, experiment: str, first: int, name: str) -> list[str]:
     loop = params.experiments[experiment].loop
-    iterations = range(first, first + loop.iterations)
-    return [f"{iteration_of(experiment, s, i)}/{name}" for s in range(loop.training_seeds) for i in iterations]
+    return of_iterations(experiment, loop.training_seeds, range(loop.iterations), "selection.parquet")
 
 
 def examined_of(params: Params, experiment: str, evaluation: str) -> list[str]:
@@ -135,7 +121,7 @@ def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
     Those of a variant's base model are those of what it is a variant of.
     """
     chosen = params.experiments[experiment]
-    original = (chosen.varies if chosen.kind in VARIANTS else None) or experiment
+    original = chosen.varies or experiment
     found = []
     for name, seed in chosen.evaluations[evaluation].players(chosen.loop.training_seeds):
         folder = original if (name, seed) == ("base", 0) else experiment
@@ -149,21 +135,11 @@ def evaluations_of(params: Params, experiment: str) -> list[str]:
     return [evaluation_of(experiment, name) for name in params.experiments[experiment].evaluations]
 
 
-def evaluation_of(experiment: str, evaluation: str) -> str:
-    """Return one evaluation of an experiment."""
-    return f"results/experiments/{experiment}/evaluation/{evaluation}.parquet"
-
-
 def training_of(params: Params, experiment: str) -> list[str]:
     """Return everything that an experiment's training writes."""
-    if params.experiments[experiment].kind == "numeric":
-        return [*models_of(params, experiment), training_log_of(experiment)]
-    return language_training_of(params, experiment)
-
-
-def reasoning_of(experiment: str, evaluation: str) -> list[str]:
-    """Return what is found in the replies of an evaluation: all replies, their claims, how many of these are right."""
-    return [f"results/experiments/{experiment}/reasoning/{evaluation}/{name}" for name in REASONING]
+    if params.experiments[experiment].in_words:
+        return language_training_of(params, experiment)
+    return [*models_of(params, experiment), training_log_of(experiment)]
 
 
 def inputs_of_reasoning(params: Params, experiment: str, evaluation: str) -> list[str]:
@@ -178,7 +154,7 @@ def inputs_of_reasoning(params: Params, experiment: str, evaluation: str) -> lis
 def artifacts_of(params: Params, experiment: str) -> list[str]:
     """Return everything that an experiment's training and evaluations write."""
     chosen, played = params.experiments[experiment], []
-    if chosen.kind != "numeric":
+    if chosen.in_words:
         played = [path for name in chosen.evaluations for path in held_out_of(params, experiment, name)]
     own = [path for path in played if path.startswith(f"results/experiments/{experiment}/")]
     examined = [path for name in params.reasoning.of.get(experiment, []) for path in reasoning_of(experiment, name)]
@@ -218,34 +194,13 @@ def replicate_of(params: Params, experiment: str, evaluation: str, player: str) 
 
 
 def inputs_of_figure(params: Params, label: str) -> list[str]:
-    """Return what a figure is drawn from: evaluations, or what the training of its experiments has left."""
-    figure = params.figures.drawn[label]
-    if figure.form in OF_REPLIES:
-        read = len(REASONING) if figure.form == "claims" else 1  # of avoidance the replies alone
-        return [path for source in figure.sources for path in reasoning_of(*source)[:read]]
-    if figure.evaluations:
-        return [evaluation_of(*source) for source in figure.sources]
-    if figure.form == "parameters":
-        return [training_log_of(name) for name in figure.experiments]
-    if figure.form == "dialogue":
-        first = [iteration_of(name, 0, 0) for name in figure.experiments]
-        return [f"{folder}/{name}.parquet" for folder in first for name in ("rollouts", "selection")]
-    left = training_logs_of if figure.form == "losses" else selections_of
-    return [path for name in figure.experiments for path in left(params, name)]
+    """Return the files that a figure is drawn from: evaluations, or what the training of its experiments has left."""
+    return params.figures.drawn[label].inputs(params)
 
 
 def inputs_of_table(params: Params, label: str, sources: list[tuple[str, str]]) -> list[str]:
-    """Return what a table is made from, the paper's values last. sources: experiment and evaluation of each."""
-    table = params.tables[label]
-    if table.form == "theorem":
-        return [THEORY]
-    if table.form == "claims":
-        return [reasoning_of(*source)[-1] for source in sources]
-    ours = table.form == "entropy" or (table.form == "methods" and not table.beside)
-    paper = [] if ours else [f"data/paper/{label}.csv"]
-    sets = [params.scenarios[name].path(name) for name in table.scenarios]
-    of_experiments = [evaluation_of(*source) for source in sources]
-    return [*sets, *([JARGON] if sets else []), *of_experiments, *paper]
+    """Return the files that a table is made from, the paper's values last. sources: the evaluations that it shows."""
+    return params.tables[label].inputs(label, sources, params)
 
 
 def inputs_of_report(params: Params) -> list[str]:

@@ -8,13 +8,12 @@ from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
 from rmft.params import Params
 from rmft.params.endpoint import EndpointModel
+from rmft.params.experiment import Experiment
 from rmft.params.grpo import Objective
-from rmft.params.language import VARIANTS, LanguageProblem
+from rmft.params.language import LanguageProblem
 from rmft.params.numeric import NumericProblem, Training
-from rmft.params.outputs import OF_TRAINING
 from rmft.params.reasoning import LEXICAL
 from rmft.params.section import Section
-from rmft.params.whole import Experiment
 from rmft.workflow.records import (
     Code,
     DistillationJob,
@@ -24,6 +23,7 @@ from rmft.workflow.records import (
     GRPOJob,
     Judging,
     Method,
+    MethodJob,
     MetricsJob,
     ModelsJob,
     ReasoningJob,
@@ -55,9 +55,11 @@ def _part(kind: type[Kind], whole: Section) -> Kind:
     return kind.model_validate({name: getattr(whole, name) for name in kind.model_fields})
 
 
-def _code(command: str, processes: Iterable[str] = (), algorithms: Iterable[str] = ()) -> Code:
-    """Return what a job runs. processes, algorithms: those that it draws and plays, of extensions or not."""
-    files = extensions.files_of(processes, algorithms)
+def _code(
+    command: str, processes: Iterable[str] = (), algorithms: Iterable[str] = (), methods: Iterable[str] = ()
+) -> Code:
+    """Return what a job runs. processes, algorithms, methods: those that it draws, plays and learns by, ours or not."""
+    files = extensions.files_of(processes, algorithms, methods)
     digest, libraries = fingerprint(command, extensions=tuple(files))
     return Code(digest=digest, libraries=libraries, extensions=files)
 
@@ -70,7 +72,7 @@ def scenarios_job(params: Params, name: str) -> ScenariosJob:
         seed=params.seed,
         name=name,
         scenarios=asked,
-        **_speaker(params, asked.model),
+        **model_of(params, asked.model),
     )
 
 
@@ -105,7 +107,7 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
-        **_speaker(params, chosen.model),
+        **model_of(params, chosen.model),
         scenario_set=scenario_set(params, chosen.protocol.scenarios),
         process=chosen.process,
         T=chosen.T,
@@ -144,7 +146,7 @@ def held_out_job(params: Params, experiment: str, evaluation: str, replicate: in
         seed=params.seed,
         stream="/".join([*words, *([f"replicate-{replicate}"] if replicate else [])]),
         problem=problem_in(params, experiment, evaluation),
-        **_speaker(params, chosen.model),
+        **model_of(params, chosen.model),
         scenario_set=scenario_set(params, asked.scenarios or chosen.protocol.scenarios),
         process=None,
         T=asked.T,
@@ -185,7 +187,7 @@ def sft_job(params: Params, experiment: str, training_seed: int, iteration: int)
         code=_code("sft"),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
-        **_speaker(params, chosen.model),
+        **model_of(params, chosen.model),
         sft=chosen.sft,
     )
 
@@ -205,8 +207,25 @@ def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int
     )
 
 
-def _speaker(params: Params, model: str) -> dict[str, object]:
-    """Return the fields of a record that say who speaks: what makes answers what they are, its name, who serves it."""
+def method_job(params: Params, experiment: str, training_seed: int, iteration: int) -> MethodJob:
+    """Return what a method of an extension depends on to give model(iteration + 1), besides the files it reads."""
+    chosen = params.experiments[experiment]
+    return MethodJob(
+        code=_code("method", methods=[chosen.method]),
+        seed=params.seed,
+        stream=_stream(params, experiment, training_seed, iteration),
+        problem=_part(LanguageProblem, chosen),
+        model=params.models[chosen.model],
+        method=chosen.method,
+        settings=chosen.settings,
+        sft=chosen.sft,
+        temperature=chosen.rmft.temperature,
+        mean=params.evaluation.mean,
+    )
+
+
+def model_of(params: Params, model: str) -> dict[str, object]:
+    """Return the fields of a record that say which model plays: its settings, its name, what our own server plays."""
     settings = params.models[model]
     speaking: Speaking = _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
     return {"model": speaking, "model_name": model, "served": served(params, model)}
@@ -239,7 +258,7 @@ def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProbl
     A language model may meet another number of actions, or of features, than in training.
     """
     chosen = params.experiments[experiment]
-    if chosen.kind == "numeric":
+    if not chosen.in_words:
         return _part(NumericProblem, chosen)
     held_out = params.rewards[chosen.evaluations[evaluation].rewards]
     return _part(LanguageProblem, chosen).model_copy(update={"d": held_out.d, "features": held_out.features})
@@ -247,8 +266,7 @@ def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProbl
 
 def stream_name(params: Params, experiment: str) -> str:
     """Return the experiment that names the random streams of an experiment: itself, or what it is a variant of."""
-    chosen = params.experiments[experiment]
-    return (chosen.varies if chosen.kind in VARIANTS else None) or experiment
+    return params.experiments[experiment].varies or experiment
 
 
 def _stream(params: Params, experiment: str, training_seed: int, iteration: int) -> str:
@@ -263,7 +281,7 @@ def evaluation_job(params: Params, experiment: str, evaluation: str) -> Evaluati
     return EvaluationJob(
         code=_code("evaluation", algorithms=[of.algorithm for of in algorithms.values()]),
         seed=params.seed,
-        players=[] if chosen.kind == "numeric" else asked.players(chosen.loop.training_seeds),
+        players=asked.players(chosen.loop.training_seeds) if chosen.in_words else [],
         problem=problem_in(params, experiment, evaluation),
         evaluation=asked,
         mean=params.evaluation.mean,
@@ -275,7 +293,7 @@ def reasoning_job(params: Params, experiment: str, evaluation: str) -> Reasoning
     """Return what examining the replies of an evaluation depends on, besides its games."""
     asked, judge = params.reasoning, None
     if asked.judge != LEXICAL:
-        judge = Judging(**_speaker(params, asked.judge), prompt=asked.prompt, max_tokens=asked.max_tokens)
+        judge = Judging(**model_of(params, asked.judge), prompt=asked.prompt, max_tokens=asked.max_tokens)
     return ReasoningJob(
         code=_code("reasoning"),
         seed=params.seed,
@@ -298,7 +316,6 @@ def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
     """Return what a figure depends on, besides its evaluations or training logs."""
     figure = params.figures.drawn[label]
     experiments = {name: params.experiments[name] for name in figure.experiments}
-    drawn = [of.rmft for of in experiments.values()] if figure.form in OF_TRAINING else []
     return FigureJob(
         code=_code("figures"),
         label=label,
@@ -306,7 +323,7 @@ def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
         titles={name: _evaluation_title(params, figure.experiments[0], name) for name in figure.evaluations},
         experiment_titles={name: _experiment_title(of) for name, of in experiments.items()},
         style=params.figures.style,
-        loops=[(loop.training_seeds, loop.iterations) for loop in drawn],
+        loops=figure.loops(params),
         scale_note=scale_note,
     )
 
@@ -326,7 +343,7 @@ def _evaluation_title(params: Params, experiment: str, name: str) -> str:
 def _experiment_title(experiment: Experiment) -> str:
     """Return an experiment in words: its environment, model and protocol."""
     parts = [ENVIRONMENT_TITLES[experiment.environment], experiment.model.replace("_", " ")]
-    if experiment.kind != "numeric":
+    if experiment.in_words:
         parts += [experiment.protocol.interaction]
         parts += ["stated policies"] if experiment.protocol.output == "distribution" else []
     return ", ".join(parts)
@@ -334,7 +351,6 @@ def _experiment_title(experiment: Experiment) -> str:
 
 def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
     """Return what a table depends on, besides its evaluations and the paper's values."""
-    grid = params.theory
     table, measures = params.tables[label], params.evaluation
     sources = _evaluations_of(params, table.experiments, table.evaluations)
     return TableJob(
@@ -343,25 +359,23 @@ def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
         label=label,
         table=table,
         models=[params.experiments[name].model for name in table.experiments],
-        loops=[params.experiments[name].rmft for name in table.experiments if table.form == "sensitivity"],
-        methods=_methods(params, table.experiments) if table.form == "methods" else (),
-        generated=all(params.scenarios[name].source == "generated" for name in table.scenarios[:2]),
+        loops=table.loops(params),
+        methods=_methods(params, table.experiments) if table.compares_methods else (),
+        generated=table.generated(params),
         sources=sources,
         floor=measures.floor,
         resamples=measures.resamples,
-        theory_rows=0 if table.form != "theorem" else len(grid.d) * len(grid.T) * len(grid.radius),
+        theory_rows=table.theory_rows(params),
         scale_note=scale_note,
     )
 
 
 def _methods(params: Params, experiments: list[str]) -> tuple[Method, ...]:
-    found = []
-    for name in experiments:
-        of = params.experiments[name]
-        played = of.loop.iterations * of.loop.scenarios * of.loop.trajectories
-        cut = of.kind == "distillation" and of.learnt < of.budget
-        found.append(Method(experiment=name, name=of.method, played=played, learnt=of.learnt, cut=cut))
-    return tuple(found)
+    named = ((name, params.experiments[name]) for name in experiments)
+    return tuple(
+        Method(experiment=name, name=of.method_name, played=of.played, learnt=of.learnt, cut=of.cut)
+        for name, of in named
+    )
 
 
 def metrics_job(params: Params) -> MetricsJob:

@@ -7,7 +7,7 @@ record, so nothing can matter to it that Snakemake does not compare.
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field
 
@@ -41,6 +41,7 @@ COMMANDS = (  # that jobs run
     "selection",
     "sft",
     "grpo",
+    "method",
     "evaluation",
     "reasoning",
     "theory",
@@ -217,6 +218,24 @@ class GRPOJob(Job):
     problem: LanguageProblem
     model: LanguageModelSettings
     grpo: Objective
+    temperature: float
+    mean: Mean
+
+
+class MethodJob(Job):
+    """All that `rmft method` depends on, besides the files it reads. stream: names the random streams of this run.
+
+    method: the name that an extension has registered; settings: its own. sft: the steps, where they are as in
+    fine-tuning. temperature: at which the games were sampled.
+    """
+
+    seed: int
+    stream: str
+    problem: LanguageProblem
+    model: LanguageModelSettings
+    method: str
+    settings: dict[str, Any]
+    sft: LanguageSFT
     temperature: float
     mean: Mean
 

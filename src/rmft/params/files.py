@@ -1,0 +1,30 @@
+"""Where the files of experiments are, by the names of experiments and evaluations alone."""
+
+THEORY = "results/theory/minimisers.csv"
+JARGON = "data/scenarios/jargon.txt"
+REASONING = ("replies.parquet", "claims.parquet", "accuracy.csv")
+
+
+def training_log_of(experiment: str) -> str:
+    """Return the training log of a numeric experiment."""
+    return f"results/experiments/{experiment}/training-log.csv"
+
+
+def iteration_of(experiment: str, training_seed: int, iteration: int) -> str:
+    """Return the folder of one iteration of an experiment in words: its model, its rollouts, its selection."""
+    return f"results/experiments/{experiment}/seed-{training_seed}/iteration-{iteration}"
+
+
+def of_iterations(experiment: str, training_seeds: int, iterations: range, name: str) -> list[str]:
+    """Return the files of one name in some iterations: by training seed, then iteration."""
+    return [f"{iteration_of(experiment, s, i)}/{name}" for s in range(training_seeds) for i in iterations]
+
+
+def evaluation_of(experiment: str, evaluation: str) -> str:
+    """Return one evaluation of an experiment."""
+    return f"results/experiments/{experiment}/evaluation/{evaluation}.parquet"
+
+
+def reasoning_of(experiment: str, evaluation: str) -> list[str]:
+    """Return what the examination of an evaluation's replies writes: replies, their claims, shares of right claims."""
+    return [f"results/experiments/{experiment}/reasoning/{evaluation}/{name}" for name in REASONING]

@@ -1,0 +1,120 @@
+"""Inheritance by name in params.yaml: what an experiment does not say, it takes from another one or from `defaults`.
+
+From the weakest to the strongest: `defaults` of the kind, the experiment that it `varies`, its own values. Maps are
+merged, everything else is replaced. Evaluations alone differ: an experiment has those that it names, or else all of the
+experiment that it varies; what one does not say is the varied experiment's evaluation of that name, or else
+`each_evaluation`, and its reward set is the one of its name.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rmft.params.kinds import KINDS
+
+EACH = "each_evaluation"
+Path = tuple[str, ...]
+
+
+class Leaf(NamedTuple):
+    """A value that is no map, and its place in the file; a reward set named by its evaluation has none."""
+
+    value: Any
+    place: Path | None
+
+
+Tree = dict[str, Any]  # keys → trees or leaves
+
+
+def resolved(values: object) -> object:
+    """Return the values of params.yaml with all inheritance done, without `defaults`; malformed ones as they are."""
+    return with_origins(values)[0]
+
+
+def with_origins(values: object) -> tuple[object, dict[Path, Path | None]]:
+    """Return the resolved values, and of each leaf of an experiment, by its path, the place that it comes from."""
+    if not isinstance(values, Mapping) or not isinstance(values.get("experiments"), Mapping):
+        return values, {}
+    trees = {name: _experiment(values, name) for name in values["experiments"]}
+    for tree in trees.values():
+        if isinstance(tree, dict) and isinstance(tree.get(EACH), dict):
+            del tree[EACH]
+    rest = {key: value for key, value in values.items() if key != "defaults"}
+    origins = {path: leaf.place for path, leaf in _leaves({"experiments": trees})}
+    return {**rest, "experiments": {name: _plain(tree) for name, tree in trees.items()}}, origins
+
+
+def _experiment(values: Mapping[str, Any], name: str, varied_by: Path = ()) -> Tree | Leaf:
+    """Return an experiment and what it inherits. varied_by: experiments that wait for this one, so as not to loop."""
+    own = _placed(values["experiments"][name], ("experiments", name))
+    if not isinstance(own, dict):
+        return own
+    original, inherited = _value(own.get("varies")), {}
+    if original in values["experiments"] and original not in (name, *varied_by):
+        inherited = _experiment(values, original, (name, *varied_by))
+        inherited = inherited if isinstance(inherited, dict) else {}
+    kind = _value(own.get("kind", inherited.get("kind")))
+    theirs = inherited.pop("evaluations", None)
+    before = _merged(*_defaults(values.get("defaults"), kind), _of_kind(inherited, kind))
+    found = _merged(before, own)
+    theirs = theirs if isinstance(theirs, dict) else {}
+    named = own.get("evaluations", {evaluation: {} for evaluation in theirs})
+    if isinstance(named, dict):
+        found["evaluations"] = {
+            evaluation: _evaluation(evaluation, theirs.get(evaluation, before.get(EACH)), own.get(EACH), part)
+            for evaluation, part in named.items()
+        }
+    return found
+
+
+def _evaluation(name: str, *layers: Tree | Leaf | None) -> Tree | Leaf:
+    *_, own = layers
+    if isinstance(own, Leaf):  # which is malformed
+        return own
+    return _merged({"rewards": Leaf(name, None)}, *(layer for layer in layers if isinstance(layer, dict)))
+
+
+def _defaults(defaults: object, kind: object) -> Iterator[Tree]:
+    """Yield the defaults that a kind of experiments takes, the weakest first."""
+    if not isinstance(defaults, Mapping) or kind not in KINDS:
+        return
+    for of in KINDS[kind].defaults_of:
+        tree = _placed(defaults.get(of), ("defaults", of))
+        if isinstance(tree, dict):
+            yield tree if of == kind else _of_kind(tree, kind)
+
+
+def _of_kind(tree: Tree, kind: object) -> Tree:
+    """Return the part of another kind's values that this kind has as well."""
+    fields = {*KINDS[kind].model_fields, EACH} - {"varies"} if kind in KINDS else set()
+    return {key: value for key, value in tree.items() if key in fields}
+
+
+def _placed(values: object, place: Path) -> Tree | Leaf:
+    if not isinstance(values, Mapping):
+        return Leaf(values, place)
+    return {key: _placed(value, (*place, str(key))) for key, value in values.items()}
+
+
+def _merged(*layers: Tree) -> Tree:
+    found: Tree = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, dict) and isinstance(found.get(key), dict)
+            found[key] = _merged(found[key], value) if both else value
+    return found
+
+
+def _plain(tree: Tree | Leaf) -> object:
+    return tree.value if isinstance(tree, Leaf) else {key: _plain(value) for key, value in tree.items()}
+
+
+def _value(leaf: Tree | Leaf | None) -> object:
+    return leaf.value if isinstance(leaf, Leaf) and isinstance(leaf.value, str) else None
+
+
+def _leaves(tree: Tree | Leaf, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
+    if isinstance(tree, Leaf):
+        yield path, tree
+        return
+    for key, value in tree.items():
+        yield from _leaves(value, (*path, str(key)))

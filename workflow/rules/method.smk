@@ -1,0 +1,33 @@
+"""Training methods of extensions: model(i) on the games of iteration i, with their regret, gives model(i + 1)."""
+
+# A rule for each method, because the file is named by what is in it.
+for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in trained_by("method")):
+
+    rule:
+        name:
+            f"method_{weights.partition('.')[0]}"
+        input:
+            model=lambda wildcards: model_files(wildcards.experiment),
+            rollouts=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *before(wildcards))}/rollouts.parquet",
+            selection=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *before(wildcards))}/selection.parquet",
+            weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *before(wildcards)),
+            extensions=lambda wildcards: extensions(plan.method_job(PARAMS, wildcards.experiment, *before(wildcards))),
+        output:
+            weights=f"results/experiments/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/{weights}",
+            log="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/training-log.csv",
+        log:
+            "logs/{experiment}/seed-{seed}/iteration-{iteration}/method.log",
+        wildcard_constraints:
+            experiment=one_of(name for name in trained_by("method") if EXPERIMENTS[name].weights == weights),
+        conda:
+            "../envs/rmft.yaml"
+        resources:
+            gpu=gpus,
+        params:
+            settings=lambda wildcards: plan.method_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
+            weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
+        message:
+            "Learn {wildcards.experiment}, seed {wildcards.seed}, to iteration {wildcards.iteration}"
+        shell:
+            "rmft method --settings {params.settings:q} --rollouts {input.rollouts} --selection {input.selection}"
+            " {params.weights} --output {output.weights} --log {output.log} 2>&1 | tee {log}"
