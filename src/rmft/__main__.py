@@ -2,17 +2,28 @@
 
 import sys
 
-from rmft.workflow.forkserver import hand_over
+from rmft.workflow import forkserver
 
 
 def main() -> None:
     """Run the command line, in this process or in a fork of the server."""
-    code = hand_over()
+    code = forkserver.hand_over()
     if code is not None:
         sys.exit(code)
-    from rmft.cli import main as run
-
     run()
+
+
+def serve_jobs(*arguments: str) -> None:
+    """Be the fork server of a Snakemake run; run the command line in its forks. arguments: see `forkserver.serve`."""
+    if forkserver.serve(*arguments):
+        run()
+
+
+def run() -> None:
+    """Run the command line in this process."""
+    from rmft.cli import main as command_line
+
+    command_line()
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ IMPORTS = {  # by stage, what takes its jobs long to import
 }
 ALWAYS = ("rmft.cli", "rmft.workflow.stage", "rmft.workflow.records", "pandas", "pyarrow.parquet")
 STREAMS = (0, 1, 2)
-SERVE = "import sys; from rmft.workflow.forkserver import serve; serve(*sys.argv[1:])"
+SERVE = "import sys; from rmft.__main__ import serve_jobs; serve_jobs(*sys.argv[1:])"
 
 
 def start(stages: Iterable[str], environment: Mapping[str, str]) -> None:
@@ -119,8 +119,11 @@ def _exit_code(process: int, lines: TextIO) -> int:
 # --- In the server ---
 
 
-def serve(folder: str, listening_on: str, *modules: str) -> None:
-    """Import modules; then fork a process for each job that is handed over, until the run ends; delete `folder`."""
+def serve(folder: str, listening_on: str, *modules: str) -> bool:
+    """Import modules; then fork a process for each job that is handed over, until the run ends; delete `folder`.
+
+    Return True in a fork, which has become the process that handed over its job and must do that job.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the jobs
     for name in modules:
         if running(os.environ[JOB_OF]):
@@ -129,10 +132,10 @@ def serve(folder: str, listening_on: str, *modules: str) -> None:
     gc.freeze()  # so that garbage collection in jobs copies no memory that they share with this process
     with socket.socket(fileno=int(listening_on)) as listening:
         job = _fork_jobs(listening)
-    if job is None:
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        _do(job)
+    if job is not None:
+        return _become(job)
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
 
 
 def _fork_jobs(listening: socket.socket) -> socket.socket | None:
@@ -183,15 +186,15 @@ def _send(client: socket.socket, number: int) -> None:
         client.sendall(f"{number}\n".encode())
 
 
-def _do(client: socket.socket) -> None:
-    """In a fork: become the process that handed over its job, and do the job to the end."""
+def _become(client: socket.socket) -> bool:
+    """Take over the streams, arguments, folder and environment of a caller; return False where it has ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _, streams, _, _ = socket.recv_fds(client, 1, len(STREAMS))
     with client.makefile("rb") as reader:
         call = reader.readline()
     if not call:
-        return
+        return False
     sys.argv, folder, environment, caller = json.loads(call)
     for stream, own in zip(streams, STREAMS, strict=True):
         os.dup2(stream, own)
@@ -201,9 +204,7 @@ def _do(client: socket.socket) -> None:
     os.environ.update(environment)
     done_for(caller)
     threading.Thread(target=_end_with, args=[client], daemon=True).start()
-    from rmft.cli import main
-
-    main()
+    return True
 
 
 def _end_with(client: socket.socket) -> None:
