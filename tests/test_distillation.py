@@ -1,4 +1,4 @@
-"""A teacher's games in words: the actions are its own, the tokens a model's, and what it says of the past is true.
+"""A teacher's games in words: its own actions, in the tokens of a model, with rationales that are true.
 
 Symbols: N games, T rounds, d actions.
 """
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[1]
 PROMPTS = Prompts.load(ROOT / "data/prompts/plain")
 AVERAGES = str(ROOT / "data/prompts/rationales/averages.j2")
 TOKENIZER = AutoTokenizer.from_pretrained(ROOT / "data/models/embedded")
-TURNS = ChatTemplate.probe(TOKENIZER)
+CHAT_TEMPLATE = ChatTemplate.probe(TOKENIZER)
 N, T, D = 6, 12, 3
 
 
@@ -44,24 +44,24 @@ def job(
     max_tokens: int = 128,
     retries: int = 0,
 ) -> DistillationJob:
-    telling = ProtocolSettings(
+    settings = ProtocolSettings(
         interaction=interaction, output="action", format="with-reasoning", prompts="", max_tokens=max_tokens,
         retries=retries, tolerance=0.02,
     )  # fmt: skip
     model = LanguageModelSettings(kind="language", weights="", dtype="float32", device="cpu", batch=4)
     games = RolloutsJob(
         seed=3, stream="test", model=model, model_name="tiny", process=["gaussian"], T=T, scenarios=N, trajectories=1,
-        problem=LanguageProblem(kind="distillation", environment=environment, d=D, protocol=telling), temperature=1.0,
+        problem=LanguageProblem(kind="distillation", environment=environment, d=D, protocol=settings), temperature=1.0,
         shard=(1, 1),
     )  # fmt: skip
     return DistillationJob(games=games, teacher_name="own", teacher=AlgorithmSettings(algorithm), rationale=rationale)
 
 
-def taught(asked: DistillationJob, scenarios: list[Scenario] | None = None) -> dict[str, list]:
-    games = games_of(asked.games, PROMPTS, scenarios)
-    rationale = read_template(Path(asked.rationale)) if asked.rationale else None
-    max_tokens = asked.games.problem.protocol.max_tokens
-    return distil(games, asked.teacher, asked.teacher_name, rationale, TURNS, max_tokens, asked.games.model.batch)
+def taught(of: DistillationJob, scenarios: list[Scenario] | None = None) -> dict[str, list]:
+    games, protocol = games_of(of.games, PROMPTS, scenarios), of.games.problem.protocol
+    rationale = read_template(Path(of.rationale)) if of.rationale else None
+    batch = of.games.model.batch
+    return distil(games, of.teacher, of.teacher_name, rationale, CHAT_TEMPLATE, protocol.max_tokens, batch)
 
 
 EVERY_TEACHER = [("greedy", "mab"), ("ucb", "mab"), ("thompson-sampling", "mab"), ("exp3", "mab"), ("ftl", "fol")]
@@ -69,25 +69,25 @@ EVERY_TEACHER = [("greedy", "mab"), ("ucb", "mab"), ("thompson-sampling", "mab")
 
 @pytest.mark.parametrize("rationale", [None, AVERAGES])
 @pytest.mark.parametrize(("algorithm", "environment"), EVERY_TEACHER)
-def test_what_is_told_is_what_the_algorithm_plays_on_the_rewards_of_training(algorithm, environment, rationale):
-    asked = job(algorithm, environment=environment, rationale=rationale)
-    told, table = taught(asked), draw_rewards(3, "test", ["gaussian"], (N, T, D))
+def test_the_games_are_those_of_the_algorithm_on_the_rewards_of_training(algorithm, environment, rationale):
+    teaching = job(algorithm, environment=environment, rationale=rationale)
+    games, table = taught(teaching), draw_rewards(3, "test", ["gaussian"], (N, T, D))
     player = start_on(3, "test", AlgorithmSettings(algorithm), table, None)
     alone = play(player, table, full_feedback=environment == "fol", uniforms=action_uniforms(3, N, "test"))
-    np.testing.assert_array_equal(np.array(told["action"]), alone.actions)
-    np.testing.assert_array_equal(np.array(told["rewards"]).reshape(N, T, D), table.rewards)
-    protocol = game_settings_of(asked.games, PROMPTS).protocol
-    said = [[parse(reply, protocol, 0.0).action for reply in game] for game in told["reply"]]
-    assert said == alone.actions.tolist()
+    np.testing.assert_array_equal(np.array(games["action"]), alone.actions)
+    np.testing.assert_array_equal(np.array(games["rewards"]).reshape(N, T, D), table.rewards)
+    protocol = game_settings_of(teaching.games, PROMPTS).protocol
+    actions = [[parse(reply, protocol, 0.0).action for reply in game] for game in games["reply"]]
+    assert actions == alone.actions.tolist()
     if environment == "fol":  # the policy behind the action, not the action
-        np.testing.assert_allclose(np.array(told["policy"]).reshape(N, T, D), alone.policies)
-    assert not np.any(told["fallback"])
+        np.testing.assert_allclose(np.array(games["policy"]).reshape(N, T, D), alone.policies)
+    assert not np.any(games["fallback"])
 
 
 @pytest.mark.parametrize("interaction", ["dialogue", "summary"])
-def test_tokens_are_those_of_the_chat_template_and_replies_with_their_ends_are_what_is_learnt(interaction):
-    asked = job("ucb", interaction=interaction, rationale=AVERAGES)
-    lines = demonstrations(taught(asked), [True] * N)
+def test_tokens_are_those_of_the_chat_template_and_replies_with_their_ends_are_learnt(interaction):
+    teaching = job("ucb", interaction=interaction, rationale=AVERAGES)
+    lines = demonstrations(taught(teaching), [True] * N)
     assert len(lines) == (N if interaction == "dialogue" else N * T)
     for line in lines[:: max(1, len(lines) // 8)]:
         whole = TOKENIZER.apply_chat_template(line["messages"], tokenize=False)
@@ -95,16 +95,16 @@ def test_tokens_are_those_of_the_chat_template_and_replies_with_their_ends_are_w
         assert ids[: len(line["ids"])] == line["ids"]
         assert TOKENIZER.decode(ids[len(line["ids"]) :]).strip() == ""  # what the template puts behind the last end
         learnt = TOKENIZER.decode([label for label in line["labels"] if label != NOT_LEARNT])
-        replies = [said["content"] for said in line["messages"] if said["role"] == "assistant"]
-        end = TOKENIZER.decode([TURNS.end])
+        replies = [message["content"] for message in line["messages"] if message["role"] == "assistant"]
+        end = TOKENIZER.decode([CHAT_TEMPLATE.end])
         assert learnt == "".join(f"{reply}{end}" for reply in replies)
 
 
 @pytest.mark.parametrize("algorithm", ["greedy", "ucb", "thompson-sampling"])
-def test_a_rationale_is_true_of_what_was_told(algorithm):
-    told = taught(job(algorithm, rationale=AVERAGES))
+def test_a_rationale_is_true_of_the_prompts_so_far(algorithm):
+    games = taught(job(algorithm, rationale=AVERAGES))
     seen_reasons = set()
-    for prompts, replies in zip(told["prompt"], told["reply"], strict=True):
+    for prompts, replies in zip(games["prompt"], games["reply"], strict=True):
         paid = {number: [] for number in range(1, D + 1)}
         for prompt, reply in zip(prompts, replies, strict=True):
             if found := re.search(r"your action (\d) paid \*\*([0-9.]+)\*\*", prompt):
@@ -142,10 +142,10 @@ def test_budgets_are_those_of_the_loop_it_is_compared_with_at_every_scale():
         loop = of.experiments["open_mab_qwen"].rmft
         learnt, played = (loop.iterations * loop.scenarios * each for each in (loop.selected, loop.trajectories))
         most = {} if of is params else params.scales[params.scale].language.taught
-        found = [of.experiments[f"mab_distil_ucb_{budget}"].learnt for budget in ("imk", "iml", "2iml")]
-        asked = {"IMk": learnt, "IML": played, "2IML": 2 * played}
-        assert found == [min(games, most.get(budget, games)) for budget, games in asked.items()]
-        assert distillation_job(of, "mab_distil_ucb_2iml", 0).games.scenarios == found[-1]
+        learnt_from = [of.experiments[f"mab_distil_ucb_{budget}"].learnt for budget in ("imk", "iml", "2iml")]
+        budgets = {"IMk": learnt, "IML": played, "2IML": 2 * played}
+        assert learnt_from == [min(games, most.get(budget, games)) for budget, games in budgets.items()]
+        assert distillation_job(of, "mab_distil_ucb_2iml", 0).games.scenarios == learnt_from[-1]
         assert of.experiments["open_mab_qwen"].learnt == learnt
 
 

@@ -1,7 +1,7 @@
 """GRPO, against advantages, gradients and AdamW steps worked out here, and against TRL's own advantages.
 
-The model is a random Qwen3 of two layers, one of them with a sliding window. A game is rounds of a message (told) and a
-reply (chosen).
+The model is a random Qwen3 of two layers, one of them with a sliding window. A game is rounds of a message and
+a reply.
 """
 
 import json
@@ -103,7 +103,7 @@ def trained(
 def games(seed: int = 0, rounds: int = ROUNDS, invalid: tuple[int, int] = (1, 1)) -> dict:
     """Return eight games of two scenarios; messages have 5 tokens, replies 4 or more.
 
-    invalid: game and round of a reply that says nothing valid.
+    invalid: game and round of an invalid reply.
     """
     numbers = np.random.default_rng(seed)
     rewards = np.repeat(numbers.uniform(0, 10, (2, 1, rounds, D)), 4, axis=1).reshape(GAMES, rounds, D)
@@ -112,12 +112,12 @@ def games(seed: int = 0, rounds: int = ROUNDS, invalid: tuple[int, int] = (1, 1)
     fallback[invalid] = True
     ids, replied = [], []
     for game in range(GAMES):
-        said, chosen = [], []
+        tokens, chosen = [], []
         for t in range(rounds):
             length = int(numbers.integers(4, 8))
-            said += numbers.integers(2, VOCABULARY, 5 + length).tolist()
+            tokens += numbers.integers(2, VOCABULARY, 5 + length).tolist()
             chosen += [False] * 5 + [not fallback[game, t]] * length
-        ids.append([said])
+        ids.append([tokens])
         replied.append([chosen])
     flat = list(rewards.reshape(GAMES, -1))
     return {
@@ -193,17 +193,17 @@ def norm_of(model) -> float:
 @pytest.mark.parametrize("credit", ["step", "round", "regret"])
 def test_in_a_group_of_equal_trajectories_nobody_has_an_advantage_after_all(credit):
     same = np.repeat(np.random.default_rng(0).uniform(0, 10, (1, 5)), 4, axis=0)
-    found = advantages(credit, np.zeros(4, int), same, np.full(4, 3.0))
-    assert np.allclose(found, found[0])
-    assert np.allclose(found[:, 0], 0)
+    credited = advantages(credit, np.zeros(4, int), same, np.full(4, 3.0))
+    assert np.allclose(credited, credited[0])
+    assert np.allclose(credited[:, 0], 0)
     if credit != "step":
-        assert not found.any()
+        assert not credited.any()
 
 
 def test_regret_credits_all_rounds_with_how_far_it_is_below_the_groups_in_standard_deviations():
-    found = advantages("regret", np.array([0, 0, 0, 7, 7]), np.zeros((5, 2)), np.array([1.0, 2.0, 3.0, 10.0, 30.0]))
-    assert found[:, 0] == pytest.approx([1, 0, -1, 0.5**0.5, -(0.5**0.5)], abs=1e-3)
-    assert (found[:, 0] == found[:, 1]).all()
+    credited = advantages("regret", np.array([0, 0, 0, 7, 7]), np.zeros((5, 2)), np.array([1.0, 2.0, 3.0, 10.0, 30.0]))
+    assert credited[:, 0] == pytest.approx([1, 0, -1, 0.5**0.5, -(0.5**0.5)], abs=1e-3)
+    assert (credited[:, 0] == credited[:, 1]).all()
 
 
 def test_round_compares_a_reward_with_the_groups_in_the_same_round_alone():
@@ -232,8 +232,8 @@ def test_scenarios_are_groups_of_their_own(credit):
 def test_tokens_belong_to_the_round_in_which_they_were_chosen_and_invalid_rounds_to_none():
     no, yes = False, True
     dialogue = [[no, no, yes, yes, no, yes, no, no, no, no, yes]]
-    found = rounds_of(dialogue, [True, True, False, True])
-    assert [row.tolist() for row in found] == [[-1, -1, 0, 0, -1, 1, -1, -1, -1, -1, 3]]
+    rounds = rounds_of(dialogue, [True, True, False, True])
+    assert [row.tolist() for row in rounds] == [[-1, -1, 0, 0, -1, 1, -1, -1, -1, -1, 3]]
     summary = [[no, yes, yes], [no, no], [no, yes]]
     assert [row.tolist() for row in rounds_of(summary, [True, False, True])] == [[-1, 0, 0], [-1, -1], [-1, 2]]
 
@@ -294,7 +294,7 @@ def test_equal_returns_teach_nothing(base, model):
     assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in result.tensors.items())
 
 
-def test_what_is_told_after_the_last_reply_gets_no_gradient(base):
+def test_tokens_after_the_last_reply_get_no_gradient(base):
     def followed_by(token: int) -> dict:
         return PLAYED | {
             "ids": [[[*ids, token]] for (ids,) in PLAYED["ids"]],
@@ -304,7 +304,7 @@ def test_what_is_told_after_the_last_reply_gets_no_gradient(base):
     assert as_bytes(trained(base, played=followed_by(7))) == as_bytes(trained(base, played=followed_by(8)))
 
 
-def test_what_was_said_in_an_invalid_round_is_not_reinforced(base, tuned):
+def test_an_invalid_reply_is_not_reinforced(base, tuned):
     valid = games(invalid=(slice(0, 0), 0))
     assert valid["ids"] == PLAYED["ids"]
     assert as_bytes(trained(base, played=valid)) != as_bytes(tuned)
@@ -368,7 +368,7 @@ def test_every_epoch_reads_every_game_once(base):
 
 
 def test_where_one_action_is_always_best_its_probability_rises_to_one(base, model):
-    told, best, other, rounds = [5, 6, 7], 11, 10, 6
+    prompt, best, other, rounds = [5, 6, 7], 11, 10, 6
     settings = replace(ONE_STEP, learning_rate=3e-3, max_grad_norm=1.0, epsilon=1e-8, clip=0.2, batch_size=GAMES)
     path, shares = None, []
     numbers = torch.Generator().manual_seed(0)
@@ -376,9 +376,9 @@ def test_where_one_action_is_always_best_its_probability_rises_to_one(base, mode
     for iteration in range(rounds):
         now = with_weights(model, path) if path else model
         with torch.no_grad():
-            p = now(torch.tensor([told])).logits[0, -1].softmax(-1)[[best, other]]
+            p = now(torch.tensor([prompt])).logits[0, -1].softmax(-1)[[best, other]]
         shares.append((p[0] / p.sum()).item())
-        # Half of each, whatever the model holds likely: so that every group has something to tell.
+        # Half of each, whatever the model prefers, so that every group has advantages.
         actions = torch.tensor([0, 1] * 4)[torch.randperm(GAMES, generator=numbers)].numpy()
         rewards = [np.array([9.0, 1.0])] * GAMES
         played = {
@@ -389,7 +389,7 @@ def test_where_one_action_is_always_best_its_probability_rises_to_one(base, mode
             "policy": list(np.eye(D)[actions]),
             "action": list(actions[:, None]),
             "fallback": [np.zeros(1, dtype=bool)] * GAMES,
-            "ids": [[[*told, (best, other)[action]]] for action in actions],
+            "ids": [[[*prompt, (best, other)[action]]] for action in actions],
             "replied": [[[False] * 3 + [True]]] * GAMES,
         }
         result = trained(base, settings, played, path, words=f"iteration-{iteration}")
@@ -450,8 +450,8 @@ def test_budgets_are_those_of_the_papers_table(scale):
     assert trajectories(step) == loop.iterations * loop.scenarios * loop.trajectories  # IML
     assert trajectories(regret) == loop.iterations * loop.scenarios * loop.selected  # IMk
     for rival in (step, regret):
-        for name, asked in rival.evaluations.items():
-            assert asked == ours.evaluations[name]
+        for name, evaluation in rival.evaluations.items():
+            assert evaluation == ours.evaluations[name]
 
 
 def test_games_that_real_conversations_played_are_learnt_from_by_the_command(rmft, tmp_path, monkeypatch):
@@ -460,15 +460,15 @@ def test_games_that_real_conversations_played_are_learnt_from_by_the_command(rmf
     playing = rollouts_job(params, "mab_grpo_step", 0, 0, 1)
     problem = playing.problem
     settings = replace(ONE_STEP, reward="step", batch_size=playing.games, learning_rate=1e-4)
-    asked = GRPOJob(
+    learning = GRPOJob(
         seed=0, stream="a", problem=problem, model=playing.model, grpo=settings, temperature=1.0, mean="nominal"
     )
     games, weights, log = (tmp_path / name for name in ("games.parquet", "model.safetensors", "log.csv"))
     assert rmft("rollouts", "--settings", playing.canonical(), "--output", str(games))[0] == 0
-    arguments = ("grpo", "--settings", asked.canonical(), "--rollouts", str(games))
+    arguments = ("grpo", "--settings", learning.canonical(), "--rollouts", str(games))
     assert rmft(*arguments, "--output", str(weights), "--log", str(log))[0] == 0
     assert load(playing.model, weights).model.config.model_type == "qwen3"
     header, *rows = log.read_text().splitlines()
     assert header == "step,epoch,loss,learning_rate,grad_norm,kl,clipped,entropy,reward,regret"
     assert len(rows) == 1
-    assert json.loads(asked.canonical())["grpo"]["reward"] == "step"
+    assert json.loads(learning.canonical())["grpo"]["reward"] == "step"

@@ -1,6 +1,6 @@
-"""Games told in words, played by a speaker that follows a script: what is told, asked again, drawn, kept and counted.
+"""Games in words, played by a chat model that follows a script: messages, retries, decisions, transcripts, progress.
 
-Symbols: n games, M scenarios, L trajectories each, T rounds, d actions. The speaker's tokens are characters.
+Symbols: n games, M scenarios, L trajectories each, T rounds, d actions. The tokens of the chat model are characters.
 """
 
 import re
@@ -36,12 +36,12 @@ EVERY_PROTOCOL = [
 ]
 every_protocol = pytest.mark.parametrize(("interaction", "output", "environment"), EVERY_PROTOCOL)
 
-Script = Callable[[int, int, int, np.ndarray], str]  # game, round t = 0..T-1, attempt, its random numbers → what to say
+Script = Callable[[int, int, int, np.ndarray], str]  # game, round t = 0..T-1, attempt, its random numbers → reply
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A reply; cut: whether it had no end of its own."""
+    """A completion. cut: whether it has no end of its own."""
 
     text: str
     prompt_ids: list[int]
@@ -54,18 +54,18 @@ class Completion:
 
     @property
     def replied(self) -> list[bool]:
-        """Return which tokens the speaker chose: the text's, and the end if there was one."""
+        """Return which tokens the model chose: those of the text, and the end where it is its own."""
         return [False] * len(self.prompt_ids) + [True] * len(self.text) + [not self.cut]
 
 
 class Scripted:
-    """A speaker that says what a script says. conversations: of each game, as lists of (token, whether it chose it)."""
+    """A chat model that follows a script. conversations: of each game, lists of (token, whether the model chose it)."""
 
     def __init__(self, n: int, script: Script, max_tokens: int = 40) -> None:
         self.script, self.max_tokens = script, max_tokens
         self.conversations = [[] for _ in range(n)]
         self.attempts = [[] for _ in range(n)]  # at each message
-        self.told = [0] * n  # tokens of a conversation up to the last message's end
+        self.prompted = [0] * n  # tokens of a conversation up to the end of its last message
 
     def restart(self) -> None:
         """Begin every conversation anew."""
@@ -75,45 +75,45 @@ class Scripted:
     def reply(
         self, messages: Sequence[str] | None, *, temperature: float, uniforms: np.ndarray, rows: Sequence[int]
     ) -> list[Completion]:
-        """Say what the script says to a message, or to the last one again."""
+        """Reply as the script says, to new messages or to the last ones again."""
         if messages is not None:
             self.prompts = [[BEGIN, *map(ord, message)] for message in messages]
             for row in rows:
                 self.conversations[row][-1] += [(token, False) for token in self.prompts[row]]
-                self.told[row] = len(self.conversations[row][-1])
+                self.prompted[row] = len(self.conversations[row][-1])
                 self.attempts[row].append(0)
-        return [self._turn(row, numbers) for row, numbers in zip(rows, uniforms, strict=True)]
+        return [self._completion(row, numbers) for row, numbers in zip(rows, uniforms, strict=True)]
 
-    def _turn(self, row: int, numbers: np.ndarray) -> Completion:
+    def _completion(self, row: int, numbers: np.ndarray) -> Completion:
         self.attempts[row][-1] += 1
         text = self.script(row, len(self.attempts[row]) - 1, self.attempts[row][-1] - 1, numbers)
-        turn = Completion(text[: self.max_tokens], self.prompts[row], len(text) >= self.max_tokens)
-        behind = turn.replied[len(turn.prompt_ids) :]
-        self.conversations[row][-1] += zip(turn.ids, behind, strict=True)
-        return turn
+        completion = Completion(text[: self.max_tokens], self.prompts[row], len(text) >= self.max_tokens)
+        chosen = completion.replied[len(completion.prompt_ids) :]
+        self.conversations[row][-1] += zip(completion.ids, chosen, strict=True)
+        return completion
 
     def retract(self, rows: Sequence[int]) -> None:
-        """Forget what was said to the last message."""
+        """Remove the reply to the last message."""
         for row in rows:
-            del self.conversations[row][-1][self.told[row] :]
+            del self.conversations[row][-1][self.prompted[row] :]
 
     def action_policies(
         self,
-        turns: Sequence[Completion],
+        completions: Sequence[Completion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],
         rows: Sequence[int],
     ) -> np.ndarray:
-        """Hold half for the action that was written, and share the rest."""
-        for turn, span, action, alternatives in zip(turns, spans, actions, names, strict=True):
-            assert turn.text[slice(*span)] == alternatives[action]
+        """Give the written action a half, and share the rest."""
+        for completion, span, action, alternatives in zip(completions, spans, actions, names, strict=True):
+            assert completion.text[slice(*span)] == alternatives[action]
         d = len(names[0])
         return np.where(one_hot(np.asarray(actions), d), 0.5, 0.5 / (d - 1))
 
 
 def at_random(_game: int, _t: int, _attempt: int, numbers: np.ndarray) -> str:
-    """Say an action or a policy of three, as the numbers fall, and nothing valid now and then."""
+    """Reply with one of three actions by the random numbers, and with nothing valid now and then."""
     if numbers[0] < 0.3:
         return "Hm."
     return f"Action: {1 + int(3 * numbers[1])}"
@@ -141,27 +141,29 @@ def job(
     **changes: object,
 ) -> RolloutsJob:
     """Return a job of M = 4 scenarios, L = 2 trajectories, T = 5 rounds."""
-    telling = ProtocolSettings(
+    settings = ProtocolSettings(
         interaction=interaction, output=output, format="with-reasoning", prompts="", max_tokens=40, retries=retries,
         tolerance=0.02,
     )  # fmt: skip
     model = LanguageModelSettings(kind="language", weights="", dtype="float32", device="cpu", batch=batch)
     sizes = {"T": 5, "scenarios": 4, "trajectories": 2, "process": ["gaussian"], "stream": "test"} | changes
-    problem = LanguageProblem(kind="language", environment=environment, d=d, protocol=telling)
+    problem = LanguageProblem(kind="language", environment=environment, d=d, protocol=settings)
     return RolloutsJob(
         seed=0, problem=problem, model=model, model_name="scripted", temperature=1.0, shard=shard, **sizes
     )
 
 
-def chance(scenarios: int, trajectories: int = 1) -> RandomNumbers:
+def random_numbers(scenarios: int, trajectories: int = 1) -> RandomNumbers:
     games = np.stack(np.divmod(np.arange(scenarios * trajectories), trajectories), axis=1)
     return RandomNumbers(0, "test", games)
 
 
 def played(rewards: np.ndarray, script: Script, **of: object) -> tuple[Transcript, Scripted]:
     """Play one trajectory on each of the rewards (n, T, d)."""
-    speaker = Scripted(len(rewards), script)
-    return play_in_words(speaker, rewards, game_settings_of(job(**of), PROMPTS), chance(len(rewards))), speaker
+    chat_model = Scripted(len(rewards), script)
+    return play_in_words(
+        chat_model, rewards, game_settings_of(job(**of), PROMPTS), random_numbers(len(rewards))
+    ), chat_model
 
 
 def rolled(
@@ -184,73 +186,73 @@ def by_game(columns: dict[str, list]) -> dict[tuple[int, int], dict[str, list]]:
     return {(row["scenario"], row["trajectory"]): row for row in rows}
 
 
-# --- What is told ---
+# --- Messages ---
 
 
 @pytest.mark.parametrize("output", ["action", "distribution"])
 @pytest.mark.parametrize("interaction", ["dialogue", "summary"])
-def test_under_bandit_feedback_one_is_told_what_ones_action_paid_and_nothing_of_the_others(interaction, output):
+def test_under_bandit_feedback_messages_show_the_reward_of_the_action_and_no_other(interaction, output):
     of = {"environment": "mab", "output": output, "interaction": interaction}
     table = draw("uniform", 6, 5, 3)
-    told, _ = played(table.rewards, SCRIPTS[output], **of)
-    elsewhere = np.where(one_hot(told.actions.T, 3), table.rewards, 10 - table.rewards)
+    transcript, _ = played(table.rewards, SCRIPTS[output], **of)
+    elsewhere = np.where(one_hot(transcript.actions.T, 3), table.rewards, 10 - table.rewards)
     again, _ = played(elsewhere, SCRIPTS[output], **of)
-    assert again.ids == told.ids
+    assert again.ids == transcript.ids
     for t, i in np.ndindex(4, 6):
-        action = told.actions[t, i]
+        action = transcript.actions[t, i]
         line = rf"Round {t + 1}: .*action {action + 1} .*paid \*\*{table.rewards[i, t, action]:.2f}\*\*"
-        assert re.search(line, told.prompts[t + 1][i])
+        assert re.search(line, transcript.prompts[t + 1][i])
 
 
 @pytest.mark.parametrize("output", ["action", "distribution"])
 @pytest.mark.parametrize("interaction", ["dialogue", "summary"])
-def test_under_full_feedback_every_reward_is_told_after_its_round_and_none_before(interaction, output):
+def test_under_full_feedback_messages_show_every_reward_after_its_round_and_none_before(interaction, output):
     n, horizon, d = 2, 4, 3
     rewards = np.random.default_rng(0).permutation(1000)[: n * horizon * d].reshape(n, horizon, d) / 100
-    told, _ = played(rewards, SCRIPTS[output], environment="fol", output=output, interaction=interaction)
+    transcript, _ = played(rewards, SCRIPTS[output], environment="fol", output=output, interaction=interaction)
     for t, i in np.ndindex(horizon, n):
         due = range(t) if interaction == "summary" else range(max(t - 1, 0), t)
         for at, a in np.ndindex(horizon, d):
-            assert (f"**{rewards[i, at, a]:.2f}**" in told.prompts[t][i]) == (at in due)
+            assert (f"**{rewards[i, at, a]:.2f}**" in transcript.prompts[t][i]) == (at in due)
 
 
 @every_protocol
 def test_a_summary_begins_a_new_conversation_each_round_and_a_dialogue_never(interaction, output, environment):
-    told, speaker = played(
+    transcript, chat_model = played(
         draw("uniform", 3, 5, 3).rewards, SCRIPTS[output],
         interaction=interaction, output=output, environment=environment,
     )  # fmt: skip
     conversations = 5 if interaction == "summary" else 1
-    assert [len(game) for game in speaker.conversations] == [conversations] * 3
+    assert [len(game) for game in chat_model.conversations] == [conversations] * 3
     opening = "You make a decision in each of many rounds."
     for t in range(5):
-        assert told.prompts[t][0].startswith(opening) == (t == 0 or interaction == "summary")
+        assert transcript.prompts[t][0].startswith(opening) == (t == 0 or interaction == "summary")
 
 
-# --- What is kept ---
+# --- Transcripts ---
 
 
 def now_and_then_too_long(game: int, t: int, attempt: int, numbers: np.ndarray) -> str:
-    said = at_random(game, t, attempt, numbers)
-    return f"{said} {'and so on ' * 9}" if numbers[2] < 0.4 else said
+    reply = at_random(game, t, attempt, numbers)
+    return f"{reply} {'and so on ' * 9}" if numbers[2] < 0.4 else reply
 
 
 @pytest.mark.parametrize("interaction", ["dialogue", "summary"])
-def test_what_is_kept_is_what_was_fed_and_said_and_which_of_it_the_model_chose(interaction):
-    told, speaker = played(draw("uniform", 20, 5, 3).rewards, now_and_then_too_long, interaction=interaction)
+def test_a_transcript_has_the_tokens_of_the_conversations_and_which_of_them_the_model_chose(interaction):
+    transcript, chat_model = played(draw("uniform", 20, 5, 3).rewards, now_and_then_too_long, interaction=interaction)
     kept = [
         [list(zip(ids, replied, strict=True)) for ids, replied in zip(*of_game, strict=True)]
-        for of_game in zip(told.ids, told.replied, strict=True)
+        for of_game in zip(transcript.ids, transcript.replied, strict=True)
     ]
     tokens = [[[token for token, _ in part] for part in game] for game in kept]
-    assert tokens == [[[token for token, _ in part] for part in game] for game in speaker.conversations]
-    assert told.attempts.max() > 1
-    assert told.fallback.any()
+    assert tokens == [[[token for token, _ in part] for part in game] for game in chat_model.conversations]
+    assert transcript.attempts.max() > 1
+    assert transcript.fallback.any()
     chosen = [token for game in kept for part in game for token, by_model in part if by_model]
-    # Its own words and its own end; of a reply that was cut, the end is ours. What says nothing valid is not to learn.
+    # The text and its own end; of a reply that was cut, the end is ours. Invalid replies are not to be learnt from.
     own = sum(
         len(reply) + (len(reply) < 40)
-        for replies, fell_back in zip(told.replies, told.fallback, strict=True)
+        for replies, fell_back in zip(transcript.replies, transcript.fallback, strict=True)
         for reply, nothing in zip(replies, fell_back, strict=True)
         if not nothing
     )
@@ -258,56 +260,56 @@ def test_what_is_kept_is_what_was_fed_and_said_and_which_of_it_the_model_chose(i
     assert chosen.count(BEGIN) == 0
 
 
-def test_the_conversation_that_is_kept_reads_as_prompts_and_replies_in_turn():
-    told, _ = played(draw("uniform", 4, 5, 3).rewards, at_random)
+def test_a_conversation_is_prompts_and_replies_in_turn():
+    transcript, _ = played(draw("uniform", 4, 5, 3).rewards, at_random)
     for i in range(4):
-        rounds = [(told.prompts[t][i], told.replies[t][i]) for t in range(5)]
+        rounds = [(transcript.prompts[t][i], transcript.replies[t][i]) for t in range(5)]
         expected = [token for prompt, reply in rounds for token in [BEGIN, *map(ord, prompt + reply), END]]
-        assert told.ids[i] == [expected]
+        assert transcript.ids[i] == [expected]
 
 
-# --- Invalid replies ---
+# --- Retries and fallback ---
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2, 3])
-def test_an_invalid_reply_is_asked_for_again_so_often_and_then_played_uniformly(retries):
+def test_an_invalid_reply_is_retried_and_then_the_action_is_uniform(retries):
     n, horizon = 5, 3
 
     def fails(game: int, _t: int, attempt: int, _numbers: np.ndarray) -> str:
         return "Action: 2" if attempt >= game else "No idea."
 
-    told, speaker = played(draw("uniform", n, horizon, 3).rewards, fails, retries=retries)
+    transcript, chat_model = played(draw("uniform", n, horizon, 3).rewards, fails, retries=retries)
     for t, i in np.ndindex(horizon, n):
-        assert told.attempts[t, i] == min(i, retries) + 1 == speaker.attempts[i][t]
-        assert told.fallback[t, i] == (i > retries)
-        assert told.replies[t][i] == ("No idea." if i > retries else "Action: 2")
-        if told.fallback[t, i]:
-            assert told.policies[t, i].tolist() == [1 / 3] * 3
-            assert told.actions[t, i] == int(3 * chance(n).fallback(t)[i])
+        assert transcript.attempts[t, i] == min(i, retries) + 1 == chat_model.attempts[i][t]
+        assert transcript.fallback[t, i] == (i > retries)
+        assert transcript.replies[t][i] == ("No idea." if i > retries else "Action: 2")
+        if transcript.fallback[t, i]:
+            assert transcript.policies[t, i].tolist() == [1 / 3] * 3
+            assert transcript.actions[t, i] == int(3 * random_numbers(n).fallback(t)[i])
         else:
-            assert told.actions[t, i] == 1
+            assert transcript.actions[t, i] == 1
 
 
 def test_each_attempt_is_sampled_with_numbers_of_its_own():
-    heard = []
+    drawn_numbers = []
 
-    def listens(_game: int, _t: int, _attempt: int, numbers: np.ndarray) -> str:
-        heard.append(tuple(numbers))
+    def keeps_numbers(_game: int, _t: int, _attempt: int, numbers: np.ndarray) -> str:
+        drawn_numbers.append(tuple(numbers))
         return ""
 
-    played(draw("uniform", 3, 2, 3).rewards, listens, retries=2)
-    assert len(set(heard)) == len(heard) == 3 * 2 * 3
+    played(draw("uniform", 3, 2, 3).rewards, keeps_numbers, retries=2)
+    assert len(set(drawn_numbers)) == len(drawn_numbers) == 3 * 2 * 3
 
 
 @pytest.mark.parametrize("output", ["action", "distribution"])
-def test_who_says_nothing_valid_plays_every_action_equally_often(output):
-    rules = game_settings_of(job(output=output, retries=0), PROMPTS)
-    told = play_in_words(Scripted(600, lambda *_: "?"), np.zeros((600, 1, 3)), rules, chance(6, 100))
-    assert_mean(one_hot(told.actions[0], 3), 1 / 3)
-    assert told.fallback.all()
+def test_without_a_valid_reply_every_action_is_played_equally_often(output):
+    settings = game_settings_of(job(output=output, retries=0), PROMPTS)
+    transcript = play_in_words(Scripted(600, lambda *_: "?"), np.zeros((600, 1, 3)), settings, random_numbers(6, 100))
+    assert_mean(one_hot(transcript.actions[0], 3), 1 / 3)
+    assert transcript.fallback.all()
 
 
-def test_what_one_game_says_changes_no_other():
+def test_the_replies_of_one_game_change_no_other():
     def stubborn(game: int, t: int, attempt: int, numbers: np.ndarray) -> str:
         return "?" if game == 0 else at_random(game, t, attempt, numbers)
 
@@ -321,35 +323,37 @@ def test_what_one_game_says_changes_no_other():
 
 
 @pytest.mark.parametrize("environment", ["fol", "mab"])
-def test_a_stated_policy_is_normalised_and_drawn_from_with_the_numbers_for_actions(environment):
+def test_a_stated_policy_is_normalised_and_sampled_from_with_the_numbers_for_actions(environment):
     n, horizon = 60, 3
-    told, _ = played(
+    transcript, _ = played(
         draw("uniform", n, horizon, 3).rewards, policy_at_random, environment=environment, output="distribution"
     )
-    np.testing.assert_allclose(told.policies.sum(axis=2), 1)
+    np.testing.assert_allclose(transcript.policies.sum(axis=2), 1)
     for t in range(horizon):
-        numbers = np.where(told.fallback[t], chance(n).fallback(t), chance(n).actions(t))
+        numbers = np.where(transcript.fallback[t], random_numbers(n).fallback(t), random_numbers(n).actions(t))
         for i in range(n):
-            assert told.actions[t, i] == np.searchsorted(told.policies[t, i].cumsum()[:-1], numbers[i], side="right")
-            if not told.fallback[t, i]:
-                stated = np.array(told.replies[t][i].removeprefix("Policy: [")[:-1].split(", "), dtype=float)
-                np.testing.assert_allclose(told.policies[t, i], stated / stated.sum())
+            assert transcript.actions[t, i] == np.searchsorted(
+                transcript.policies[t, i].cumsum()[:-1], numbers[i], side="right"
+            )
+            if not transcript.fallback[t, i]:
+                stated = np.array(transcript.replies[t][i].removeprefix("Policy: [")[:-1].split(", "), dtype=float)
+                np.testing.assert_allclose(transcript.policies[t, i], stated / stated.sum())
 
 
 @pytest.mark.parametrize("environment", ["fol", "mab"])
-def test_a_stated_action_is_taken_and_its_policy_is_the_models_own_only_under_full_feedback(environment):
-    told, _ = played(draw("uniform", 30, 4, 3).rewards, at_random, environment=environment)
+def test_a_stated_action_is_played_and_its_policy_is_the_models_own_only_under_full_feedback(environment):
+    transcript, _ = played(draw("uniform", 30, 4, 3).rewards, at_random, environment=environment)
     held = (0.5, 0.25) if environment == "fol" else (1.0, 0.0)
     for t, i in np.ndindex(4, 30):
-        if told.fallback[t, i]:
+        if transcript.fallback[t, i]:
             expected = [1 / 3] * 3
         else:
-            assert told.replies[t][i] == f"Action: {told.actions[t, i] + 1}"
-            expected = [held[0] if a == told.actions[t, i] else held[1] for a in range(3)]
-        assert told.policies[t, i].tolist() == expected
+            assert transcript.replies[t][i] == f"Action: {transcript.actions[t, i] + 1}"
+            expected = [held[0] if a == transcript.actions[t, i] else held[1] for a in range(3)]
+        assert transcript.policies[t, i].tolist() == expected
 
 
-# --- Which random numbers ---
+# --- Random numbers ---
 
 
 @every_protocol
@@ -383,7 +387,7 @@ def test_a_round_is_the_same_whatever_the_horizon():
         assert game["rewards"] == long[key]["rewards"][:9]
 
 
-def test_trajectories_of_a_scenario_meet_the_same_rewards_and_go_their_own_ways():
+def test_trajectories_of_a_scenario_have_the_same_rewards_and_different_replies():
     games = by_game(rolled(job(scenarios=3, trajectories=4)))
     assert len({tuple(game["rewards"]) for game in games.values()}) == 3
     assert len({tuple(game["reply"]) for game in games.values()}) == 12
@@ -401,7 +405,7 @@ def test_every_iteration_and_training_seed_draws_rewards_of_its_own_which_select
     assert len({table.tobytes() for table in tables}) == len(tables)
 
 
-def test_base_and_trained_model_meet_the_same_held_out_rewards_with_the_same_numbers():
+def test_base_and_trained_model_play_the_same_held_out_rewards_with_the_same_random_numbers():
     evaluation = held_out_job(load(ROOT / "params.yaml"), "open_mab_gemma", "gaussian-50")
     of = evaluation.model_copy(update={"scenarios": 4, "T": 3})
     table, numbers = draw("gamma", 6, 9, 3), []
@@ -410,13 +414,13 @@ def test_base_and_trained_model_meet_the_same_held_out_rewards_with_the_same_num
         numbers[-1].append(tuple(drawn))
         return "Action: 1"
 
-    met = []
+    rewards = []
     for _ in range(2):
         numbers.append([])
         games = rolled(of, trained, held_out=table)
-        met.append(np.array(games["rewards"]).reshape(4, 3, 3))
+        rewards.append(np.array(games["rewards"]).reshape(4, 3, 3))
         np.testing.assert_array_equal(np.array(games["means"]).reshape(4, 3, 3), table.means[:4, :3])
-    np.testing.assert_array_equal(met, [table.rewards[:4, :3]] * 2)
+    np.testing.assert_array_equal(rewards, [table.rewards[:4, :3]] * 2)
     assert numbers[0] == numbers[1]
 
 
@@ -448,51 +452,51 @@ def regret_by_loops(of, game, t):
 
 @every_protocol
 def test_progress_counts_every_round_and_token_and_the_regret_so_far(interaction, output, environment):
-    of, said = job(interaction=interaction, output=output, environment=environment, batch=5), []
-    games = rolled(of, on_round=lambda *figures: said.append(figures))
-    assert [count for count, _, _ in said] == [5] * of.T + [3] * of.T
-    assert sum(tokens for _, tokens, _ in said) == sum(len(part) for game in games["ids"] for part in game)
+    of, reports = job(interaction=interaction, output=output, environment=environment, batch=5), []
+    games = rolled(of, on_round=lambda *figures: reports.append(figures))
+    assert [count for count, _, _ in reports] == [5] * of.T + [3] * of.T
+    assert sum(tokens for _, tokens, _ in reports) == sum(len(part) for game in games["ids"] for part in game)
     rows = list(by_game(games).values())
     for start, t in ((0, 1), (0, 4), (0, 5), (5, 2), (5, 5)):
         expected = np.mean([regret_by_loops(of, game, t) for game in rows[start : start + 5]])
-        assert said[(of.T if start else 0) + t - 1][2] == pytest.approx(expected)
+        assert reports[(of.T if start else 0) + t - 1][2] == pytest.approx(expected)
 
 
 @every_protocol
-def test_no_conversation_grows_longer_than_was_foreseen(interaction, output, environment):
+def test_no_conversation_grows_longer_than_its_capacity(interaction, output, environment):
     of = job(interaction=interaction, output=output, environment=environment, T=25, d=10, retries=0)
-    turns = SimpleNamespace(first=lambda message: f"^{message}", next=lambda message: f"^{message}")  # ^: BEGIN
-    foreseen = Conversations(game_settings_of(of, PROMPTS), 25, 40).capacity(
-        SimpleNamespace(limit=None, template=turns)
+    template = SimpleNamespace(first=lambda message: f"^{message}", next=lambda message: f"^{message}")  # ^: BEGIN
+    capacity = Conversations(game_settings_of(of, PROMPTS), 25, 40).capacity(
+        SimpleNamespace(limit=None, template=template)
     )
-    says = "Action: 10" if output == "action" else f"Policy: [{'0, ' * 9}1]"
-    speaker = Scripted(2, lambda *_: f"{'x' * (40 - len(says) - 1)}\n{says}")
-    told = play_in_words(speaker, np.full((2, 25, 10), 10.0), game_settings_of(of, PROMPTS), chance(2))
-    assert not told.fallback.any()
-    assert foreseen - 20 <= max(len(part) for game in told.ids for part in game) <= foreseen
+    decision = "Action: 10" if output == "action" else f"Policy: [{'0, ' * 9}1]"
+    chat_model = Scripted(2, lambda *_: f"{'x' * (40 - len(decision) - 1)}\n{decision}")
+    transcript = play_in_words(chat_model, np.full((2, 25, 10), 10.0), game_settings_of(of, PROMPTS), random_numbers(2))
+    assert not transcript.fallback.any()
+    assert capacity - 20 <= max(len(part) for game in transcript.ids for part in game) <= capacity
 
 
 # --- Scenarios ---
 
-TOLD_IN = [
+SCENARIOS = [
     Scenario(f"It is about {name}s.", tuple(f"{name} {word}" for word in ("one", "two", "three"))) for name in "abc"
 ]
-OF_TWO = Scenario("It is about two.", ("this", "that"))
+OTHER_SCENARIO = Scenario("It is about two.", ("this", "that"))
 
 
-def test_every_game_is_told_in_its_own_scenario_and_answered_with_its_names():
-    games = rolled(job(retries=0), lambda *_: "Action: b two", scenarios=[*TOLD_IN, TOLD_IN[1]])
+def test_every_game_shows_its_own_scenario_and_is_replied_to_with_its_names():
+    games = rolled(job(retries=0), lambda *_: "Action: b two", scenarios=[*SCENARIOS, SCENARIOS[1]])
     for scenario, prompts, fallback in zip(games["scenario"], games["prompt"], games["fallback"], strict=True):
-        about = [*TOLD_IN, TOLD_IN[1]][scenario]
+        about = [*SCENARIOS, SCENARIOS[1]][scenario]
         assert about.text in prompts[0]
         assert all(name in prompts[0] for name in about.names)
-        assert not any(other.text in prompts[0] for other in TOLD_IN if other != about)
-        assert all(fallback) == (about != TOLD_IN[1])  # a name of another scenario is no action here
+        assert not any(other.text in prompts[0] for other in SCENARIOS if other != about)
+        assert all(fallback) == (about != SCENARIOS[1])  # a name of another scenario is no action here
 
 
 def test_training_reads_scenarios_from_the_front_and_evaluation_from_the_back_of_those_with_d_actions():
-    there = [OF_TWO, *TOLD_IN]
-    assert scenarios_for(job(scenarios=4), there) == [*TOLD_IN, TOLD_IN[0]]
-    assert scenarios_for(job(scenarios=2, process=None), there) == TOLD_IN[:0:-1]
+    there = [OTHER_SCENARIO, *SCENARIOS]
+    assert scenarios_for(job(scenarios=4), there) == [*SCENARIOS, SCENARIOS[0]]
+    assert scenarios_for(job(scenarios=2, process=None), there) == SCENARIOS[:0:-1]
     with pytest.raises(InputError, match=r"set\.jsonl: has no scenario of 5 actions"):
         scenarios_for(job(d=5, scenario_set="set.jsonl"), there)

@@ -1,4 +1,4 @@
-"""Which trajectories become demonstrations, what of them is learnt, and what re-drawn rewards say of the choice.
+"""Which trajectories become demonstrations, which of their tokens are learnt, and how much of their advantage is luck.
 
 Symbols: M scenarios, L trajectories each, n = M · L, T rounds, d actions, k selected.
 """
@@ -44,16 +44,16 @@ def trajectories(table: RewardTable, actions: np.ndarray, policies: np.ndarray |
     """Return the columns of trajectories that played actions (M, L, T) on the rewards (M, T, d) of a table."""
     scenarios, count, horizon = actions.shape
     n, d = scenarios * count, table.shape[2]
-    met = table.rows(np.repeat(np.arange(scenarios), count))
+    own = table.rows(np.repeat(np.arange(scenarios), count))
     policies = one_hot(actions, d).astype(float) if policies is None else policies
-    said = [[f"Action: {a + 1}" for a in row] for row in actions.reshape(n, horizon)]
+    replies = [[f"Action: {a + 1}" for a in row] for row in actions.reshape(n, horizon)]
     return {
         "scenario": np.repeat(np.arange(scenarios), count).tolist(),
         "trajectory": list(range(count)) * scenarios,
         "d": [d] * n,
-        **{name: getattr(met, name).reshape(n, -1).tolist() for name in ("rewards", "means", "clipped_means")},
+        **{name: getattr(own, name).reshape(n, -1).tolist() for name in ("rewards", "means", "clipped_means")},
         "prompt": [[f"Round {t + 1}." for t in range(horizon)]] * n,
-        "reply": said,
+        "reply": replies,
         "policy": policies.reshape(n, -1).tolist(),
         "action": actions.reshape(n, horizon).tolist(),
         "attempts": [[1] * horizon] * n,
@@ -85,7 +85,7 @@ def test_what_selects_is_realized_regret_of_actions_in_bandits_and_expected_regr
 ):
     table = draw("gamma", 3, 4, 3)
     actions, policies = at_random(table, 2)
-    found = selection(trajectories(table, actions, policies), environment=environment, output=output, mean=mean)
+    ranked = selection(trajectories(table, actions, policies), environment=environment, output=output, mean=mean)
     means = table.means if mean == "nominal" else table.clipped_means
     for row, (i, j) in enumerate(np.ndindex(3, 2)):
         draws = table.rewards[i]
@@ -99,14 +99,14 @@ def test_what_selects_is_realized_regret_of_actions_in_bandits_and_expected_regr
             earned = sum(pays[t, actions[i, j, t]] for t in range(4))
         else:
             earned = sum(policies[i, j, t, a] * pays[t, a] for t in range(4) for a in range(3))
-        assert found["regret"][row] == pytest.approx(best - earned)
+        assert ranked["regret"][row] == pytest.approx(best - earned)
 
 
 # --- Who is selected ---
 
 
 @given(data=st.data(), k=st.integers(1, 4))
-def test_selected_are_the_k_lowest_regrets_that_do_not_repeat_what_was_said(data, k):
+def test_selected_are_the_k_lowest_regrets_with_different_replies(data, k):
     scenarios, count, horizon = 2, 5, 2
     table = RewardTable(*[np.tile([[10.0, 0.0], [0.0, 10.0]], (scenarios, 1, 1))] * 3)  # pays alike in many ways
     actions = np.array(data.draw(st.lists(st.integers(0, 1), min_size=20, max_size=20)))
@@ -115,18 +115,18 @@ def test_selected_are_the_k_lowest_regrets_that_do_not_repeat_what_was_said(data
     played["reply"] = data.draw(st.lists(st.lists(words, min_size=2, max_size=2), min_size=10, max_size=10))
     order = data.draw(st.permutations(range(10)))
     played = {name: [column[row] for row in order] for name, column in played.items()}
-    found = selection(played, environment="fol", selected=k, process="alternating")
+    ranked = selection(played, environment="fol", selected=k, process="alternating")
     for scenario in range(scenarios):
         rows = [row for row in range(10) if played["scenario"][row] == scenario]
-        ranked = sorted(rows, key=lambda row: (found["regret"][row], played["trajectory"][row]))
-        said, taken = [], []
-        for place, row in enumerate(ranked):
-            assert found["rank"][row] == place
-            assert found["duplicate"][row] == (played["reply"][row] in said)
-            if played["reply"][row] not in said and len(taken) < k:
+        best_first = sorted(rows, key=lambda row: (ranked["regret"][row], played["trajectory"][row]))
+        better, taken = [], []
+        for place, row in enumerate(best_first):
+            assert ranked["rank"][row] == place
+            assert ranked["duplicate"][row] == (played["reply"][row] in better)
+            if played["reply"][row] not in better and len(taken) < k:
                 taken.append(row)
-            said.append(played["reply"][row])
-        assert [row for row in rows if found["selected"][row]] == sorted(taken)
+            better.append(played["reply"][row])
+        assert [row for row in rows if ranked["selected"][row]] == sorted(taken)
 
 
 def selected(table: RewardTable, actions: np.ndarray, k: int, replies: list[list[str]] | None = None) -> list[bool]:
@@ -138,12 +138,12 @@ def test_of_equal_regrets_the_one_that_was_sampled_first_is_selected():
     assert selected(*paying(3, 7, 7, 7), k=2) == [False, True, True, False]
 
 
-def test_who_says_what_a_better_one_says_makes_room_for_the_next():
-    says = [["a"], ["a"], ["b"], ["b"]]
-    assert selected(*paying(9, 8, 7, 6), k=2, replies=says) == [True, False, True, False]
+def test_a_trajectory_with_the_replies_of_a_better_one_makes_room_for_the_next():
+    replies = [["a"], ["a"], ["b"], ["b"]]
+    assert selected(*paying(9, 8, 7, 6), k=2, replies=replies) == [True, False, True, False]
 
 
-def test_where_fewer_say_different_things_than_k_all_of_them_are_selected():
+def test_where_fewer_than_k_have_different_replies_all_of_these_are_selected():
     assert selected(*paying(6, 7, 8), k=3, replies=[["a"], ["b"], ["a"]]) == [False, True, True]
 
 
@@ -182,26 +182,28 @@ def test_across_scenarios_reward_selects_those_that_pay_and_regret_those_that_ar
 def test_of_an_iteration_as_many_are_selected_as_of_its_scenarios_and_none_left_out_is_better(k, root, score):
     table = draw("gaussian", 4, 5, 3)
     played = trajectories(table, *at_random(table, 5, root))
-    found = selection(played, selected=k, score=score, pool="iteration")
-    assert found["selected"].sum() == 4 * k
-    assert found["rank"][found["selected"]].max() == 4 * k - 1 + found["duplicate"][found["rank"] < 4 * k].sum()
+    ranked = selection(played, selected=k, score=score, pool="iteration")
+    assert ranked["selected"].sum() == 4 * k
+    assert ranked["rank"][ranked["selected"]].max() == 4 * k - 1 + ranked["duplicate"][ranked["rank"] < 4 * k].sum()
     if score != "reward":
-        assert found[score][found["selected"]].max() <= found[score][~found["selected"] & ~found["duplicate"]].min()
+        assert (
+            ranked[score][ranked["selected"]].max() <= ranked[score][~ranked["selected"] & ~ranked["duplicate"]].min()
+        )
 
 
-def test_rerolled_regret_selects_who_plays_well_over_who_is_lucky():
+def test_rerolled_regret_selects_good_play_over_luck():
     table = draw("gaussian", 60, 3, 3)
     played = trajectories(table, *at_random(table, 8))
     means = {
-        score: [found[column][found["selected"]].mean() for column in ("regret", "rerolled")]
+        score: [ranked[column][ranked["selected"]].mean() for column in ("regret", "rerolled")]
         for score in ("regret", "rerolled")
-        for found in [selection(played, score=score, rerolls=10)]
+        for ranked in [selection(played, score=score, rerolls=10)]
     }
     assert means["rerolled"][1] < means["regret"][1]
     assert means["rerolled"][0] > means["regret"][0]
 
 
-def test_invalid_replies_are_every_one_that_was_asked_for_again_or_given_up():
+def test_invalid_replies_are_all_that_were_retried_or_replaced_by_a_uniform_action():
     played = trajectories(draw("gaussian", 1, 3, 3), np.zeros((1, 2, 3), dtype=int))
     played["attempts"] = [[1, 3, 1], [3, 3, 2]]
     played["fallback"] = [[False, False, False], [True, False, True]]
@@ -211,7 +213,7 @@ def test_invalid_replies_are_every_one_that_was_asked_for_again_or_given_up():
 # --- Demonstrations ---
 
 
-def told_and_said(*, conversations: int) -> dict[str, list]:
+def two_games(*, conversations: int) -> dict[str, list]:
     """Return two trajectories of four rounds, in so many conversations each."""
     played = trajectories(draw("gaussian", 2, 4, 3), np.arange(8).reshape(2, 1, 4) % 3)
     random = np.random.default_rng(0)
@@ -221,7 +223,7 @@ def told_and_said(*, conversations: int) -> dict[str, list]:
 
 @pytest.mark.parametrize("conversations", [1, 4])
 def test_a_dialogue_is_one_conversation_to_learn_from_and_a_summary_one_a_round(conversations):
-    played = told_and_said(conversations=conversations)
+    played = two_games(conversations=conversations)
     lines = demonstrations(played, [False, True])
     assert len(lines) == conversations
     assert [line["ids"] for line in lines] == played["ids"][1]
@@ -230,14 +232,14 @@ def test_a_dialogue_is_one_conversation_to_learn_from_and_a_summary_one_a_round(
 
 @pytest.mark.parametrize("conversations", [1, 4])
 def test_labels_are_the_tokens_that_the_model_chose_and_minus_100_elsewhere(conversations):
-    played = told_and_said(conversations=conversations)
+    played = two_games(conversations=conversations)
     for line, replied in zip(demonstrations(played, [True, False]), played["replied"][0], strict=True):
         assert line["labels"] == [token if chosen else -100 for token, chosen in zip(line["ids"], replied, strict=True)]
 
 
 @pytest.mark.parametrize("conversations", [1, 4])
 def test_messages_are_prompts_and_replies_in_turn(conversations):
-    played = told_and_said(conversations=conversations)
+    played = two_games(conversations=conversations)
     lines = demonstrations(played, [True, True])
     for line in lines:
         assert [message["role"] for message in line["messages"]] == ["user", "assistant"] * (4 // conversations)
@@ -269,24 +271,24 @@ def test_regret_on_rerolled_rewards_averages_to_what_the_true_means_of_the_draws
 
 @pytest.mark.parametrize("output", ["action", "distribution"])
 @pytest.mark.parametrize("process", ["sine-trend", "alternating"])
-def test_where_rewards_follow_a_rule_all_of_the_advantage_survives(process, output):
+def test_where_rewards_are_not_random_all_of_the_advantage_survives(process, output):
     table = draw(process, 8, 6, 3)
-    found = selection(
+    ranked = selection(
         trajectories(table, *at_random(table, 4)), environment="fol", output=output, process=process, rerolls=2
     )
-    np.testing.assert_allclose(found["rerolled"], found["regret"])
-    in_hindsight, again = mean_advantages(found)
+    np.testing.assert_allclose(ranked["rerolled"], ranked["regret"])
+    in_hindsight, again = mean_advantages(ranked)
     assert again == pytest.approx(in_hindsight)
     assert in_hindsight > 0
 
 
-def advantages(found: dict[str, np.ndarray], column: str) -> np.ndarray:
+def advantages(ranked: dict[str, np.ndarray], column: str) -> np.ndarray:
     """Return by how much the selected trajectory of each scenario (M,) is better than the average there."""
     return np.array(
         [
-            found[column][found["scenario"] == scenario].mean()
-            - found[column][(found["scenario"] == scenario) & found["selected"]].mean()
-            for scenario in np.unique(found["scenario"])
+            ranked[column][ranked["scenario"] == scenario].mean()
+            - ranked[column][(ranked["scenario"] == scenario) & ranked["selected"]].mean()
+            for scenario in np.unique(ranked["scenario"])
         ]
     )
 
@@ -307,12 +309,12 @@ def fair(streams, n, horizon, d):
 
 def test_of_an_advantage_that_is_all_luck_nothing_survives(monkeypatch):
     monkeypatch.setitem(TABULAR, "fair", fair)
-    found = each_plays_one_action("fair", 400, 8, 4)
-    in_hindsight, again = advantages(found, "regret"), advantages(found, "rerolled")
+    ranked = each_plays_one_action("fair", 400, 8, 4)
+    in_hindsight, again = advantages(ranked, "regret"), advantages(ranked, "rerolled")
     assert in_hindsight.min() > 0
     assert in_hindsight.mean() > 5
     assert_mean(again, 0.0)
-    assert mean_advantages(found) == pytest.approx((in_hindsight.mean(), again.mean()))
+    assert mean_advantages(ranked) == pytest.approx((in_hindsight.mean(), again.mean()))
 
 
 def test_the_longer_the_game_the_more_of_the_advantage_of_a_better_action_survives():
