@@ -2,9 +2,9 @@
 
     python benchmarks/rollouts.py --conversations 256 --rounds 25 100
 
-One thread, float32, a random model of the embedded model's shape. A rate is sampled tokens over the time of whole rounds,
-which includes feeding messages. Times are CPU times, so that other work on the machine counts little. Exit code 1 if a
-goal is missed.
+One thread, float32, random weights of the embedded model's shape. A rate is sampled tokens over the time of whole
+rounds, which includes feeding messages. Times are CPU times, so that other work on the machine counts little. Exit code
+1 if a goal is missed.
 
 anew: the usual way, in which no cache outlives a reply. Each round reads its whole history in one pass and decodes with
 the library's own cache and attention. A sixth of the conversations are played this way, all of the same length, so that

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from rmft.algorithms import AlgorithmSettings, Player, start
-from rmft.environments import ENVIRONMENTS, AdaptiveRewards, RewardTable, draw_rewards, variation
+from rmft.environments import ENVIRONMENTS, AdaptiveRewards, RewardTable, draw_rewards
+from rmft.environments.tables import variation
 from rmft.play import Trajectories, play
 from rmft.streams import stream
 

@@ -15,9 +15,10 @@ from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.algorithms.contextual import LinUCB
 from rmft.artifacts.rewards import read_rewards, write_rewards
 from rmft.artifacts.trajectories import join_trajectories, read_trajectories, write_trajectories
-from rmft.environments import ContextualTable, RewardTable, draw_rewards
+from rmft.environments import RewardTable, draw_rewards
 from rmft.environments.processes import linear_contextual
 from rmft.environments.regret import best_actions, regret
+from rmft.environments.tables import ContextualTable
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Round

@@ -21,10 +21,10 @@ from rmft.environments import (
     AdaptiveRewards,
     check_processes,
     draw_rewards,
-    variation,
 )
 from rmft.environments.clipping import gamma_mean, gaussian_mixture_mean
 from rmft.environments.processes import TABULAR
+from rmft.environments.tables import variation
 from rmft.errors import InputError
 from rmft.streams import stream
 

@@ -9,8 +9,9 @@ from helpers import uniforms
 
 from rmft import extensions
 from rmft.algorithms import ALGORITHMS, AlgorithmSettings, check_algorithm, check_settings, start_on
-from rmft.environments import ContextualTable, check_processes, draw_rewards
+from rmft.environments import check_processes, draw_rewards
 from rmft.environments.processes import CONTEXTUAL, TABULAR
+from rmft.environments.tables import ContextualTable
 from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
 from rmft.params import load

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmft.algorithms.players import ContextualPlayer, Player
-from rmft.environments import ContextualTable, Rewards, RewardTable
+from rmft.environments import Rewards, RewardTable
 from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.sampling import sample_actions
-from rmft.environments.tables import one_hot, zeros
+from rmft.environments.tables import ContextualTable, one_hot, zeros
 from rmft.streams import stream
 
 Uniforms = Callable[[int], np.ndarray]  # round t = 0..T-1 → (n,) numbers in [0, 1)

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from rmft.environments import ENVIRONMENTS, ContextualTable, RewardTable
+from rmft.environments import ENVIRONMENTS, RewardTable
 from rmft.environments.regret import Notion, regret
+from rmft.environments.tables import ContextualTable
 from rmft.errors import InputError
 from rmft.language.game import ChatModel, GameSettings, RandomNumbers, Transcript, play_in_words
 from rmft.language.protocol import Scenario

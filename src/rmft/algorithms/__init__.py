@@ -24,22 +24,11 @@ from rmft.algorithms.full_information import (
     constant_step_size,
 )
 from rmft.algorithms.players import Player
-from rmft.environments import ContextualTable, Rewards, RewardTable, environment_named, variation
+from rmft.environments import Rewards, RewardTable, environment_named
 from rmft.environments.clipping import HIGH, LOW
+from rmft.environments.tables import ContextualTable, variation
 from rmft.errors import InputError
 from rmft.streams import stream
-
-__all__ = [
-    "ALGORITHMS",
-    "Algorithm",
-    "AlgorithmSettings",
-    "GameSetup",
-    "Player",
-    "check_algorithm",
-    "check_settings",
-    "start",
-    "start_on",
-]
 
 Streams = Callable[..., np.random.Generator]
 

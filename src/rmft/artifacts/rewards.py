@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from rmft.artifacts.files import artifact, reading
-from rmft.environments import AdaptiveRewards, ContextualTable, Rewards, RewardTable
+from rmft.environments import AdaptiveRewards, Rewards, RewardTable
+from rmft.environments.tables import ContextualTable
 
 REWARD_ARRAYS = ("rewards", "means", "clipped_means")
 CONTEXTS = "contexts"

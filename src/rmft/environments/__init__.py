@@ -11,30 +11,9 @@ from typing import Literal
 import numpy as np
 
 from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
-from rmft.environments.tables import AdaptiveRewards, ContextualTable, Rewards, RewardTable, variation
+from rmft.environments.tables import AdaptiveRewards, Rewards, RewardTable
 from rmft.errors import InputError
 from rmft.streams import BLOCK, blocks, stream
-
-__all__ = [
-    "ADAPTIVE",
-    "ENVIRONMENTS",
-    "PROCESSES",
-    "AdaptiveRewards",
-    "ContextualTable",
-    "Environment",
-    "EnvironmentName",
-    "PolicySpace",
-    "RewardTable",
-    "Rewards",
-    "block_of_rewards",
-    "check_features",
-    "check_mixture",
-    "check_policy_space",
-    "check_processes",
-    "draw_rewards",
-    "environment_named",
-    "variation",
-]
 
 EnvironmentName = Literal["fol", "mab", "ns-mab", "cb"]  # keys of ENVIRONMENTS
 PolicySpace = Literal["simplex", "ball"]
