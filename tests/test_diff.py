@@ -1,74 +1,71 @@
-"""`rmft diff` on a small repository of git and DVC whose edits are known.
-
-Its parameters, code and paper's values are the real ones; its results come from a script that takes no time.
-"""
+"""`rmft diff` on a small repository of git and DVC whose edits are known; its stages compute nothing."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from trees import ROOT, commit, done, edit, run, set_value, values_in, write_values
+from trees import ROOT, commit, done, edit, environment, set_value
 
-from rmft.params.inheritance import resolved
 from rmft.tools.diff.difference import ADDED, CHANGED, DELETED, CodeChange, Difference, LibraryChange, tree_difference
 from rmft.tools.diff.revisions import compare
 from rmft.tools.diff.table import ROWS, as_text
 
-TREE = ("src", "workflow", "data/paper")
-SELECTED = "experiments.numeric_mab.rmft.selected"
-
 pytestmark = pytest.mark.xdist_group("diff")  # one worker: the tests share a history
-EXPERIMENTS = ("numeric_mab", "numeric_mab_logits_normalised")
+RIGHT = "give a commit, a DVC experiment, workspace, or two experiments of params.yaml"
+PARAMS = {
+    "seed": 0,
+    "rewards": {"gaussian": {"instances": 400}, "gamma": {"instances": 400}},
+    "defaults": {"numeric": {"rmft": {"selected": 1, "variance": 1.0}, "each_evaluation": {"T": 100}}},
+    "experiments": {
+        "one": {"kind": "numeric", "evaluations": {"gaussian": {}}},
+        "two": {"kind": "numeric", "evaluations": {"gaussian": {}}, "rmft": {"variance": 2.0}},
+        "three": {"varies": "two", "rmft": {"selected": 5}},
+    },
+}
+SOURCES = {
+    "src/rmft/__init__.py": "",
+    "src/rmft/stages/__init__.py": "",
+    "src/rmft/stages/tables.py": "import yaml\n\nimport rmft.growth\n\n\ndef run():\n    return rmft.growth\n",
+    "src/rmft/stages/metrics.py": "import rmft.growth\n",
+    "src/rmft/stages/rewards.py": "import numpy\n",
+    "src/rmft/growth.py": '"""How fast regret grows."""\n\nSLOPE = 1\n',
+    "Snakefile": "rule all:\n",
+    "workflow/rules/tables.smk": "rule table:\n",
+    "data/paper/regret.csv": "27.99\n",
+    "requirements.lock": "aiohttp==3.14.5\nPyYAML==6.0.3\nscipy==1.17\n",
+    "outputs.yaml": "report: {trajectories: 2}\n",
+    ".gitignore": "/results/\n/data/rewards/\n__pycache__/\n",
+}
 MAKE = """
 import json, sys, yaml
 from pathlib import Path
 params = yaml.safe_load(Path("params.yaml").read_text())
-metrics = {}
 def write(path, value):
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(json.dumps(value))
-if sys.argv[1] == "rewards":
-    for name, rewards in params["rewards"].items():
-        write(f"data/rewards/{name}.npz", rewards)
-    sys.exit()
-for name in sys.argv[2:]:
-    rmft = params["experiments"][name]["rmft"]
-    write(f"results/experiments/{name}/iteration-0/model.safetensors", rmft["scenarios"])
-    write(f"results/experiments/{name}/iteration-1000/model.safetensors", rmft)
+for name, rewards in params["rewards"].items():
+    write(f"data/rewards/{name}.npz", rewards)
+metrics = {}
+for name in ("one", "two"):
+    rmft = {**params["defaults"]["numeric"]["rmft"], **params["experiments"][name].get("rmft", {})}
+    write(f"results/experiments/{name}/iteration-0/model.safetensors", "always the same")
     write(f"results/experiments/{name}/evaluation/gaussian.parquet", rmft)
     regret = 100 - rmft["selected"]
     metrics[name] = {"gaussian": {"regret": regret, "exponent": rmft["variance"], "ks_p": 1e-3, "paired_p": None}}
-write("results/figures/tfbandit.csv", metrics)
-write("results/figures/tfbandit.pdf", "always the same")
+write("results/figures/regret.csv", metrics)
+write("results/figures/regret.pdf", "always the same")
 write("results/summary.json", metrics)
 """
-STAGES = {
-    "rewards": {"cmd": "python make.py rewards", "params": ["rewards"], "outs": ["data/rewards"]},
-    "results": {
-        "cmd": f"python make.py results {' '.join(EXPERIMENTS)}",
-        "params": ["experiments"],
-        "outs": [*(f"results/{name}" for name in EXPERIMENTS), "results/figures"],
-        "metrics": ["results/summary.json"],
-    },
-}
-
-
-def parameters() -> dict[str, Any]:
-    """Return the parameters with what two experiments need."""
-    values = resolved(values_in(ROOT))
-    values["report"]["story"] = None
-    values["experiments"] = {name: values["experiments"][name] for name in EXPERIMENTS}
-    del values["scales"]["demo"]["language"]["experiments"]
-    values["quick"], values["reasoning"]["of"] = {}, {}
-    values["figures"]["drawn"] = {label: values["figures"]["drawn"][label] for label in ("tfbandit", "tfgamma")}
-    values["tables"] = {"theorem-1": values["tables"]["theorem-1"]}
-    return values
+OUTPUTS = ["data/rewards", "results/experiments/one", "results/experiments/two", "results/figures"]
+STAGE = {"cmd": "python make.py", "deps": ["params.yaml"], "outs": OUTPUTS, "metrics": ["results/summary.json"]}
 
 
 def commit_as(folder: Path, tag: str) -> None:
@@ -80,26 +77,26 @@ def commit_as(folder: Path, tag: str) -> None:
 def history(tmp_path_factory) -> Path:
     """Return a repository with the commits `unbuilt`, `first` and `second`, and the DVC experiment `noisier`."""
     folder = tmp_path_factory.mktemp("history")
-    for name in TREE:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    write_values(folder, parameters())
-    (folder / "requirements.lock").write_text("aiohttp==3.14.5\nPyYAML==6.0.3\nscipy==1.17\n", encoding="utf-8")
-    (folder / "make.py").write_text(MAKE, encoding="utf-8")
-    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": STAGES}), encoding="utf-8")
-    (folder / ".gitignore").write_text("/results/\n/data/rewards/\n__pycache__/\n", encoding="utf-8")
+    texts = {"params.yaml": yaml.safe_dump(PARAMS), "dvc.yaml": yaml.safe_dump({"stages": {"all": STAGE}})}
+    for name, text in {**SOURCES, **texts, "make.py": MAKE}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
     done(folder, "git", "init", "--quiet")
     done(folder, "dvc", "init", "--quiet")
     commit_as(folder, "unbuilt")
     done(folder, "dvc", "repro", "--quiet")
     commit_as(folder, "first")
-    done(folder, "dvc", "exp", "run", "--quiet", "--name", "noisier", "--set-param", f"{SELECTED}=3")
+    done(folder, "dvc", "exp", "run", "--quiet", "--name", "noisier", "-S", "experiments.two.rmft.variance=3.0")
     done(folder, "git", "checkout", "--quiet", ".")
-    set_value(folder, SELECTED, 2)
-    set_value(folder, "rewards.gamma.instances", 500)
-    edit(folder / "src/rmft/metrics/growth.py", "\ndef ", "\nEDITED = True\n\n\ndef ")
+    values = yaml.safe_load((folder / "params.yaml").read_text(encoding="utf-8"))
+    values["defaults"]["numeric"]["rmft"]["selected"] = 2
+    values["rewards"]["gamma"]["instances"] = 500
+    (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    edit(folder / "outputs.yaml", "2", "3")
+    edit(folder / "src/rmft/growth.py", "SLOPE = 1", "SLOPE = 2")
     edit(folder / "requirements.lock", "aiohttp==3", "aiohttp==4")
     edit(folder / "requirements.lock", "PyYAML==6", "PyYAML==7")
-    edit(folder / "data/paper/simplex-table.csv", "\n", "\n\n")
+    edit(folder / "data/paper/regret.csv", "\n", "\n\n")
     (folder / "data/paper/new.csv").write_text("new\n", encoding="utf-8")
     done(folder, "dvc", "repro", "--quiet")
     commit_as(folder, "second")
@@ -124,28 +121,39 @@ def edits(history) -> Difference:
 
 
 def test_between_two_commits_exactly_the_edits_differ(edits):
-    assert edits.parameters == {SELECTED: (1, 2), "rewards.gamma.instances": (400, 500)}
-    assert edits.code == [CodeChange("rmft.metrics.growth", CHANGED, ["metrics", "report", "tables"])]
+    assert edits.code == [CodeChange("rmft.growth", CHANGED, ["metrics", "tables"])]
     assert edits.inputs == {
         "data/paper/new.csv": ADDED,
-        "data/paper/simplex-table.csv": CHANGED,
+        "data/paper/regret.csv": CHANGED,
         "data/rewards/gamma.npz": CHANGED,
     }
     assert edits.results == {
-        "results/figures/tfbandit.csv": CHANGED,  # the pdf is the same
+        "results/experiments/one/evaluation/gaussian.parquet": CHANGED,
+        "results/experiments/two/evaluation/gaussian.parquet": CHANGED,
+        "results/figures/regret.csv": CHANGED,  # the pdf is the same
         "results/summary.json": CHANGED,
-        "results/experiments/numeric_mab/evaluation/gaussian.parquet": CHANGED,
-        "results/experiments/numeric_mab/iteration-1000/model.safetensors": CHANGED,
     }
-    assert edits.metrics == {"numeric_mab/gaussian": {"regret": (99, 98)}}
+    assert edits.metrics == {"one/gaussian": {"regret": (99, 98)}, "two/gaussian": {"regret": (99, 98)}}
     assert edits.unknown == []
 
 
-def test_a_locked_library_concerns_the_sub_commands_that_import_it(edits):
-    yaml_library, indirect = edits.libraries
-    assert (yaml_library.name, yaml_library.versions) == ("PyYAML", ("6.0.3", "7.0.3"))
-    assert "rewards" in yaml_library.commands  # by `import yaml`, in params.py
-    assert indirect == LibraryChange("aiohttp", ("3.14.5", "4.14.5"), [])
+def test_a_default_changes_the_experiments_that_inherit_it_and_no_other(edits):
+    key, default = "experiments.{}.rmft.selected", "defaults.numeric.rmft.selected"
+    assert edits.parameters == {
+        "report.trajectories": (2, 3),
+        "rewards.gamma.instances": (400, 500),
+        key.format("one"): (1, 2),
+        key.format("two"): (1, 2),  # and not of three, which says what it selects
+    }
+    assert edits.inherited == {key.format("one"): default, key.format("two"): default}
+    assert f"  {default}, in one, two" in as_text(edits)
+
+
+def test_a_locked_library_concerns_the_stages_that_import_it(edits):
+    assert edits.libraries == [
+        LibraryChange("PyYAML", ("6.0.3", "7.0.3"), ["tables"]),
+        LibraryChange("aiohttp", ("3.14.5", "4.14.5"), []),
+    ]
 
 
 @pytest.mark.usefixtures("repository")
@@ -153,112 +161,122 @@ def test_the_other_way_round_everything_is_turned(edits):
     turned = compare("second", "first")
     assert turned.parameters == {key: (new, old) for key, (old, new) in edits.parameters.items()}
     assert turned.inputs == edits.inputs | {"data/paper/new.csv": DELETED}
-    assert turned.metrics == {"numeric_mab/gaussian": {"regret": (98, 99)}}
+    assert turned.metrics["one/gaussian"] == {"regret": (98, 99)}
 
 
 def test_the_workspace_is_compared_as_it_lies_there(repository):
-    set_value(repository, "seed", 5)
-    (repository / "results/figures/tfbandit.pdf").unlink()
+    edit(repository / "params.yaml", "seed: 0", "seed: 5")
+    (repository / "results/figures/regret.pdf").unlink()
     (repository / "results/figures/more.csv").write_text("more", encoding="utf-8")
     (repository / "data/paper/untracked.csv").write_text("new\n", encoding="utf-8")
-    found, turned = compare(), compare("workspace", "HEAD")
-    assert (found.parameters, turned.parameters) == ({"seed": (0, 5)}, {"seed": (5, 0)})
-    assert found.inputs == {"data/paper/untracked.csv": ADDED}
-    assert found.results == {"results/figures/more.csv": ADDED, "results/figures/tfbandit.pdf": DELETED}
-    assert turned.results == {"results/figures/more.csv": DELETED, "results/figures/tfbandit.pdf": ADDED}
-    assert [found.code, found.metrics, found.unknown] == [[], {}, []]
+    difference, turned = compare(), compare("workspace", "HEAD")
+    assert (difference.parameters, turned.parameters) == ({"seed": (0, 5)}, {"seed": (5, 0)})
+    assert difference.inputs == {"data/paper/untracked.csv": ADDED}
+    assert difference.results == {"results/figures/more.csv": ADDED, "results/figures/regret.pdf": DELETED}
+    assert turned.results == {"results/figures/more.csv": DELETED, "results/figures/regret.pdf": ADDED}
+    assert [difference.code, difference.metrics, difference.unknown] == [[], {}, []]
 
 
-def test_what_changes_no_syntax_is_no_change_of_code(repository):
-    edit(repository / "src/rmft/streams.py", '"""', '"""Said otherwise. ')
-    edit(repository / "src/rmft/play.py", "\ndef ", "\n# a comment\ndef ")
+def test_modules_stages_and_workflow_files_come_and_go_and_what_changes_no_syntax_is_no_change(repository):
+    edit(repository / "src/rmft/growth.py", "SLOPE", "# a comment\nSLOPE")
+    edit(repository / "src/rmft/growth.py", '"""How', '"""Say how')
     assert compare().code == []
-
-
-def test_a_stage_of_one_side_alone_is_named_and_so_is_the_module_of_a_changed_one(repository):
-    stages = repository / "src/rmft/stages"
-    edit(
-        stages / "figures.py",
-        "    draw(job",
-        "    import rmft.training.theory  # which `theory` runs already\n\n    draw(job",
-    )
-    (stages / "judging.py").write_text("import rmft.streams\n", encoding="utf-8")
+    (repository / "src/rmft/stages/judging.py").write_text("import rmft.growth\n", encoding="utf-8")
+    (repository / "src/rmft/curvature.py").write_text("CURVED = True\n", encoding="utf-8")
+    edit(repository / "src/rmft/stages/metrics.py", "import", "import rmft.curvature\nimport")
+    edit(repository / "Snakefile", "all", "everything")
+    (repository / "workflow/rules/tables.smk").unlink()
     assert compare().code == [
         CodeChange("rmft judging", ADDED),
-        CodeChange("rmft.stages.figures", CHANGED, ["figures"]),
-    ]
-
-
-def test_modules_and_workflow_files_come_and_go(repository):
-    (repository / "src/rmft/metrics/curvature.py").write_text("CURVED = True\n", encoding="utf-8")
-    edit(repository / "src/rmft/metrics/summary.py", "\nimport ", "\nimport rmft.metrics.curvature\nimport ")
-    (repository / "workflow/rules/theory.smk").unlink()
-    assert compare().code == [
-        CodeChange("rmft.metrics.curvature", ADDED, ["metrics"]),
-        CodeChange("rmft.metrics.summary", CHANGED, ["metrics"]),
-        CodeChange("workflow/rules/theory.smk", DELETED),
+        CodeChange("rmft.curvature", ADDED, ["metrics"]),
+        CodeChange("rmft.stages.metrics", CHANGED, ["metrics"]),
+        CodeChange("Snakefile", CHANGED),
+        CodeChange("workflow/rules/tables.smk", DELETED),
     ]
 
 
 @pytest.mark.usefixtures("repository")
 def test_an_experiment_of_dvc_is_a_revision_by_its_name():
-    found = compare("first", "noisier")
-    assert found.parameters == {SELECTED: (1, 3)}
-    assert found.metrics == {"numeric_mab/gaussian": {"regret": (99, 97)}}
-    assert [found.code, found.inputs] == [[], {}]
+    difference = compare("first", "noisier")
+    assert difference.parameters == {
+        "experiments.two.rmft.variance": (2.0, 3.0),
+        "experiments.three.rmft.variance": (2.0, 3.0),
+    }
+    assert difference.inherited == {"experiments.three.rmft.variance": "experiments.two.rmft.variance"}
+    assert difference.metrics == {"two/gaussian": {"exponent": (2.0, 3.0)}}
+    assert [difference.code, difference.inputs] == [[], {}]
 
 
 @pytest.mark.usefixtures("repository")
 def test_results_that_no_commit_of_dvc_lock_vouches_for_are_unknown_and_not_deleted():
-    found = compare("first", "unbuilt")
-    assert [found.results, found.inputs, found.metrics] == [{}, {}, {}]
-    (line,) = found.unknown
+    difference = compare("first", "unbuilt")
+    assert [difference.results, difference.inputs, difference.metrics] == [{}, {}, {}]
+    (line,) = difference.unknown
     assert re.fullmatch(
         r"results and reward sets of unbuilt \(\w{7}\) are unknown: no dvc.lock is committed there", line
     )
-    assert "no difference" not in as_text(found)
+    assert "no difference" not in as_text(difference)
 
 
 def test_results_that_are_nowhere_to_be_read_are_unknown(repository, monkeypatch):
     monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(repository / "site"))  # where DVC would still know the lists of files
     shutil.rmtree(repository / ".dvc/cache")
-    found = compare("first")
-    assert found.results["results/experiments/numeric_mab/"] == CHANGED
-    assert [line.split(" are")[0] for line in found.unknown][1:] == [
-        "files of data/rewards/", "files of results/figures/", "files of results/experiments/numeric_mab/",
+    difference = compare("first")
+    assert difference.results["results/experiments/one/"] == CHANGED
+    assert [line.split(" are")[0] for line in difference.unknown][1:] == [
+        "files of data/rewards/", "files of results/experiments/one/", "files of results/experiments/two/",
+        "files of results/figures/",
     ]  # fmt: skip
-    assert "numeric_mab" in as_text(found)
+    assert "  one" in as_text(difference)
     shutil.rmtree(repository / "results")
     assert "results and reward sets of workspace are unknown: nothing is built here" in compare().unknown
 
 
-def test_two_experiments_of_the_parameters_are_compared_in_the_workspace(repository):
-    found = compare(*EXPERIMENTS)
-    assert found.parameters == {
-        "normalise": (False, True),
-        "rmft.perturb": ("policy", "logits"),
-        "rmft.selected": (2, 1),
-    }
-    assert found.results == {"evaluation/gaussian.parquet": CHANGED, "iteration-1000/model.safetensors": CHANGED}
-    assert found.metrics == {"gaussian": {"regret": (98, 99)}}
-    set_value(repository, "scale", "smoke")
-    set_value(repository, f"experiments.{EXPERIMENTS[1]}.rmft.scenarios", 50)
-    assert compare(*EXPERIMENTS).parameters.keys() == found.parameters.keys()  # at this scale both have 20
+def test_two_experiments_of_the_parameters_are_compared_in_the_workspace(tmp_path, monkeypatch):
+    a, b = "numeric_mab", "numeric_mab_logits_normalised"
+    for name in ("params.yaml", "outputs.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "dvc.yaml").write_text("metrics: [results/summary.json]\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    done(tmp_path, "git", "init", "--quiet")
+    done(tmp_path, "dvc", "init", "--quiet")
+    assert compare(a, b).unknown == [f"results of {name} are unknown: not built" for name in (a, b)]
+    for name in (a, b):
+        folder = tmp_path / "results/experiments" / name
+        (folder / "evaluation").mkdir(parents=True)
+        (folder / "training-log.csv").write_text("always the same", encoding="utf-8")
+        (folder / "evaluation/gaussian.parquet").write_text(name, encoding="utf-8")
+    summary = {name: {"gaussian": {"regret": len(name)}} for name in (a, b)}
+    (tmp_path / "results/summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    difference = compare(a, b)
+    assert {"normalise": (False, True), "rmft.perturb": ("policy", "logits")}.items() <= difference.parameters.items()
+    assert difference.results == {"evaluation/gaussian.parquet": CHANGED}
+    assert difference.metrics == {"gaussian": {"regret": (len(a), len(b))}}
+    set_value(tmp_path, "scale", "smoke")
+    set_value(tmp_path, f"experiments.{b}.rmft.scenarios", 50)
+    assert compare(a, b).parameters.keys() == difference.parameters.keys()  # at this scale both have 20
 
 
 @pytest.mark.usefixtures("repository")
-@pytest.mark.parametrize("names", [("first", "first"), ("workspace", "workspace"), ("second",), ()])
+@pytest.mark.parametrize("names", [("first", "first"), ("second",), ()])
 def test_where_nothing_differs_one_line_says_so(rmft, names):
     code, out, error = rmft("diff", *names)
     assert (code, out.splitlines()[1:], error) == (0, ["no difference"], "")
 
 
 @pytest.mark.usefixtures("repository")
-@pytest.mark.parametrize("name", ["nowhere", "HEAD~99", "HEAD:src", "-x", "numeric_mab", "first..second"])
-def test_an_unknown_name_is_refused_with_what_would_be_right(rmft, name):
-    code, out, error = rmft("diff", "--", name)
-    right = "give a commit, a DVC experiment, workspace, or two experiments of params.yaml"
-    assert (code, out, error) == (2, "", f"rmft: diff: unknown {name!r}; {right}\n")
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        *(([name], f"unknown {name!r}; {RIGHT}") for name in ("nowhere", "HEAD~99", "HEAD:src", "-x", "first..second")),
+        (["one", "twoo"], f"unknown 'twoo'; {RIGHT}"),
+        (["oone", "two"], f"unknown 'oone'; {RIGHT}"),
+        (["one"], f"one is an experiment of params.yaml and workspace is not; {RIGHT}"),
+        (["HEAD", "two"], f"two is an experiment of params.yaml and HEAD is not; {RIGHT}"),
+    ],
+)
+def test_the_name_that_is_wrong_is_refused_with_what_would_be_right(rmft, names, says):
+    assert rmft("diff", "--", *names) == (2, "", f"rmft: diff: {says}\n")
 
 
 def test_what_cannot_be_compared_is_refused_in_one_line(repository, rmft, tmp_path, monkeypatch):
@@ -267,7 +285,7 @@ def test_what_cannot_be_compared_is_refused_in_one_line(repository, rmft, tmp_pa
         assert (code, out, error.count("\n")) == (2, "", 1)
         return error
 
-    edit(repository / "src/rmft/play.py", "\ndef ", "\ndef def ")
+    edit(repository / "src/rmft/growth.py", "SLOPE", "def SLOPE")
     assert "code of workspace is not Python" in refusal()
     done(repository, "git", "checkout", "--quiet", ".")
     (repository / "dvc.yaml").write_text("stages: [", encoding="utf-8")
@@ -279,14 +297,19 @@ def test_what_cannot_be_compared_is_refused_in_one_line(repository, rmft, tmp_pa
 
 
 def test_the_command_prints_its_table_alone_and_from_any_folder(repository, edits):
-    ran = run(repository, "bash", "-c", "cd workflow && rmft diff first second")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, as_text(edits) + "\n", "")
+    settings = {**environment(repository), "PYTHONPATH": str(ROOT / "src")}
+    command = [str(Path(sys.executable).parent / "rmft"), "diff", "first", "second"]
+    ran = subprocess.run(
+        command, cwd=repository / "workflow", env=settings, capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, as_text(edits) + os.linesep, "")
 
 
 def test_json_shortens_nothing(repository, rmft):
     long = {str(i): "x" * 90 for i in range(3)}
-    set_value(repository, "experiments.long", long)
-    assert json.loads(rmft("diff", "--json")[1])["parameters"] == {"experiments.long": [None, long]}
+    values = yaml.safe_load((repository / "params.yaml").read_text(encoding="utf-8"))
+    (repository / "params.yaml").write_text(yaml.safe_dump({**values, "long": long}), encoding="utf-8")
+    assert json.loads(rmft("diff", "--json")[1])["parameters"] == {"long": [None, long]}
 
 
 def test_the_table_stays_short():
@@ -294,11 +317,15 @@ def test_the_table_stays_short():
         f"results/experiments/numeric_{i}/iteration-{j}/model.safetensors": CHANGED for i in range(2) for j in range(50)
     }
     metrics = {f"numeric/{i}": {"regret": (1.0, 2.0), "ks_p": (None, 1e-9)} for i in range(ROWS + 7)}
-    parameters = {"long": (None, {str(i): "x" * 90 for i in range(3)})}
-    lines = as_text(Difference("a", "b", parameters, results=files, metrics=metrics)).splitlines()
+    changed = {f"experiments.numeric_{i}.T": (1, 2) for i in range(9)}
+    parameters = {"long": (None, {str(i): "x" * 90 for i in range(3)}), **changed}
+    inherited = dict.fromkeys(changed, "defaults.numeric.T")
+    difference = Difference("a", "b", parameters, inherited, results=files, metrics=metrics)
+    lines = as_text(difference).splitlines()
     assert lines[2].split() == ["long", "–", "(3", "values)"]
-    assert [line.split() for line in lines[4:6]] == [["numeric_0", "50", CHANGED], ["numeric_1", "50", CHANGED]]
-    assert lines[7].split() == ["numeric/0", "1", "→", "2", "(+1)", "–", "→", "1e-09"]
+    assert lines[3].split() == ["defaults.numeric.T,", "in", "numeric_0,", "numeric_1,", "7", "more", "1", "2"]
+    assert [line.split() for line in lines[5:7]] == [["numeric_0", "50", CHANGED], ["numeric_1", "50", CHANGED]]
+    assert lines[8].split() == ["numeric/0", "1", "→", "2", "(+1)", "–", "→", "1e-09"]
     assert lines[-1].startswith("  … and 7 more")
 
 

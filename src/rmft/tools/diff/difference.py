@@ -1,4 +1,4 @@
-"""What differs, as data: pairs of values by name, statuses by path.
+"""Differences as data: pairs of values by name, statuses by path.
 
 A pair is (A's value, B's value), None where that side has none.
 """
@@ -15,29 +15,33 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class CodeChange:
-    """A module, sub-command or file of the workflow that differs, and the sub-commands that run it."""
+    """A module, stage or file of the workflow that differs, and the stages that run it."""
 
     name: str
     status: str
-    commands: list[str] = field(default_factory=list)
+    stages: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class LibraryChange:
-    """A library whose locked version differs, and the sub-commands that import it."""
+    """A library whose locked version differs, and the stages that import it."""
 
     name: str
     versions: Pair
-    commands: list[str]
+    stages: list[str]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What differs between a and b: pairs by name, statuses by path, and what could not be compared, in lines."""
+    """Differences between a and b: pairs by name, statuses by path, and in lines what could not be compared.
+
+    inherited: by key of a parameter that an experiment inherits, the key where the value is written.
+    """
 
     a: str
     b: str
     parameters: dict[str, Pair] = field(default_factory=dict)
+    inherited: dict[str, str] = field(default_factory=dict)
     code: list[CodeChange] = field(default_factory=list)
     libraries: list[LibraryChange] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
@@ -46,12 +50,12 @@ class Difference:
     unknown: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it, nothing shortened; what is not finite becomes None."""
+        """Return all differences, nothing shortened; NaN and infinities become None."""
         return finite(asdict(self))
 
 
 def tree_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Pair]]:
-    """Yield dotted key and pair of what differs between nested maps; a map that one side has not is one value."""
+    """Yield dotted key and pair of each difference between nested maps; a map that one side lacks is one value."""
     for key in {**old, **new}:
         pair = before, after = old.get(key), new.get(key)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
@@ -61,7 +65,7 @@ def tree_difference(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str 
 
 
 def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, Pair]]:
-    """Yield key and pair of what differs between two maps, in order."""
+    """Yield key and pair of each difference between two maps, in order of keys."""
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             yield key, (old.get(key), new.get(key))

@@ -1,12 +1,13 @@
-"""Two commits or experiments, compared: parameters, code, inputs, results.
+"""Compare two revisions or two experiments: parameters, code, inputs, results.
 
-DVC says what parameters, artifacts and metrics were at a revision, git what the code was.
+DVC gives the parameters, artifacts and metrics of a revision, git the code.
 """
 
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
 from pathlib import Path, PurePosixPath
@@ -35,24 +36,30 @@ from rmft.tools.diff.difference import (
     statuses,
     tree_difference,
 )
+from rmft.tools.diff.parameters import parameter_difference
 
 WORKSPACE = "workspace"
+PARAMETERS = ("params.yaml", "outputs.yaml")
+WORKFLOW = ("Snakefile", "profiles", "workflow")
 MEASURES = ("regret", "exponent", "ks_p", "paired_p")  # of the trained model, as in results/summary.json
 NO_METRICS = "no readable results/summary.json, in DVC's cache neither"
-Codes = Mapping[str, Mapping[str, SourceCode]]  # by sub-command, by module
+Codes = Mapping[str, Mapping[str, SourceCode]]  # by stage, by module
 
 
 def compare(a: str = "HEAD", b: str = WORKSPACE) -> Difference:
-    """Return what differs between two revisions, or between two experiments of the workspace's params.yaml.
+    """Return the differences between two revisions, or between two experiments of the workspace's params.yaml.
 
     A revision is a commit, a DVC experiment or `workspace`. Raise InputError where a name is none of these, outside
-    of a repository of git and DVC, and where DVC or Python cannot read what is there.
+    of a repository of git and DVC, and where DVC or Python cannot read a file.
     """
     for library in ("dvc", "dvc_data", "dvc_objects"):
         logging.getLogger(library).setLevel(logging.CRITICAL)  # its progress bars go by this as well
     try:
         with Repo() as repo:
-            return (_of_experiments if _are_experiments(repo, {a, b}) else _of_revisions)(repo, a, b)
+            experiments = _map(_map(_parameters(repo)).get("experiments")).keys() - {WORKSPACE}
+            if {a, b} <= experiments:
+                return _of_experiments(repo, a, b)
+            return _of_revisions(repo, *_commits(repo, (a, b), experiments))
     except NotDvcRepoError:
         raise InputError("diff: no DVC repository here; run inside a clone of rmft") from None
     except (SCMError, GitError) as error:
@@ -62,10 +69,6 @@ def compare(a: str = "HEAD", b: str = WORKSPACE) -> Difference:
 
 
 # Two experiments of the workspace
-
-
-def _are_experiments(repo: Repo, names: set[str]) -> bool:
-    return WORKSPACE not in names and names <= _map(_map(_parameters(repo)).get("experiments")).keys()
 
 
 def _of_experiments(repo: Repo, a: str, b: str) -> Difference:
@@ -120,11 +123,27 @@ class _Side:
             yield f"metrics of {self.name} are unknown: {NO_METRICS}"
 
 
-def _of_revisions(repo: Repo, a: str, b: str) -> Difference:
-    commits = {name: _commit(repo, name) for name in (a, b)}
-    if commits[a] == commits[b]:
-        return Difference(a, b)
-    old, new = (_side(repo, name, commit) for name, commit in commits.items())
+def _commits(repo: Repo, names: tuple[str, str], experiments: Collection[str]) -> list[tuple[str, str]]:
+    """Return names of revisions with their commits. Raise InputError for a name of none."""
+    commits = {WORKSPACE: WORKSPACE}
+    for name in names:
+        with suppress(RevError, GitError):
+            commits.setdefault(name, repo.scm.resolve_rev(resolve_rev(repo.scm, name) + "^{commit}"))
+    right = "a commit, a DVC experiment, workspace, or two experiments of params.yaml"
+    for name in names:
+        if name not in commits and name not in experiments:
+            raise InputError(f"diff: unknown {name!r}; give {right}")
+    for name, other in (names, names[::-1]):
+        if name not in commits:
+            raise InputError(f"diff: {name} is an experiment of params.yaml and {other} is not; give {right}")
+    return [(name, commits[name]) for name in names]
+
+
+def _of_revisions(repo: Repo, a: tuple[str, str], b: tuple[str, str]) -> Difference:
+    if a[1] == b[1]:
+        return Difference(a[0], b[0])
+    old, new = (_side(repo, *revision) for revision in (a, b))
+    parameters, inherited = parameter_difference(*_if_known(old.parameters, new.parameters))
     comparable = old.has_results and new.has_results
     artifacts = _artifacts(repo, old.commit, new.commit) if comparable else {}
     folders = [path for path in artifacts if path.endswith("/")]
@@ -133,7 +152,8 @@ def _of_revisions(repo: Repo, a: str, b: str) -> Difference:
     return Difference(
         old.name,
         new.name,
-        parameters=dict(tree_difference(*_if_known(old.parameters, new.parameters))),
+        parameters=parameters,
+        inherited=inherited,
         code=_code_changes(old, new),
         libraries=_library_changes(old, new),
         inputs=statuses(old.inputs, new.inputs) | reward_sets,
@@ -141,16 +161,6 @@ def _of_revisions(repo: Repo, a: str, b: str) -> Difference:
         metrics=_metric_pairs(*map(_by_evaluation, _if_known(old.metrics, new.metrics))) if comparable else {},
         unknown=[*old.unknown, *new.unknown, *unlisted],
     )
-
-
-def _commit(repo: Repo, name: str) -> str:
-    if name == WORKSPACE:
-        return name
-    try:
-        return repo.scm.resolve_rev(resolve_rev(repo.scm, name) + "^{commit}")
-    except (RevError, GitError):
-        right = "a commit, a DVC experiment, workspace, or two experiments of params.yaml"
-        raise InputError(f"diff: unknown {name!r}; give {right}") from None
 
 
 def _side(repo: Repo, name: str, commit: str) -> _Side:
@@ -166,7 +176,7 @@ def _side(repo: Repo, name: str, commit: str) -> _Side:
             commit,
             _parameters(repo),
             _codes(folder, name),
-            _hashes(folder, folder / "workflow", ignored),
+            {path: digest for part in WORKFLOW for path, digest in _hashes(folder, folder / part, ignored).items()},
             locked(folder / "requirements.lock"),
             _hashes(folder, folder / "data", ignored),
             (folder / ("results" if in_workspace else "dvc.lock")).exists(),
@@ -185,10 +195,10 @@ def _codes(folder: Path, name: str) -> Codes:
 
 
 def _code_changes(old: _Side, new: _Side) -> list[CodeChange]:
-    """Return sub-commands that one side has not, and of the others the modules that differ; files of the workflow."""
+    """Return stages that one side lacks, the modules that differ in the other stages, and files of the workflow."""
     alone = statuses(*(dict.fromkeys(side.codes, True) for side in (old, new)))
     return [
-        *(CodeChange(f"rmft {command}", status) for command, status in alone.items()),
+        *(CodeChange(f"rmft {stage}", status) for stage, status in alone.items()),
         *_module_changes(old.codes, new.codes),
         *(CodeChange(path, status) for path, status in statuses(old.workflow, new.workflow).items()),
     ]
@@ -196,15 +206,13 @@ def _code_changes(old: _Side, new: _Side) -> list[CodeChange]:
 
 def _module_changes(old: Codes, new: Codes) -> Iterator[CodeChange]:
     shared = sorted(old.keys() & new.keys())
-    for module in sorted({module for codes in (old, new) for command in shared for module in codes[command]}):
+    for module in sorted({module for codes in (old, new) for stage in shared for module in codes[stage]}):
         before, after = (
-            {command: codes[command][module].digest for command in shared if module in codes[command]}
-            for codes in (old, new)
+            {stage: codes[stage][module].digest for stage in shared if module in codes[stage]} for codes in (old, new)
         )
-        if set(before.values()) != set(after.values()):  # else it is only run by other sub-commands than before
+        if set(before.values()) != set(after.values()):  # otherwise only the stages that run it differ
             status = CHANGED if before and after else ADDED if after else DELETED
-            commands = list(statuses(before, after))
-            yield CodeChange(module, status, commands)
+            yield CodeChange(module, status, list(statuses(before, after)))
 
 
 def _library_changes(old: _Side, new: _Side) -> list[LibraryChange]:
@@ -212,10 +220,10 @@ def _library_changes(old: _Side, new: _Side) -> list[LibraryChange]:
     if not changed:
         return []
     distributions, importing = packages_distributions(), defaultdict(set)
-    for command, codes in (*old.codes.items(), *new.codes.items()):
+    for stage, codes in (*old.codes.items(), *new.codes.items()):
         for library in {library for code in codes.values() for library in code.libraries}:
             for name in distributions.get(library, [library]):
-                importing[_normal(name)].add(command)
+                importing[_normal(name)].add(stage)
     return [LibraryChange(name, versions, sorted(importing[_normal(name)])) for name, versions in changed.items()]
 
 
@@ -228,12 +236,12 @@ def _artifacts(repo: Repo, a: str, b: str) -> dict[str, str]:
     if a == WORKSPACE:  # which DVC takes only as the second
         other_way = {ADDED: DELETED, DELETED: ADDED, CHANGED: CHANGED}
         return {path: other_way[status] for path, status in _artifacts(repo, b, a).items()}
-    found = defaultdict(list, repo.diff(a, b))
-    moved = [entry["path"] for entry in found["renamed"]]
+    entries = defaultdict(list, repo.diff(a, b))
+    paths = {name: [entry["path"] for entry in entries[name]] for name in ("modified", "deleted", "added", "renamed")}
     status_of = {
-        **{entry["path"]: CHANGED for entry in found["modified"]},
-        **dict.fromkeys([*(entry["path"] for entry in found["deleted"]), *(path["old"] for path in moved)], DELETED),
-        **dict.fromkeys([*(entry["path"] for entry in found["added"]), *(path["new"] for path in moved)], ADDED),
+        **dict.fromkeys(paths["modified"], CHANGED),
+        **dict.fromkeys([*paths["deleted"], *(path["old"] for path in paths["renamed"])], DELETED),
+        **dict.fromkeys([*paths["added"], *(path["new"] for path in paths["renamed"])], ADDED),
     }
     parents = {f"{parent}/" for path in status_of if not path.endswith("/") for parent in PurePosixPath(path).parents}
     return {path: status_of[path] for path in sorted(status_of) if path not in parents}
@@ -243,11 +251,15 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-# What DVC reads where it stands; what is no map is None
+# What DVC reads of the revision that it is at; None where the file is missing or holds no map
 
 
 def _parameters(repo: Repo) -> Mapping[str, Any] | None:
-    return _content(repo.params.show(["params.yaml"]), "params.yaml")
+    """Return the sections of params.yaml and outputs.yaml; an older revision has only the first file."""
+    files = [name for name in PARAMETERS if repo.fs.exists(repo.fs.join(repo.root_dir, name))]
+    shown = repo.params.show(files) if files else {}
+    contents = [_content(shown, name) for name in files]
+    return {key: value for content in contents for key, value in content.items()} if files and all(contents) else None
 
 
 def _metrics(repo: Repo) -> Mapping[str, Any] | None:
@@ -255,7 +267,7 @@ def _metrics(repo: Repo) -> Mapping[str, Any] | None:
 
 
 def _content(shown: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
-    content = shown[""].get("data", {}).get(path, {}).get("data")
+    content = shown.get("", {}).get("data", {}).get(path, {}).get("data")
     return content if isinstance(content, Mapping) else None
 
 
@@ -272,8 +284,8 @@ def _below(folder: str, status_of: Mapping[str, str]) -> dict[str, str]:
 
 
 def _hashes(root: Path, folder: Path, ignored: Callable[[Path], bool] = lambda _: False) -> dict[str, str]:
-    """Return the hash of every file below a folder, READMEs aside, by its path from root."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.stem != "README")
+    """Return the hash of a file, or of every file below a folder, READMEs aside, by its path from root."""
+    paths = (path for path in (folder, *folder.rglob("*")) if path.is_file() and path.stem != "README")
     return {path.relative_to(root).as_posix(): sha256(path) for path in paths if not ignored(path)}
 
 
@@ -287,7 +299,7 @@ def _metric_pairs(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, d
         name: dict(differing(_measures(_map(before)), _measures(_map(after))))
         for name, (before, after) in differing(old, new)
     }
-    return {name: found for name, found in pairs.items() if found}
+    return {name: measures for name, measures in pairs.items() if measures}
 
 
 def _measures(evaluation: Mapping[str, Any]) -> dict[str, float]:

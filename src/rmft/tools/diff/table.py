@@ -1,4 +1,4 @@
-"""What differs, as a short table for a terminal."""
+"""Differences as a short table for a terminal."""
 
 import json
 from collections import defaultdict
@@ -11,25 +11,43 @@ from rmft.tools.diff.revisions import MEASURES
 
 ROWS = 20  # at most in a part of the table
 CHARACTERS = 44  # at most in a parameter's value
+NAMES = 3  # of experiments, before they are counted
 Row = Sequence[str]
 
 
-def as_text(found: Difference) -> str:
+def as_text(difference: Difference) -> str:
     """Return a short table in parts, or a line that nothing differs."""
     parts: dict[Row, Sequence[Row]] = {
-        ("parameters", "A", "B"): [(key, *map(_value, pair)) for key, pair in found.parameters.items()],
-        ("code",): _code_rows(found.code) + _library_rows(found.libraries),
-        ("inputs",): list(found.inputs.items()),
-        ("results",): _result_rows(found.results),
+        ("parameters", "A", "B"): _parameter_rows(difference),
+        ("code",): _code_rows(difference.code) + _library_rows(difference.libraries),
+        ("inputs",): list(difference.inputs.items()),
+        ("results",): _result_rows(difference.results),
         ("metrics", *MEASURES): [
             (name, *(_step(measure, pairs.get(measure)) for measure in MEASURES))
-            for name, pairs in found.metrics.items()
+            for name, pairs in difference.metrics.items()
         ],
     }
     lines = [line for head, rows in parts.items() if rows for line in _part(head, rows)]
-    if not lines and not found.unknown:
+    if not lines and not difference.unknown:
         lines = ["no difference"]
-    return "\n".join([f"A: {found.a}   B: {found.b}", *lines, *found.unknown])
+    return "\n".join([f"A: {difference.a}   B: {difference.b}", *lines, *difference.unknown])
+
+
+def _parameter_rows(difference: Difference) -> list[Row]:
+    """Return a row a value, and one for all experiments that inherit the same change."""
+    heirs: dict[Row, list[str]] = {}
+    for key, pair in difference.parameters.items():
+        place = difference.inherited.get(key)
+        names = heirs.setdefault((place or key, *map(_value, pair)), [])
+        if place is not None:
+            names.append(key.split(".")[1])
+    return [(f"{key}, in {_names(names)}" if names else key, *values) for (key, *values), names in heirs.items()]
+
+
+def _names(names: Iterable[str]) -> str:
+    """Return names in a text, many of them shortened to two and a number."""
+    several = list(dict.fromkeys(names))
+    return ", ".join(several if len(several) <= NAMES else [*several[:2], f"{len(several) - 2} more"])
 
 
 def _part(head: Row, rows: Sequence[Row]) -> Iterator[str]:
@@ -64,13 +82,13 @@ def _step(measure: str, pair: Pair | None) -> str:
 
 
 def _code_rows(changes: Iterable[CodeChange]) -> list[Row]:
-    return [(change.name, change.status, ", ".join(change.commands)) for change in changes]
+    return [(change.name, change.status, ", ".join(change.stages)) for change in changes]
 
 
 def _library_rows(changes: Sequence[LibraryChange]) -> list[Row]:
-    imported = [change for change in changes if change.commands]
+    imported = [change for change in changes if change.stages]
     others = len(changes) - len(imported)
-    rows = [(of.name, " → ".join(map(_value, of.versions)), ", ".join(of.commands)) for of in imported]
+    rows = [(of.name, " → ".join(map(_value, of.versions)), ", ".join(of.stages)) for of in imported]
     return rows + [("other libraries", f"{others} {CHANGED}")] * bool(others)
 
 
