@@ -43,22 +43,20 @@ def _short(trace: Trace, artifact: Ancestor) -> Iterator[tuple[str, Iterable[str
 
 
 def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
-    """Yield the direct inputs, several sources in one folder as the folder."""
-    inputs = [trace.ancestors[name] for name in artifact.inputs]
-    folders = Counter(_folder(source) for source in inputs if not is_artifact(source.path))
-    texts = {
-        _folder(file) if folders[_folder(file)] > 1 and not is_artifact(file.path) else file.path: file
-        for file in inputs
-    }
-    for text, file in [*texts.items()][:INPUTS]:
-        count = folders[text]
-        if count > 1:
-            yield f"{text}  {count} sources, in git"
-        else:
-            rule = file.record.rule if file.record else _kind(file)
-            yield f"{text}  {(file.sha256 or 'missing')[:SHORT]}  {rule}"
-    if len(texts) > INPUTS:
-        yield f"and {len(texts) - INPUTS} more files"
+    """Yield a line for each direct input, but one for several sources in one folder."""
+    files = [trace.ancestors[name] for name in artifact.inputs]
+    sources = Counter(_folder(file) for file in files if not is_artifact(file.path))
+    lines = list(dict.fromkeys(_input(file, sources[_folder(file)]) for file in files))
+    yield from lines[:INPUTS]
+    if len(lines) > INPUTS:
+        yield f"and {len(lines) - INPUTS} more"
+
+
+def _input(file: Ancestor, sources: int) -> str:
+    if sources > 1 and not is_artifact(file.path):
+        return f"{_folder(file)}  {sources} sources, in git"
+    rule = file.record.rule if file.record else _kind(file)
+    return f"{file.path}  {(file.sha256 or 'missing')[:SHORT]}  {rule}"
 
 
 def _folder(file: Ancestor) -> str:
