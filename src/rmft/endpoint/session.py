@@ -8,25 +8,26 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmft.artifacts.files import note_reading, sha256
-from rmft.artifacts.json_files import read_json
 from rmft.endpoint.budget import SpendingLimit, Usage
 from rmft.endpoint.connection import Connection, Endpoint, Request, may_use_proxy
 from rmft.endpoint.failures import required_key
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
 from rmft.params import Params, load
-from rmft.params.endpoint import EndpointSettings, Prices
+from rmft.params.endpoint import EndpointSettings, FineTuningSettings, Prices
 from rmft.streams import stream
 from rmft.workflow.paths import model_files
-from rmft.workflow.records import Served, SFTJob
+from rmft.workflow.records import Served
 
 if TYPE_CHECKING:
     from openai import OpenAI
+
+    from rmft.endpoint.fine_tuning import TunedModel
 
 JOURNALS = Path("journal")
 EPOCHS = 3  # ASSUME: an endpoint's default
@@ -138,39 +139,38 @@ def text_generator(
 
 
 def fine_tune_at_endpoint(
-    job: SFTJob,
+    session: EndpointSession,
     demonstrations: Sequence[Mapping[str, Any]],
-    start: Path | None,
-    output: Path,
+    base: str,
+    settings: FineTuningSettings,
+    seed: int,
+    words: str,
     on_message: Callable[[str], object],
-) -> dict[str, Any]:
-    """Fine-tune a model at its endpoint on demonstrations. Return the fields of the `TunedModel`.
+) -> "TunedModel":
+    """Fine-tune a model at its endpoint on demonstrations.
 
-    start: the output of the previous iteration, None for the base model.
+    base: the model's id. seed: root of the random streams. words: the name of this training, unique in the project.
     """
     from rmft.endpoint.fine_tuning import FineTuningRequest, RetryPolicy, fine_tune, recorded_model
     from rmft.endpoint.training_file import as_text, estimated_tokens, training_lines, validate
 
-    with open_session(job.model_name, job.served, journal_of(output)) as session:
-        settings = session.settings
-        lines, per_token = training_lines(demonstrations), settings.expected.characters_per_token
-        validate(lines, settings.context, per_token)
-        base = settings.model if start is None else read_json(start)["id"]
-        seed = int(stream(job.seed, "shuffle", job.stream).integers(2**31))
-        suffix = job.stream.replace("/", "-")[-SUFFIX_CHARACTERS:].strip("-")
-        request = FineTuningRequest(settings.name, base, as_text(lines), job.sft, seed, suffix, job.stream)
-        tuned = recorded_model(session.journal, request)
-        if tuned is None:
-            expected = Usage(trained=estimated_tokens(lines, per_token) * (job.sft.epochs or EPOCHS))
-            tuned = fine_tune(
-                session.client(),
-                session.journal,
-                request,
-                lambda event: on_message(event.message),
-                lambda: session.budget.require({base: expected}, "fine-tuning"),
-                RetryPolicy(attempts=settings.attempts),
-            )
-    return asdict(tuned)
+    endpoint = session.settings
+    lines, per_token = training_lines(demonstrations), endpoint.expected.characters_per_token
+    validate(lines, endpoint.context, per_token)
+    seed = int(stream(seed, "shuffle", words).integers(2**31))
+    suffix = words.replace("/", "-")[-SUFFIX_CHARACTERS:].strip("-")
+    request = FineTuningRequest(endpoint.name, base, as_text(lines), settings, seed, suffix, words)
+    if tuned := recorded_model(session.journal, request):  # without a client, which needs a key
+        return tuned
+    expected = Usage(trained=estimated_tokens(lines, per_token) * (settings.epochs or EPOCHS))
+    return fine_tune(
+        session.client(),
+        session.journal,
+        request,
+        lambda event: on_message(event.message),
+        lambda: session.budget.require({base: expected}, "fine-tuning"),
+        RetryPolicy(attempts=endpoint.attempts),
+    )
 
 
 def _with_digest(settings: EndpointSettings, served: Served | None) -> EndpointSettings:

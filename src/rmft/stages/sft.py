@@ -5,10 +5,11 @@ Writes weights or adapter (safetensors), or the model's name at its endpoint (js
 """
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from rmft.artifacts.csv_files import write_csv
-from rmft.artifacts.json_files import read_jsonl, write_json
+from rmft.artifacts.json_files import read_json, read_jsonl, write_json
 from rmft.artifacts.tensors import write_tensors
 from rmft.progress import now_and_then
 from rmft.workflow.records import SFTJob
@@ -45,12 +46,14 @@ def _here(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path,
 
 def _at_endpoint(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path, log: Path) -> None:
     from rmft.endpoint.fine_tuning_responses import LOG_COLUMNS
-    from rmft.endpoint.session import fine_tune_at_endpoint
+    from rmft.endpoint.session import fine_tune_at_endpoint, journal_of, open_session
 
     def report(line: str) -> None:
         print(f"sft {output}: {line}", file=sys.stderr, flush=True)
 
-    tuned = fine_tune_at_endpoint(job, list(read_jsonl(demonstrations)), weights, output, report)
-    rows = tuned.pop("log")
-    write_csv(log, {column: [row[column] for row in rows] for column in LOG_COLUMNS})
-    write_json(output, tuned)
+    with open_session(job.model_name, job.served, journal_of(output)) as session:
+        base = session.settings.model if weights is None else read_json(weights)["id"]
+        lines = list(read_jsonl(demonstrations))
+        tuned = fine_tune_at_endpoint(session, lines, base, job.sft, job.seed, job.stream, report)
+    write_csv(log, {column: [row[column] for row in tuned.log] for column in LOG_COLUMNS})
+    write_json(output, {name: value for name, value in asdict(tuned).items() if name != "log"})

@@ -85,7 +85,7 @@ def serve(
         Path | None, Option(help="A file for the process and the port, written once the server answers.")
     ] = None,
 ) -> None:
-    """Serve a local model by the OpenAI protocol: chats, files, batches, and fine-tuning jobs that really train.
+    """Serve a local model by the OpenAI protocol: chat completions, files, and fine-tuning jobs that really train.
 
     Example: `RMFT_API_KEY=secret rmft serve --port 8000`, then any client with base_url http://127.0.0.1:8000/v1
     """
