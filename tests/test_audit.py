@@ -192,6 +192,9 @@ def test_a_build_is_refused_on_what_no_job_wrote_and_many_such_files_can_be_move
 def test_known_hashes_that_are_damaged_are_hashed_anew(content):
     KNOWN_HASHES.write_text(content, encoding="utf-8")
     refuse_altered(ARTIFACTS)
+    flip(Path(FIGURE))
+    with pytest.raises(InputError, match=f"altered: {FIGURE}"):
+        refuse_altered(ARTIFACTS)
 
 
 @pytest.mark.usefixtures("recorded")
@@ -221,7 +224,7 @@ def test_an_attempt_counts_through_everything_that_is_missing():
 
 def audited(tree: Path) -> list[str]:
     """Return the problems that `rmft lineage --all` names; its exit code must tell whether there are any."""
-    finished = run(tree, "rmft", "lineage", "--all")
+    finished = run(tree, "rmft", "lineage", "--all", "--full")
     lines = finished.stderr.splitlines()
     assert finished.returncode == bool(lines), finished.stdout + finished.stderr
     return lines
@@ -233,13 +236,13 @@ BUILT = "results/experiments/numeric_mab/evaluation/gaussian.parquet"
 def test_edits_of_parameters_and_of_values_of_the_paper_are_stale_and_building_mends_them(tree):
     assert (to_do(tree), audited(tree)) == (set(), [])
     set_value(tree, "evaluation.floor", 0.5)
-    paper = tree / "data/paper/theorem-1.csv"
+    paper = tree / "data/paper/simplex-table.csv"
     rewrite(paper, lambda text: text + "\n")
     os.utime(paper, (0, 0))  # older than what was made from it
     stale = {line.split()[1] for line in audited(tree) if line.startswith("stale: ")}
     assert {"results/metrics.json", "results/tables/simplex-table.csv", "results/tables/theorem-1.csv"} <= stale
     assert not any(path.startswith(("results/experiments/", "results/figures/")) for path in stale)
-    edit(tree / "data/paper/theorem-1.csv", "\n\n", "\n")
+    edit(tree / "data/paper/simplex-table.csv", "\n\n", "\n")
     snakemake(tree)
     assert audited(tree) == []
 
