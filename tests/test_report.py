@@ -51,7 +51,7 @@ from rmft.workflow.records import ReportJob
 
 FULL_SIZE = load(ROOT / "params.yaml")
 PARAMS = FULL_SIZE.at_scale()
-MANY = 1000  # games in the viewer
+MANY = 500  # games in the viewer
 ROWS = 60  # of its list that may be drawn at once
 
 
@@ -60,7 +60,7 @@ def texts() -> tuple[Captions, KnownIssues]:
     return read_texts(*(ROOT / path for path in paths.REPORT_TEXTS))
 
 
-# --- What is said ---
+# --- Texts ---
 
 
 @pytest.mark.parametrize(("kind", "labels"), [("figures", PARAMS.figures.drawn), ("tables", PARAMS.tables)])
@@ -70,10 +70,10 @@ def test_every_figure_and_table_has_a_caption_in_a_chapter_that_there_is(texts, 
     assert {caption.part for caption in captions.values()} <= texts[0].parts.keys()
 
 
-def test_where_a_caption_says_that_it_is_in_the_paper_there_is_such_a_label(texts):
-    there = set(pd.read_csv(ROOT / "data/paper/labels.csv")["label"])
-    said = {of.paper for kind in (texts[0].figures, texts[0].tables) for of in kind.values() if of.paper}
-    assert said - there == {"Theorem 1"}
+def test_labels_of_the_paper_in_captions_exist(texts):
+    known = set(pd.read_csv(ROOT / "data/paper/labels.csv")["label"])
+    named = {of.paper for kind in (texts[0].figures, texts[0].tables) for of in kind.values() if of.paper}
+    assert named - known == {"Theorem 1"}
 
 
 def test_what_is_known_of_the_paper_is_about_labels_and_rows_that_there_are(texts):
@@ -123,7 +123,7 @@ def test_a_mistake_in_the_captions_is_one_line_with_its_key(tmp_path):
     assert len(str(wrong.value).splitlines()) == 1
 
 
-# --- What is concluded ---
+# --- Claims and verdicts ---
 
 
 def played(
@@ -354,8 +354,8 @@ def test_a_legends_label_can_be_read_aloud(label, text):
     assert plain(label) == text
 
 
-def test_nothing_that_a_model_says_ends_the_element_it_stands_in():
-    assert "<" not in json_text({"said": "</script><script>alert(1)</script>"})
+def test_no_text_of_a_model_closes_the_element_that_holds_it():
+    assert "<" not in json_text({"reply": "</script><script>alert(1)</script>"})
 
 
 # --- The pages ---
@@ -368,7 +368,7 @@ def put_figure(label: str, frame: pd.DataFrame) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """Return the folder of both pages: three figures, a table, and a thousand games, some of them spiteful."""
+    """Return the folder of both pages: three figures, a table, and many games, one of them with hostile text."""
     home, told = tmp_path_factory.mktemp("site"), "open_mab_gemma"
     with pytest.MonkeyPatch.context() as here:
         here.chdir(home)
@@ -405,13 +405,13 @@ def site(tmp_path_factory) -> Path:
 
 
 def write_games(job: ReportJob, experiment: str) -> None:
-    """Write a thousand games of one iteration, what is selected of them, and the evaluation that the story shows."""
+    """Write many games of one iteration, the selection among them, and the evaluation that the story shows."""
     folder = Path(paths.iteration_of(experiment, 0, 0))
-    told = games(MANY)
-    told["reply"][0][0] = "</script><img src=https://example.org/x onerror=alert(1)>"
-    write_trajectories(folder / "rollouts.parquet", told)
+    played = games(MANY)
+    played["reply"][0][0] = "</script><img src=https://example.org/x onerror=alert(1)>"
+    write_trajectories(folder / "rollouts.parquet", played)
     source = RewardSource(0, "test", PARAMS.experiments[experiment].process)
-    ranked = select([told], Scoring(PARAMS.experiments[experiment].environment, "realized"), source, 1, 1)
+    ranked = select([played], Scoring(PARAMS.experiments[experiment].environment, "realized"), source, 1, 1)
     write_selection(folder / "selection.parquet", ranked)
     n, horizon = 4, 5
     regret = np.cumsum(np.ones((2 * n, horizon)), axis=1)
@@ -471,17 +471,16 @@ PAGES = ("report", "trajectories")
 
 
 @pytest.mark.parametrize("name", PAGES)
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_pages_are_accessible_and_fit_their_window(opened, name, width, scheme):
     tab = opened(name, width=width, scheme=scheme)
     if name == "trajectories":
         tab.wait_for_selector(".turn")
     for details in tab.locator("details").all():
         details.evaluate("element => { element.open = true; }")
-    said = Axe().run(tab).response
-    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in said["violations"]] == []
-    assert len(said["passes"]) > 10  # it did look
+    audit = Axe().run(tab).response
+    assert [(one["id"], [node["html"] for node in one["nodes"]]) for one in audit["violations"]] == []
+    assert len(audit["passes"]) > 10  # the audit did run
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -557,11 +556,11 @@ def test_the_lineage_of_a_figure_opens_where_it_is(opened):
     assert "no record" in tab.locator("#figure-tfbandit .lineage .leaf").text_content()
 
 
-def test_of_a_thousand_games_few_rows_exist_at_a_time_wherever_the_list_is(opened):
+def test_of_many_games_few_rows_exist_at_a_time_wherever_the_list_is(opened):
     tab = opened("trajectories")
     tab.wait_for_selector(".turn")
     assert f"{MANY} games" in tab.locator("#count").text_content()
-    for scrolled, row in ((0, 0), (20_000, 460), (10**9, MANY - 1)):
+    for scrolled, row in ((0, 0), (10_000, 230), (10**9, MANY - 1)):
         tab.evaluate("top => { document.querySelector('#list').scrollTop = top; }", scrolled)
         tab.wait_for_selector(f"#game-{row}")
         assert 0 < tab.locator(".game").count() <= ROWS
@@ -574,7 +573,7 @@ def test_games_are_chosen_by_arrow_keys_and_rounds_too(opened):
     tab.locator("#list").focus()
     for key, title in (
         ("ArrowDown", "Scenario 0, game 1"),
-        ("End", "Scenario 499, game 1"),
+        ("End", f"Scenario {MANY // 2 - 1}, game 1"),
         ("Home", "Scenario 0, game 0"),
     ):
         tab.keyboard.press(key)
@@ -587,7 +586,7 @@ def test_games_are_chosen_by_arrow_keys_and_rounds_too(opened):
     assert tab.locator(".turn.now h3").text_content() == "round 2"
 
 
-def test_a_game_is_told_with_what_it_paid_and_why_it_was_selected(opened):
+def test_a_game_is_shown_with_its_rewards_and_the_reason_for_its_selection(opened):
     tab = opened("trajectories")
     tab.wait_for_selector(".turn")
     game = {name: column[1] for name, column in games(MANY).items()}
@@ -609,7 +608,7 @@ def test_a_game_is_told_with_what_it_paid_and_why_it_was_selected(opened):
     assert why.startswith("Selected" if selected else "Not selected")
 
 
-def test_what_a_model_says_is_shown_and_never_run(opened):
+def test_replies_are_shown_and_never_run(opened):
     tab = opened("trajectories")
     tab.wait_for_selector(".turn")
     assert tab.locator(".reply").first.text_content().startswith("</script><img src=https://")
