@@ -1,4 +1,4 @@
-"""What replies say is held against what happened: claims by hand and by brute force, judges, accuracy, the stage."""
+"""Claims of replies, checked against the history by hand and by brute force; judges, accuracy, the stage."""
 
 import random
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def found(words: str, decision: str = "Action: 2", protocol: Protocol = BANDIT, 
     return [(claim.kind, text[slice(*claim.span)], claim.true) for claim in claims]
 
 
-def told(words: str, **more) -> list[tuple[str, bool]]:
+def kinds_and_truth(words: str, **more) -> list[tuple[str, bool]]:
     """Return kind and truth of the claims of a reply."""
     return [(kind, true) for kind, _, true in found(words, **more)]
 
@@ -104,7 +104,7 @@ def told(words: str, **more) -> list[tuple[str, bool]]:
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
 def test_a_claim_in_prose_is_held_against_the_history(words, claims):
-    assert told(words) == claims
+    assert kinds_and_truth(words) == claims
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_a_claim_in_prose_is_held_against_the_history(words, claims):
     ],
 )
 def test_what_claims_nothing_outright_is_not_counted(words):
-    assert told(words) == []
+    assert kinds_and_truth(words) == []
 
 
 def test_names_of_a_scenario_are_actions_and_dress_does_no_harm():
     words = "The online shop paid 6.13.  “Smith’s & Sons” has an average of **1.00**; the market stall paid 9."
-    assert told(words, protocol=NAMED) == [("reward", True), ("average", True), ("reward", False)]
+    assert kinds_and_truth(words, protocol=NAMED) == [("reward", True), ("average", True), ("reward", False)]
 
 
 def test_the_line_of_the_decision_is_no_claim_and_a_reply_that_is_all_decision_has_none():
@@ -141,9 +141,9 @@ def test_the_line_of_the_decision_is_no_claim_and_a_reply_that_is_all_decision_h
 
 
 def test_a_stated_policy_chooses_what_it_gives_the_highest_probability():
-    said = "I put most weight on action 2."
-    assert told(said, decision="Policy: [0.1, 0.8, 0.1]", protocol=STATED) == [("choice", True)]
-    assert told(said, decision="Policy: [0.8, 0.1, 0.1]", protocol=STATED) == [("choice", False)]
+    words = "I put most weight on action 2."
+    assert kinds_and_truth(words, decision="Policy: [0.1, 0.8, 0.1]", protocol=STATED) == [("choice", True)]
+    assert kinds_and_truth(words, decision="Policy: [0.8, 0.1, 0.1]", protocol=STATED) == [("choice", False)]
 
 
 def test_under_full_feedback_every_reward_that_was_shown_can_be_quoted():
@@ -173,15 +173,19 @@ RIGHT_TALLY = "3 paid 1.00, poor: 3 goes from 5 to 3=4. Scores: 1=4 2=7 3=4. Hig
     ],
 )
 def test_a_fault_in_a_tally_is_found_and_nothing_else(old, new, kind):
-    assert [true for _, true in told(RIGHT_TALLY)] == [True] * 9
-    stated = "2" if new.startswith("At random") or not new.endswith(".") else new[-2]  # what is done is what is said
-    claims = told(RIGHT_TALLY.replace(old, new), decision=f"Action: {stated}")
+    assert [true for _, true in kinds_and_truth(RIGHT_TALLY)] == [True] * 9
+    stated = (
+        "2" if new.startswith("At random") or not new.endswith(".") else new[-2]
+    )  # the decision follows the stated reason
+    claims = kinds_and_truth(RIGHT_TALLY.replace(old, new), decision=f"Action: {stated}")
     assert [name for name, true in claims if not true] == [kind]
 
 
 @pytest.mark.parametrize(("why", "action"), [("In turn", 1), ("Unstable by the last reward", 1), ("At random", 3)])
 def test_a_reason_that_the_last_round_gives_is_right(why, action):
-    claims = told(RIGHT_TALLY.replace("Highest score: 2.", f"{why}: {action}."), decision=f"Action: {action}")
+    claims = kinds_and_truth(
+        RIGHT_TALLY.replace("Highest score: 2.", f"{why}: {action}."), decision=f"Action: {action}"
+    )
     assert all(true for _, true in claims)
 
 
@@ -304,7 +308,7 @@ def test_every_written_claim_is_found_and_labelled_as_brute_force_labels_it(seed
     written = writer.sentences(count)
     words = "".join(text + rng.choice([". ", "; ", ".\n- ", ", and ", ". Well, "]) for text, _, _ in written)
     words = words.replace(", and I", ". I")
-    assert told(words, played=writer.played) == [(kind, true) for _, kind, true in written], words
+    assert kinds_and_truth(words, played=writer.played) == [(kind, true) for _, kind, true in written], words
 
 
 @given(st.text(max_size=300), st.integers(0, 5))
@@ -351,7 +355,7 @@ def case(reply: str, best: int, preferred: int, last: int | None = None, protoco
         ("I explore: action 1.", 2, 1, 2, False),
     ],
 )
-def test_the_lexical_judge_sees_of_which_action_instability_is_said(reply, best, preferred, last, unstable):
+def test_the_lexical_judge_sees_which_action_is_called_unstable(reply, best, preferred, last, unstable):
     assert lexical(WORDS)([case(reply, best, preferred, last)]) == [unstable]
 
 
@@ -375,12 +379,12 @@ def test_an_answer_is_yes_no_or_not_understood(answer, meaning):
     assert yes_or_no(answer) is meaning
 
 
-def test_a_model_is_asked_each_question_once_and_its_answers_are_replayed(tmp_path):
+def test_a_model_gets_each_question_once_and_its_answers_are_replayed(tmp_path):
     def say(body: dict) -> str:
-        asked = body["messages"][-1]["content"]
-        if "so what" in asked:
+        question = body["messages"][-1]["content"]
+        if "so what" in question:
             return "Hm."
-        return "Yes." if "zigzag" in asked and "action 2 is passed over" in asked else "no"
+        return "Yes." if "zigzag" in question and "action 2 is passed over" in question else "no"
 
     first = case("Its rewards zigzag.", 2, 1, 2)
     cases = [first, case("It pays little.", 2, 1, 2), case(first.reply, 3, 1, 2), case("so what", 2, 1), first]
@@ -390,8 +394,8 @@ def test_a_model_is_asked_each_question_once_and_its_answers_are_replayed(tmp_pa
             with connected(tmp_path / "journal", upstream.url) as connection:
                 assert zero_shot(connection, template, 8, seed=1)(cases) == [True, False, False, None, True]
         assert upstream.paid.total() == 4
-        (asked,) = {body["max_completion_tokens"] for body in upstream.bodies.values()}
-        assert asked == 8
+        (max_tokens,) = {body["max_completion_tokens"] for body in upstream.bodies.values()}
+        assert max_tokens == 8
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))

@@ -330,7 +330,7 @@ def test_a_table_is_as_good_as_the_weakest_value_of_its_trained_model():
 
 def test_a_known_contradiction_explains_the_rows_it_names_where_they_are_not_reproduced_and_no_others():
     table = tidy(("a", "ftl", NOT_REPRODUCED), ("a", "ftl", REPRODUCED), ("b", "ftl", NOT_REPRODUCED))
-    found = explain(table, [KnownIssue(reason="why", rows={"reward": ["a"]}), KnownIssue(reason="told, and no more")])
+    found = explain(table, [KnownIssue(reason="why", rows={"reward": ["a"]}), KnownIssue(reason="shown, and no more")])
     assert list(found["verdict"]) == [INCONSISTENT, REPRODUCED, NOT_REPRODUCED]
     assert list(found["reason"]) == ["why", "", ""]
 
@@ -369,7 +369,7 @@ def put_figure(label: str, frame: pd.DataFrame) -> None:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """Return the folder of both pages: three figures, a table, and many games, one of them with hostile text."""
-    home, told = tmp_path_factory.mktemp("site"), "open_mab_gemma"
+    home, experiment = tmp_path_factory.mktemp("site"), "open_mab_gemma"
     with pytest.MonkeyPatch.context() as here:
         here.chdir(home)
         shutil.copytree(ROOT / "data/report", "data/report")
@@ -382,11 +382,11 @@ def site(tmp_path_factory) -> Path:
                 },
                 "figure_notes": {**whole.figure_notes, "my-figure": None},
                 "tables": {"simplex-table": whole.tables["simplex-table"]},
-                "told": {told: whole.told[told].model_copy(update={"iterations": 1, "T": 20})},
+                "in_words": {experiment: whole.in_words[experiment].model_copy(update={"iterations": 1, "T": 20})},
                 "trajectories": MANY,
             }
         )
-        write_games(job, told)
+        write_games(job, experiment)
         curves = drawn("suff fail freq", trained=[0.1] * 9, base=[0.2] * 9, greedy=[0.3] * 9)
         for label in job.figures:
             put_figure(label, curves)
@@ -615,7 +615,7 @@ def test_replies_are_shown_and_never_run(opened):
     assert tab.locator("img").count() == 0
 
 
-def test_selected_games_come_first_where_that_is_asked_for_and_a_scenario_can_be_seen_alone(opened):
+def test_selected_games_can_come_first_and_a_scenario_can_be_seen_alone(opened):
     tab = opened("trajectories")
     tab.select_option("#order", "selected")
     tab.wait_for_selector("#game-0 .kept")
@@ -637,7 +637,7 @@ def test_an_address_with_a_game_in_it_opens_that_game(opened, site):
 
 
 @pytest.mark.xdist_group("workflow")
-def test_the_built_report_has_all_that_was_asked_for_with_lineage_to_the_sources(built):
+def test_the_built_report_has_every_output_with_lineage_to_the_sources(built):
     params = values_in(built / "rmft")
     text = (built / "rmft/results/report.html").read_text(encoding="utf-8")
     ids = set(re.findall(r'<article id="([^"]+)"', text))

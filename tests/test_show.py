@@ -1,4 +1,4 @@
-"""Games told in words, as `rmft show` prints them.
+"""Games in words, as `rmft show` prints them.
 
 Symbols: n games, T rounds, d actions.
 """
@@ -26,11 +26,11 @@ ROOT = Path(__file__).parents[1]
 MAB = Scoring("mab", "realized")
 
 
-def printed(played: dict[str, list], width: int = 100, scoring: Scoring = MAB, **asked: object) -> str:
+def printed(played: dict[str, list], width: int = 100, scoring: Scoring = MAB, **chosen: object) -> str:
     """Return what is printed where the output is no terminal."""
     console = Console(width=width, highlight=False, force_terminal=False)
     with console.capture() as shown:
-        console.print(*dialogues(played, scoring, GameFilter(**asked)))
+        console.print(*dialogues(played, scoring, GameFilter(**chosen)))
     return shown.get()
 
 
@@ -66,7 +66,7 @@ def test_the_worst_are_those_of_highest_final_regret_and_the_best_of_lowest():
     assert panels(printed(played, worst=3)) == order[:2:-1]
 
 
-def test_games_can_be_asked_for_by_scenario_and_trajectory_and_ranked_among_those():
+def test_games_can_be_chosen_by_scenario_and_trajectory_and_ranked_among_those():
     played = games()
     assert panels(printed(played, scenario=1)) == [(1, 0), (1, 1)]
     assert panels(printed(played, scenario=2, trajectory=1)) == [(2, 1)]
@@ -74,10 +74,10 @@ def test_games_can_be_asked_for_by_scenario_and_trajectory_and_ranked_among_thos
     assert panels(printed(played, trajectory=1, worst=1)) == [(max(final, key=final.get), 1)]
 
 
-@pytest.mark.parametrize("asked", [{"scenario": 3}, {"scenario": 1, "trajectory": 2}], ids=str)
-def test_games_that_are_not_there_are_refused_with_those_that_are(asked):
+@pytest.mark.parametrize("chosen", [{"scenario": 3}, {"scenario": 1, "trajectory": 2}], ids=str)
+def test_games_that_are_not_there_are_refused_with_those_that_are(chosen):
     with pytest.raises(InputError, match=r"scenario: no 3 here; there are 0 to 2|trajectory: no 2 .* 0 to 1"):
-        printed(games(), **asked)
+        printed(games(), **chosen)
 
 
 # --- What is shown of a game ---
@@ -116,7 +116,7 @@ def test_rounds_of_invalid_replies_are_marked_and_no_others():
     assert marked == {1: [], 2: ["2 of 3"], 3: [], 4: ["3 of 3"], 5: ["1 of 1"]}
 
 
-def test_the_middle_of_a_long_game_is_left_out_unless_it_is_asked_for():
+def test_the_middle_of_a_long_game_is_left_out_unless_its_rounds_are_named():
     played = games()
     played["attempts"][0][8] = 2
     text = printed(played, scenario=0, trajectory=0)
@@ -127,7 +127,7 @@ def test_the_middle_of_a_long_game_is_left_out_unless_it_is_asked_for():
     assert list(rounds_of(printed(games(horizon=7), scenario=0, trajectory=0))) == [*range(1, 8)]
 
 
-def test_the_middle_of_a_long_message_is_left_out_unless_its_round_is_asked_for():
+def test_the_middle_of_a_long_message_is_left_out_unless_its_round_is_named():
     played = games(horizon=2)
     played["prompt"][0][1] = "\n".join(f"line-{i}." for i in range(1, 101))
     short, whole = (printed(played, scenario=0, trajectory=0, rounds=rounds) for rounds in (None, (2, 2)))
@@ -159,14 +159,14 @@ def test_what_is_no_range_of_rounds_is_refused(text):
 
 
 @given(
-    said=st.text(
+    reply=st.text(
         st.characters(codec="utf-8", categories=["Lu", "Cc", "Ps", "Pe", "Zs"], include_characters="\x1b[/]m1;\\"),
         max_size=40,
     )
 )
-def test_whatever_a_model_says_no_control_character_reaches_a_pipe(said):
+def test_no_control_character_of_a_reply_reaches_a_pipe(reply):
     played = games(n=2, horizon=1)
-    played["reply"] = [[said]] * 2
+    played["reply"] = [[reply]] * 2
     assert re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", printed(played)) is None
 
 
@@ -237,13 +237,14 @@ def test_games_of_no_experiment_are_refused_with_what_to_say(path):
 def here(monkeypatch, tmp_path) -> Path:
     """Return where an experiment's rollouts are, below the current folder."""
     monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name in ("params.yaml", "outputs.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
     path = Path("results/experiments/open_mab_gemma/seed-0/iteration-0/rollouts.parquet")
     write_trajectories(path, games())
     return path
 
 
-def test_the_command_prints_what_was_asked_for_and_one_game_where_nothing_was(rmft, here):
+def test_the_command_prints_the_chosen_games_and_one_game_by_default(rmft, here):
     code, out, _ = rmft("show", here, "--best", 3, "--rounds", "2-4")
     assert code == 0
     assert len(panels(out)) == 3
@@ -252,7 +253,7 @@ def test_the_command_prints_what_was_asked_for_and_one_game_where_nothing_was(rm
     assert panels(rmft("show", here, "--scenario", 1)[1]) == [(1, 0), (1, 1)]
 
 
-def test_a_file_from_elsewhere_can_be_shown_where_its_environment_is_said(rmft, here):
+def test_a_file_from_elsewhere_can_be_shown_with_its_environment(rmft, here):
     there = here.rename("games.parquet")
     assert rmft("show", there)[0] == 2
     assert "fol: realized regret" in rmft("show", there, "--environment", "fol")[1]

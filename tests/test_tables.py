@@ -322,16 +322,16 @@ def test_every_value_of_the_paper_on_regret_has_a_player_of_ours(label):
     job = table_job(params, label, None)
     paper = pd.read_csv(PAPER_FOLDER / f"{label}.csv")
     (experiment,) = job.table.experiments
-    asked = params.experiments[experiment].evaluations
+    evaluations = params.experiments[experiment].evaluations
     assert len(paper) == 3 * 3 * len(job.sources)  # three statistics of three players
     assert [evaluation for _, evaluation in job.sources] == list(dict.fromkeys(paper.reward))
     assert set(paper.model.dropna()) == set(job.models) == {params.experiments[experiment].model}
     assert set(paper.player) - {"base", "trained"} == set(job.table.beside.values() or {"rexp3"})
     for _, evaluation in job.sources:
         printed = paper[paper.reward == evaluation]
-        assert {asked[evaluation].T} == set(printed["T"])
-        assert {asked[evaluation].instances} == set(printed.instances) == {50}
-        assert set(job.table.beside or {"rexp3"}) <= set(asked[evaluation].algorithms)
+        assert {evaluations[evaluation].T} == set(printed["T"])
+        assert {evaluations[evaluation].instances} == set(printed.instances) == {50}
+        assert set(job.table.beside or {"rexp3"}) <= set(evaluations[evaluation].algorithms)
 
 
 # --- Tables of methods ---

@@ -108,7 +108,7 @@ def page(job: ReportJob, files: dict[str, Path]) -> str:
         counts={verdict: sum(entry.verdict == verdict for entry in entries) for verdict in VERDICTS},
         story=None if job.story is None else read_story(job, *job.story, files),
         lineage=ancestry(entry.csv for entry in entries),
-        in_viewer=list(job.told),
+        in_viewer=list(job.in_words),
         rules=RULES,
     )
 

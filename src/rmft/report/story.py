@@ -48,7 +48,7 @@ class Story:
 
 def read_story(job: ReportJob, experiment: str, evaluation: str, files: dict[str, Path]) -> Story:
     """Read the numbers of the pictures, from one experiment and one evaluation of it."""
-    settings = job.told[experiment]
+    settings = job.in_words[experiment]
     folders = [iteration_of(experiment, 0, i) for i in range(settings.iterations)]
     selections = [read_selection(files[f"{folder}/selection.parquet"]) for folder in folders]
     played = read_trajectories(files[f"{folders[0]}/rollouts.parquet"], tokens=False)

@@ -27,7 +27,7 @@ INDEX = ("trajectory", "regret", "rerolled", "rank", "duplicate", "selected", "i
 def viewer(job: ReportJob, files: dict[str, Path]) -> str:
     """Return the page."""
     index, pieces = {}, {}
-    for experiment, settings in job.told.items():
+    for experiment, settings in job.in_words.items():
         iterations = []
         for i in range(settings.iterations):
             scenarios = {}
@@ -49,7 +49,7 @@ def _scenarios(
     job: ReportJob, files: dict[str, Path], experiment: str, iteration: int
 ) -> list[tuple[int, list[list[Any]], list[dict[str, Any]]]]:
     """Return (number, index rows, games) of the first scenarios of an iteration, each with all of its games."""
-    settings, folder = job.told[experiment], iteration_of(experiment, 0, iteration)
+    settings, folder = job.in_words[experiment], iteration_of(experiment, 0, iteration)
     played = read_trajectories(files[f"{folder}/rollouts.parquet"], tokens=False)
     selection = read_selection(files[f"{folder}/selection.parquet"])
     scenario = np.array(played["scenario"])

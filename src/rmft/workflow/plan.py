@@ -387,7 +387,7 @@ def metrics_job(params: Params) -> MetricsJob:
 def report_job(params: Params, full_size: Params) -> ReportJob:
     """Return what the report depends on. full_size: the parameters before their scale, which say what is smaller."""
     story = params.report.story
-    told = {
+    in_words = {
         name: ReportedExperiment(
             model=of.model,
             environment=of.environment,
@@ -409,7 +409,7 @@ def report_job(params: Params, full_size: Params) -> ReportJob:
         models={name: of.model for name, of in params.experiments.items()},
         players=params.figures.style.labels,
         story=story and (story, params.first_evaluation(story)),
-        told=told,
+        in_words=in_words,
         trajectories=params.report.trajectories,
     )
 

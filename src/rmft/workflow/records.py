@@ -347,7 +347,7 @@ class MetricsJob(Job):
 
 
 class ReportedExperiment(Section):
-    """An experiment whose games are told in words: what the trajectory viewer says of it, and how it counts regret."""
+    """An experiment with games in words, as the trajectory viewer describes it, and how its regret is computed."""
 
     model: str
     environment: str
@@ -361,9 +361,9 @@ class ReportedExperiment(Section):
 class ReportJob(Job):
     """All that `rmft report` depends on, besides the files it reads.
 
-    models: of every experiment, by name. notes: what figures and tables say of their scale, by label. players: their
-    names in legends. story: experiment and evaluation that the pictures of the method show, if any. trajectories: of
-    each experiment that is told.
+    models: of every experiment, by name. notes: on the scale of figures and tables, by label. players: their names in
+    legends. story: experiment and evaluation of the pictures of the method, if any. in_words: the experiments of the
+    trajectory viewer. trajectories: of each of them.
     """
 
     scale: str
@@ -374,5 +374,5 @@ class ReportJob(Job):
     models: dict[str, str]
     players: dict[str, str]
     story: tuple[str, str] | None
-    told: dict[str, ReportedExperiment]
+    in_words: dict[str, ReportedExperiment]
     trajectories: int
