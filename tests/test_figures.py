@@ -283,7 +283,7 @@ def test_a_panel_whose_curves_would_be_pressed_flat_keeps_an_axis_of_its_own():
 def test_a_ks_test_says_against_what_and_on_how_many_games(tmp_path):
     drawing = drawn_from_small_files("open-FOL-alternating", tmp_path)
     heading, test = drawing.figure.axes[1].get_title().split("\n")
-    assert heading == "KS test against base model, median of 2 seeds"
+    assert heading == "KS test against base (median of 2 seeds)"
     assert re.fullmatch(r"Trained: \$p\$ = [\d.]+ \(6 games\)", test)
 
 
@@ -360,10 +360,10 @@ def test_claims_stand_side_by_side_with_what_is_right_in_blue_and_what_is_wrong_
 
 def test_no_line_of_a_page_is_too_long_and_no_word_is_lost():
     text = "x" * 200 + " " + "word " * 60 + "\n\nlast"
-    lines = list(runs_of(text, ["plain"] * len(text), 56))
+    lines = runs_of(text, ["plain"] * len(text), 56)
     assert max(run.x + len(run.text) for run in lines) <= 56
     assert "".join(run.text for run in lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
-    assert height_of(text, 56) == lines[-1].line + 1
+    assert height_of(lines) == 4 + 6 + 2
 
 
 def test_the_error_of_a_share_of_replies_is_that_over_instances():

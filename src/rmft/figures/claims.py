@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.replies import read_claims, read_replies
 from rmft.figures.frames import joined, rows
-from rmft.figures.page import PLAIN, Box, Run, draw_page, runs_of
+from rmft.figures.page import PLAIN, Run, draw_page, height_of, runs_of
 from rmft.figures.style import label
 from rmft.params.outputs import Style
 from rmft.reasoning import ALL, DIFFERENCE
@@ -44,7 +45,7 @@ def claims_side_by_side(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
         sides, place = _sides(job.figure.players, *paths[3 * i : 3 * i + 3])
         panel = f"{title}; {place}"
         frames.append(rows(panel, "", TITLE, [0], [panel], line=top))
-        height = max(len(history) + _height(response) + len(notes) for history, response, notes in sides.values()) + 1
+        height = max(len(history) + height_of(response) + len(notes) for history, response, notes in sides.values()) + 1
         for number, (player, side) in enumerate(sides.items()):
             left = number * (COLUMN + BETWEEN)
             runs, box = _side(player, side, left, top + 1.5, height, job.style)
@@ -63,11 +64,7 @@ def claims_side_by_side(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
 Side = tuple[list[str], list[Run], list[str]]  # what a player was shown before, its response, and notes on it
 
 
-def _height(response: list[Run]) -> int:
-    return response[-1].line + 1 if response else 1
-
-
-def _side(player: str, side: Side, left: int, top: float, height: int, style: Style) -> tuple[list[Run], Box]:
+def _side(player: str, side: Side, left: int, top: float, height: int, style: Style) -> tuple[list[Run], Rectangle]:
     """Return one player's side of a panel: all its text, and the box of its response.
 
     height: lines of the highest side, so that boxes beside each other are equally high.
@@ -78,7 +75,8 @@ def _side(player: str, side: Side, left: int, top: float, height: int, style: St
     runs += [Run(left, top + 1 + i, line, HISTORY) for i, line in enumerate(history)]
     runs += [run._replace(x=left + MARGIN + run.x, line=box_top + 0.2 + run.line) for run in response]
     runs += [Run(left, box_top + box_height + 0.6 + i, line, NOTE) for i, line in enumerate(notes)]
-    return runs, Box(left, box_top, COLUMN, box_height + 0.35, BOXES.get(player, BOXES["base"]))
+    colour = BOXES.get(player, BOXES["base"])
+    return runs, Rectangle((left, box_top), COLUMN, box_height + 0.35, color=colour, linewidth=0)
 
 
 def _sides(players: Sequence[str], replies: Path, claims: Path, accuracy: Path) -> tuple[dict[str, Side], str]:
@@ -91,7 +89,7 @@ def _sides(players: Sequence[str], replies: Path, claims: Path, accuracy: Path) 
     for player in players:
         row, marks = _rows(responses, player, at).iloc[0], _rows(claimed, player, at)
         last = _rows(responses, player, {**at, "t": t - 1})
-        response = list(runs_of(row["reply"], _looks(row["reply"], marks), COLUMN - 2 * MARGIN))
+        response = runs_of(row["reply"], _looks(row["reply"], marks), COLUMN - 2 * MARGIN)
         notes = [_decision(row), *textwrap.wrap(_accuracy(overall.loc[player]), COLUMN)]
         sides[player] = (textwrap.wrap(_history(row, last), COLUMN), response, notes)
     return sides, f"instance {instance}, round {t}"

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.figures.frames import joined, rows
-from rmft.figures.page import PLAIN, Box, draw_page, height_of, runs_of
+from rmft.figures.page import PLAIN, draw_page, height_of, runs_of
 from rmft.workflow.records import FigureJob
 
 ROUNDS = 3  # shown of a game: the scenario, and how the response changes with feedback
@@ -32,11 +33,12 @@ def example_of_a_game(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd
     for t in range(min(ROUNDS, len(trajectories["reply"][game]))):
         for column, (heading, left, colour) in MESSAGES.items():
             text, looks = _bold_shown(trajectories[column][game][t])
-            height = height_of(text, BOX - 2 * MARGIN) + 0.5
-            boxes.append(Box(left, top + 1.2, BOX, height, colour))
+            runs = runs_of(text, looks, BOX - 2 * MARGIN)
+            height = height_of(runs) + 0.5
+            boxes.append(Rectangle((left, top + 1.2), BOX, height, color=colour, linewidth=0))
             panel, x = f"round {t + 1}", left + MARGIN
             frames.append(rows(panel, column, HEADING, [left], [f"{heading}, {panel}"], line=top))
-            for run in runs_of(text, looks, BOX - 2 * MARGIN):
+            for run in runs:
                 frames.append(rows(panel, column, run.look, [x + run.x], [run.text], line=top + 1.4 + run.line))
             top += height + 1.8
     frame = joined(frames)

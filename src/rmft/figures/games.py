@@ -26,7 +26,7 @@ RATIOS = {1: 0.5, 2: 0.6, 3: 0.85, 4: 0.95}  # height of a panel over its width,
 TITLE_CHARACTERS = {1: 90, 2: 45, 3: 28, 4: 19}  # in a line, likewise
 NOTE = "Lines: means over games. Bands: 95% intervals of the mean."
 SEEDS_NOTE = " Thin lines: training seeds."
-KS = "KS test against base model"
+KS = "KS test against base"
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ def _draw(style: Style, rows: Sequence[Sequence[tuple[Quantity, Shown]]]) -> tup
                 titled.add(shown.title)
         for ax in row_of_axes[len(row) :]:
             ax.set_axis_off()
-        for quantity in (REGRET, FINAL):
-            share_limits(
-                [ax for ax, (of, _) in zip(row_of_axes, row, strict=False) if of is quantity], quantity is FINAL
-            )
+        for shared, axis in ((REGRET, "y"), (FINAL, "x")):
+            alike = [ax for ax, (quantity, _) in zip(row_of_axes, row, strict=False) if quantity is shared]
+            if alike:
+                share_limits(alike, axis)
     frame = frames.joined(parts)
     several_seeds = frame["series"].str.startswith(frames.SEED).any()
     add_legend(figure, style, NOTE + (SEEDS_NOTE if several_seeds else ""))
@@ -146,7 +146,7 @@ def _final_frame(panel: str, shown: Shown) -> pd.DataFrame:
     for name in shown.players:
         if name.startswith("trained"):
             tests = ks_by_seed(shown.everyone[name], shown.everyone[name.replace("trained", "base", 1)])
-            what = KS + (f", median of {len(tests)} seeds" if len(tests) > 1 else "")
+            what = KS + (f" (median of {len(tests)} seeds)" if len(tests) > 1 else "")
             games = shown.everyone[name].final.shape[1]
             parts.append(frames.printed(panel, name, what, float(np.median(tests))).assign(x=games))
     return frames.joined(parts)

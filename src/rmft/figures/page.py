@@ -3,13 +3,14 @@
 Further columns of the frame: x, characters from the left; line, lines from the top; y, the text; series, its look.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.patches import Rectangle
 
 from rmft.params.outputs import Style
 
@@ -18,16 +19,6 @@ TALL = 1.3  # height of a line over the size
 PAD_POINTS = 6.0  # that the layout leaves at the sides
 PLAIN = "plain"
 INK = "#222222"
-
-
-class Box(NamedTuple):
-    """A coloured box: left and width in characters, top and height in lines."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-    colour: str
 
 
 class Run(NamedTuple):
@@ -40,7 +31,7 @@ class Run(NamedTuple):
 
 
 def draw_page(
-    frame: pd.DataFrame, boxes: Sequence[Box], looks: Mapping[str, Mapping[str, str]], style: Style, columns: int
+    frame: pd.DataFrame, boxes: Iterable[Rectangle], looks: Mapping[str, Mapping[str, str]], style: Style, columns: int
 ) -> Figure:
     """Return a page of so many columns of characters. looks: text properties by series; none for PLAIN."""
     size = (style.width_inches * 72 - PAD_POINTS) / columns / WIDE
@@ -51,36 +42,34 @@ def draw_page(
     ax.set(xlim=(0, columns), ylim=(lines, 0))
     ax.set_axis_off()
     for box in boxes:
-        shape = {"boxstyle": "square,pad=0", "facecolor": box.colour, "linewidth": 0}
-        ax.add_patch(FancyBboxPatch((box.left, box.top), box.width, box.height, **shape))
+        ax.add_patch(box)
     for run in frame.itertuples():
         look = {"family": "DejaVu Sans Mono", "fontsize": size, "color": INK, "parse_math": False}
         ax.text(run.x, run.line, run.y, va="top", **(look | looks.get(run.series, {})))
     return figure
 
 
-def runs_of(text: str, looks: Sequence[str], width: int) -> Iterator[Run]:
-    """Yield a text in lines of at most `width` characters as runs. looks: of each character of the text."""
+def runs_of(text: str, looks: Sequence[str], width: int) -> list[Run]:
+    """Return a text in lines of at most `width` characters as runs. looks: of each character of the text."""
+    runs = []
     for line, (begin, end) in enumerate(_lines(text, width)):
         for look, places in groupby(range(begin, end), key=looks.__getitem__):
             first, *others = places
-            yield Run(first - begin, line, text[first : first + 1 + len(others)], look)
+            runs.append(Run(first - begin, line, text[first : first + 1 + len(others)], look))
+    return runs
 
 
-def height_of(text: str, width: int) -> int:
-    """Return in how many lines a text is written."""
-    return len(list(_lines(text, width)))
+def height_of(runs: Iterable[Run]) -> int:
+    """Return how many lines a text takes."""
+    return 1 + max((run.line for run in runs), default=0)
 
 
 def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
     """Yield where the lines of a text begin and end, broken at line ends and, where they are too long, at spaces."""
+    wrapper = textwrap.TextWrapper(width, expand_tabs=False, replace_whitespace=False, drop_whitespace=False)
     begin = 0
-    for line in text.split("\n"):
-        stop = begin + len(line)
-        while stop - begin > width:
-            space = text.rfind(" ", begin + 1, begin + width + 1)
-            cut = space if space > begin else begin + width
-            yield begin, cut
-            begin = cut + (text[cut] == " ")
-        yield begin, stop
-        begin = stop + 1
+    for paragraph in text.split("\n"):
+        for line in wrapper.wrap(paragraph) or [""]:
+            yield begin, begin + len(line)
+            begin += len(line)
+        begin += 1

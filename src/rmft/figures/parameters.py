@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -20,6 +21,7 @@ CURVES = {
 BALL = CURVES | {"d": r"$\|\mathbf{d}\|_2$"}
 SIMPLEX = CURVES | {"d_minus_mean": r"$\|\mathbf{d}-\mathrm{mean}(\mathbf{d})\,\mathbf{1}\|_2$"}
 SPACES = {"ball": (r"$\ell_2$ ball (Env I)", BALL), "simplex": ("Simplex (Env II)", SIMPLEX)}
+POINTS = 200  # iterations that are drawn, at most
 NOTE = "Lines: medians over training seeds. Bands: the middle half of the seeds."
 
 
@@ -29,12 +31,13 @@ def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
     Ours is the size of the step c that is left: distances that vanish together with it show no FTRL, but a model that
     ignores rewards.
     """
-    figure, axes = panels(job.style, 1, 2, ratio=0.8)
+    figure, axes = panels(job.style, 1, 2, ratio=0.8, sharey=True)
     frames = []
     for ax, path, (seeds, iterations), (space, (title, labels)) in zip(
         axes.flat, paths, job.loops, SPACES.items(), strict=True
     ):
         log = read_csv(path, ["training_seed", "iteration", *labels], seeds * iterations)
+        log = log[log["iteration"].isin(np.linspace(1, iterations, POINTS).round())]
         frame = joined(_distance(space, label, log[column].abs(), log["iteration"]) for column, label in labels.items())
         draw_curves(ax, frame, job.style)
         ax.set(xlabel="Iteration", ylabel="Distance" if space == "ball" else "", yscale="log", title=title)

@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 
 from rmft.figures.frames import joined, printed, rows
 from rmft.figures.games import read_shown
-from rmft.figures.style import RATIO, label, palette
+from rmft.figures.style import label, palette
 from rmft.metrics.entropy import relative_entropy
 from rmft.workflow.records import FigureJob
 
+RATIO = 0.55  # height of a panel over its width
 EDGES = np.arange(-0.025, 1.05, 0.05)  # around the multiples of 0.05, which models like to state
 PROBABILITY, ENTROPY = "probability", "mean entropy over log d"
 

@@ -117,10 +117,12 @@ def label(style: Style, player: str) -> str:
 # --- Parts of figures ---
 
 
-def panels(style: Style, rows: int, columns: int, ratio: float = RATIO) -> tuple[Figure, np.ndarray]:
+def panels(
+    style: Style, rows: int, columns: int, ratio: float = RATIO, *, sharey: bool = False
+) -> tuple[Figure, np.ndarray]:
     """Return a figure of rows × columns panels of the same size, with room for a legend below them."""
-    height = rows * style.width_inches / columns * ratio + LEGEND_INCHES
-    return plt.subplots(rows, columns, figsize=(style.width_inches, height), squeeze=False, layout="constrained")
+    size = (style.width_inches, rows * style.width_inches / columns * ratio + LEGEND_INCHES)
+    return plt.subplots(rows, columns, sharey=sharey, figsize=size, squeeze=False, layout="constrained")
 
 
 def draw_curves(ax: Axes, frame: pd.DataFrame, style: Style, **line: str | float) -> None:
@@ -161,23 +163,19 @@ def draw_distribution(ax: Axes, frame: pd.DataFrame, style: Style) -> None:
     ax.set(ylim=(0, 1.02))
 
 
-def share_limits(axes: Sequence[Axes], horizontal: bool = False) -> None:
-    """Let the axes of panels begin at 0 where their lines do not fall below it, and give them the same limits.
+def share_limits(axes: Sequence[Axes], axis: str = "y") -> None:
+    """Give panels the same limits on one axis, which begins at 0 where nothing lies below it.
 
-    Panels whose values differ by more than CROWDED keep limits of their own: the lowest curves could not be read.
+    Panels whose ranges differ by more than CROWDED times keep limits of their own: low curves could not be read.
     """
-    name = "x" if horizontal else "y"
-    lines = [
-        np.concatenate([line.get_data()[not horizontal] for line in ax.lines if len(line.get_xdata())]) for ax in axes
-    ]
-    lows = [min(0.0, np.nanmin(values[np.isfinite(values)])) for values in lines]
-    highs = [getattr(ax.dataLim, f"interval{name}")[1] for ax in axes]
-    shared = max(highs, default=0) - min(lows, default=0) <= CROWDED * min(map(np.subtract, highs, lows), default=0)
-    for place, (ax, low, high) in enumerate(zip(axes, lows, highs, strict=True)):
-        low, high = (min(lows), max(highs)) if shared else (low, high)
-        margin = 0.04 * (high - low)
-        ax.set(**{f"{name}lim": (low - margin if low < 0 else 0, high + margin)})
-        if place and not horizontal:
+    ends = np.array([getattr(ax.dataLim, f"interval{axis}") for ax in axes])
+    ends = np.stack([np.minimum(ends[:, 0], 0), ends[:, 1]])
+    whole = np.array([ends[0].min(), ends[1].max()])
+    shared = np.ptp(whole) <= CROWDED * np.ptp(ends, axis=0).min()
+    for place, ax in enumerate(axes):
+        low, high = whole if shared else ends[:, place]
+        ax.set(**{f"{axis}lim": (low, high + 0.04 * (high - low))})
+        if place and axis == "y":
             ax.set_ylabel("")
             ax.tick_params(labelleft=not shared)
 
