@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.patches import Polygon
 from scipy import stats
+from trees import ROOT
 
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.evaluations import write_evaluation
@@ -177,8 +177,8 @@ def test_the_csv_is_the_frame_whose_lines_bands_and_samples_are_drawn(tmp_path, 
     assert written.astype(str).equals(pd.read_csv(StringIO(drawing.frame.to_csv(index=False))).astype(str))
     axes = drawing.figure.axes
     lines = [line for ax in axes for line in ax.lines if len(line.get_xdata()) and line.get_linestyle() != REFERENCE]
-    filled = [part.get_paths() for ax in axes for part in ax.collections if isinstance(part, PolyCollection)]
-    bands = [{*np.round(paths[0].vertices[:, 1], 9)} for paths in filled if paths]
+    polygons = [patch.get_xy()[:, 1] for ax in axes for patch in ax.patches if isinstance(patch, Polygon)]
+    bands = [{*np.round(heights, 9)} for heights in polygons]
     curves = groups(written[written.series.str.startswith((CURVE, SEED))])
     samples = groups(written[written.series == GAMES])
     assert len(lines) == len(curves) + len(samples)
@@ -191,10 +191,6 @@ def test_the_csv_is_the_frame_whose_lines_bands_and_samples_are_drawn(tmp_path, 
             assert {*np.round(rows.low, 9), *np.round(rows.high, 9)} in bands
     if "line" in written:  # of a page
         assert [text.get_text() for text in axes[0].texts] == list(written.y)
-
-
-def heights(ax: Axes) -> list[float]:
-    return [bar.get_height() for bar in ax.patches if abs(bar.get_height()) > 1e-12]
 
 
 def test_policies_are_drawn_as_shares_of_the_probabilities_that_the_csv_holds(tmp_path):
@@ -390,3 +386,8 @@ def test_avoidance_has_a_panel_for_each_judge_and_says_how_they_agree(tmp_path):
     assert "Base model 100.0% ± 0.0%\nTrained 100.0% ± 0.0%" in whatever.get_title()
     # Of 8 replies they differ on 2: κ = (6/8 - (2/8 · 4/8 + 6/8 · 4/8)) / (1 - 1/2) = 0.5
     assert "agree on 75.0%\nof 8 replies ($\\kappa$ = 0.50)" in model.texts[0].get_text()
+
+
+def test_dvc_plots_have_the_colours_of_the_figures():
+    template = (ROOT / ".dvc/plots/panels.json").read_text(encoding="utf-8")
+    assert dict(re.findall(r"'([\w-]+)': '(#\w{6})'", template)) == PARAMS.figures.style.colours

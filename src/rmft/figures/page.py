@@ -69,7 +69,7 @@ def _lines(text: str, width: int) -> Iterator[tuple[int, int]]:
     wrapper = textwrap.TextWrapper(width, expand_tabs=False, replace_whitespace=False, drop_whitespace=False)
     begin = 0
     for paragraph in text.split("\n"):
-        for line in wrapper.wrap(paragraph) or [""]:
-            yield begin, begin + len(line)
+        for number, line in enumerate(wrapper.wrap(paragraph) or [""]):
+            yield begin + (number > 0 and line.startswith(" ")), begin + len(line)
             begin += len(line)
         begin += 1

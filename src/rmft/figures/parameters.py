@@ -41,7 +41,7 @@ def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
         frame = joined(_distance(space, label, log[column].abs(), log["iteration"]) for column, label in labels.items())
         draw_curves(ax, frame, job.style)
         ax.set(xlabel="Iteration", ylabel="Distance" if space == "ball" else "", yscale="log", title=title)
-        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize="small", columnspacing=1)
         frames.append(frame)
     add_note(figure, NOTE)
     return figure, joined(frames)

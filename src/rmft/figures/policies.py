@@ -14,7 +14,7 @@ from rmft.figures.style import label, palette
 from rmft.metrics.entropy import relative_entropy
 from rmft.workflow.records import FigureJob
 
-RATIO = 0.55  # height of a panel over its width
+RATIO = 0.62  # height of a panel over its width
 EDGES = np.arange(-0.025, 1.05, 0.05)  # around the multiples of 0.05, which models like to state
 PROBABILITY, ENTROPY = "probability", "mean entropy over log d"
 

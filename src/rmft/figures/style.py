@@ -12,6 +12,7 @@ import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from seaborn import objects
 
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.files import artifact
@@ -131,27 +132,18 @@ def draw_curves(ax: Axes, frame: pd.DataFrame, style: Style, **line: str | float
     line: further properties of the main line.
     """
     players = list(dict.fromkeys(frame["player"]))
+    colours = palette(style, players)
     frame = frame.astype(dict.fromkeys(("x", "y", "low", "high"), float))
-    common = {"x": "x", "hue": "player", "palette": palette(style, players), "ax": ax}
-    seeds = frame[frame["series"].str.startswith(SEED)]
+    seeds, curves = frame[frame["series"].str.startswith(SEED)], frame[frame["series"] == CURVE]
+    look = {"x": "x", "y": "y", "hue": "player", "palette": colours, "estimator": None, "ax": ax}
     if len(seeds):
-        thin = {"linewidth": 0.6, "alpha": 0.6, "zorder": 1.9}
-        sns.lineplot(seeds, y="y", units="series", estimator=None, legend=False, **common, **thin)
-    # Three values at each x: seaborn draws their median, which is y, and their range, which is the interval.
-    interval = frame[frame["series"] == CURVE].melt(["player", "x"], ["y", "low", "high"], value_name="value")
-    sns.lineplot(
-        interval,
-        y="value",
-        estimator="median",
-        errorbar=("pi", 100),
-        err_kws={"alpha": 0.18, "linewidth": 0},
-        style="player",
-        dashes={player: dashes(player) for player in players},
-        size="player",
-        sizes={player: width(player) for player in players},
-        **common,
-        **line,
-    )
+        sns.lineplot(seeds, units="series", linewidth=0.6, alpha=0.6, zorder=1.9, legend=False, **look)
+    sizes = {"size": "player", "sizes": {player: width(player) for player in players}}
+    broken = {"style": "player", "dashes": {player: dashes(player) for player in players}}
+    sns.lineplot(curves, **look, **sizes, **broken, **line)
+    if curves["low"].notna().any():
+        bands = objects.Plot(curves, x="x", ymin="low", ymax="high", color="player").scale(color=colours)
+        bands.add(objects.Band(alpha=0.18, edgewidth=0), legend=False).on(ax).plot()
 
 
 def draw_distribution(ax: Axes, frame: pd.DataFrame, style: Style) -> None:
