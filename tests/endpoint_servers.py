@@ -46,13 +46,13 @@ serve(ServerSettings(**{**settings, "state": Path(settings["state"]), "announce"
 """
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 120.0, every: float = 0.02) -> Any:
     """Wait until a condition holds, and return its value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := condition():
             return value
-        time.sleep(0.02)
+        time.sleep(every)
     raise AssertionError(f"it did not happen in {seconds:g} seconds")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
+from endpoint_games import as_json, connected, keys_in, play
 from endpoint_servers import (
     BODY_BYTES,
     MAX_TOKENS,
@@ -33,7 +34,6 @@ from endpoint_servers import (
 )
 from faults import FaultProxy
 from openai import AsyncOpenAI, OpenAI
-from test_endpoint import as_json, connected, keys_in, play
 
 from rmft.endpoint_server import ServerSettings, serve
 from rmft.errors import InputError

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from endpoint_games import connected
 from hypothesis import given
 from hypothesis import strategies as st
-from test_endpoint import connected
 from upstream import Upstream
 
 from rmft.artifacts.replies import read_claims, read_replies
