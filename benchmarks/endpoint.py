@@ -1,15 +1,15 @@
-"""Requests and tokens per second of our own endpoint with many games at once, against the engine called in process.
+"""Measure requests and tokens per second of our own endpoint with many games, against the model called in process.
 
     python benchmarks/endpoint.py --games 64 --rounds 25
     python benchmarks/endpoint.py --soak 10
 
-The embedded model plays bandits in words and states policies. Over HTTP every game is a coroutine of its own that sends
-its whole conversation each round, by the official client, and waits for nobody else; in process all games are asked
-together, round by round, and the model keeps what it has read. Times are those of threads, so that other work on the
-machine counts little: the server's engine, the server's protocol (its main thread), and who calls the engine here.
+The embedded model plays bandits in words and states policies. Over HTTP every game is a coroutine, which sends its whole
+conversation each round with the official client. In process all games are played together, round by round, and the model
+keeps its cache. Times are CPU times of threads, so that other work on the machine counts little: the server's
+engine, the server's protocol (its main thread), and the caller of the model here.
 
---soak MINUTES: games over HTTP for so long, one after the other in each place, and then the errors and the server's
-memory, in the first quarter and at the end. Exit code 1 if a goal is missed, or if there was an error.
+--soak MINUTES: play games over HTTP for so long, and report errors and the server's memory, in the first quarter and at
+the end. Exit code 1 if a goal is missed, or if there was an error.
 """
 
 import argparse
@@ -55,21 +55,21 @@ serve(ServerSettings(model, "embedded", sys.argv[2], state, params.server.sft, 0
 
 @dataclass
 class Game:
-    """A bandit told in words. number: of its random stream."""
+    """A bandit in words. number: of its random stream."""
 
     prompts: Prompts
     number: int
     messages: list[dict[str, str]] = field(default_factory=list)
     past: list[Round] = field(default_factory=list)
 
-    def ask(self) -> str:
-        """Return the next message, and note it."""
+    def next_message(self) -> str:
+        """Return the next message, and append it to the conversation."""
         message = self.prompts.message(PROTOCOL, self.past)
         self.messages.append({"role": "user", "content": message})
         return message
 
-    def hear(self, text: str) -> None:
-        """Play a round as a reply says, or at random where it says nothing valid."""
+    def play(self, text: str) -> None:
+        """Play a round as a response says, or at random if the response is invalid."""
         self.messages.append({"role": "assistant", "content": text})
         draw = np.random.default_rng([self.number, len(self.past)])
         reply = parse(text, PROTOCOL, TOLERANCE)
@@ -81,18 +81,18 @@ class Game:
 
 @dataclass
 class Tally:
-    """What was asked and answered. read: tokens of messages; cached: those of them that were still in memory."""
+    """Counts of requests, and of tokens: prompt, those of them that were cached, and completion."""
 
     requests: int = 0
-    said: int = 0
-    read: int = 0
+    completion: int = 0
+    prompt: int = 0
     cached: int = 0
     errors: list[str] = field(default_factory=list)
 
 
 @contextmanager
 def server() -> Iterator[tuple[str, psutil.Process]]:
-    """Start a server; give its address and its process."""
+    """Start a server; yield its address and its process."""
     with tempfile.TemporaryDirectory() as state:
         announced = Path(state) / "announce.json"
         started = subprocess.Popen([sys.executable, "-c", SERVE, state, TOKEN])
@@ -109,24 +109,24 @@ def server() -> Iterator[tuple[str, psutil.Process]]:
 
 
 def threads(process: psutil.Process) -> tuple[float, float]:
-    """Return the seconds that a server's main thread and its busiest other thread have worked."""
+    """Return the CPU seconds of a server's main thread and of its busiest other thread."""
     seconds = {thread.id: thread.user_time + thread.system_time for thread in process.threads()}
     main = seconds.pop(process.pid)
     return main, max(seconds.values())
 
 
 async def play_over_http(address: str, games: int, rounds: int, until: float | None = None) -> Tally:
-    """Play so many games at once; until a time, if it is given, others in their places."""
+    """Play so many games at once; until a time, if given, with a new game after each that ends."""
     from openai import APIError, AsyncOpenAI
 
     prompts, tally, numbers = Prompts.load(Path("data/prompts/plain")), Tally(), count()
     client = AsyncOpenAI(base_url=address, api_key=TOKEN, max_retries=0)
 
-    async def place() -> None:
+    async def play_games() -> None:
         while True:
             game = Game(prompts, next(numbers))
             for _ in range(rounds):
-                game.ask()
+                game.next_message()
                 try:
                     answer = await client.chat.completions.create(
                         model="embedded", messages=game.messages, seed=game.number, max_completion_tokens=MAX_TOKENS,
@@ -135,35 +135,35 @@ async def play_over_http(address: str, games: int, rounds: int, until: float | N
                 except APIError as error:
                     tally.errors.append(repr(error))
                     break
-                game.hear(answer.choices[0].message.content)
+                game.play(answer.choices[0].message.content)
                 tally.requests += 1
-                tally.said += answer.usage.completion_tokens
-                tally.read += answer.usage.prompt_tokens
+                tally.completion += answer.usage.completion_tokens
+                tally.prompt += answer.usage.prompt_tokens
                 tally.cached += answer.usage.prompt_tokens_details.cached_tokens
             if until is None or time.monotonic() > until:
                 return
 
-    await asyncio.gather(*(place() for _ in range(games)))
+    await asyncio.gather(*(play_games() for _ in range(games)))
     await client.close()
     return tally
 
 
 def play_in_process(games: int, rounds: int) -> tuple[Tally, float]:
-    """Play so many games at once; return the seconds of work in the engine as well."""
+    """Play so many games at once; also return the CPU seconds of the model."""
     from rmft.agents.local import LocalChatModel, load
 
-    talk = LocalChatModel(load(load_params().models["embedded"]), games, 1 << 16, MAX_TOKENS)
+    chat_model = LocalChatModel(load(load_params().models["embedded"]), games, 1 << 16, MAX_TOKENS)
     prompts, tally, seconds = Prompts.load(Path("data/prompts/plain")), Tally(), 0.0
     all_games = [Game(prompts, number) for number in range(games)]
     draw = np.random.default_rng(0)
     for _ in range(rounds):
-        messages = [game.ask() for game in all_games]
+        messages = [game.next_message() for game in all_games]
         start = time.thread_time()
-        turns = talk.reply(messages, temperature=1.0, uniforms=draw.random((games, MAX_TOKENS)))
+        turns = chat_model.reply(messages, temperature=1.0, uniforms=draw.random((games, MAX_TOKENS)))
         seconds += time.thread_time() - start
         for game, turn in zip(all_games, turns, strict=True):
-            game.hear(turn.text)
-            tally.said += turn.sampled
+            game.play(turn.text)
+            tally.completion += turn.sampled
         tally.requests += games
     return tally, seconds
 
@@ -183,23 +183,23 @@ def compare(games: int, rounds: int) -> bool:
         return False
     protocol = 1e3 * main / tally.requests
     print(
-        f"{games} games of {rounds} rounds, {tally.said / tally.requests:.1f} tokens a reply; by the clock over HTTP:"
+        f"{games} games of {rounds} rounds, {tally.completion / tally.requests:.1f} tokens a response; over HTTP by clock:"
     )
-    print(f"  {tally.requests / wall:.0f} requests/s, {tally.said / wall:.0f} tokens/s (the client is on the machine)")
-    print(f"  {tally.cached / tally.read:.1%} of the tokens of conversations were still in memory")
-    print("by the work of threads:        ms a request   tokens/s")
+    print(f"  {tally.requests / wall:.0f} requests/s, {tally.completion / wall:.0f} tokens/s (client included)")
+    print(f"  {tally.cached / tally.prompt:.1%} of the tokens of conversations were cached")
+    print("by CPU time of threads:        ms a request   tokens/s")
     for name, spent, of in (("engine, in process", seconds, direct), ("engine, in server", engine, tally)):
-        print(f"  {name:<26}{1e3 * spent / of.requests:>15.2f}{of.said / spent:>11,.0f}")
+        print(f"  {name:<26}{1e3 * spent / of.requests:>15.2f}{of.completion / spent:>11,.0f}")
     print(
         f"  {'protocol, in server':<26}{protocol:>15.2f}   goal {GOAL_MS}: {'met' if protocol < GOAL_MS else 'missed'}"
     )
-    ratio = (tally.said / (main + engine)) / (direct.said / seconds)
+    ratio = (tally.completion / (main + engine)) / (direct.completion / seconds)
     print(f"  engine and protocol together give {ratio:.0%} of the tokens a second of the engine in process")
     return protocol < GOAL_MS
 
 
 def soak(games: int, rounds: int, minutes: float) -> bool:
-    """Play for so long; print what went wrong and how memory grew. Return whether all was well."""
+    """Play for so long; print errors and the growth of memory. Return whether the goals are met."""
     with server() as (address, process):
         used = []
 
