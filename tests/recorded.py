@@ -20,6 +20,7 @@ EVALUATION = "results/experiments/numeric/evaluation/gaussian.parquet"
 OTHER = "results/experiments/numeric/evaluation/gamma.parquet"
 FIGURE = "results/figures/regret.png"
 SOURCE = "data/paper/regret.csv"
+HUB = {"org/model@0123/model.safetensors": "89abcdef" * 8}
 
 
 def write_artifact(
@@ -58,9 +59,8 @@ def write_tree(patch: pytest.MonkeyPatch, folder: Path) -> None:
     Path(SOURCE).parent.mkdir(parents=True)
     Path(SOURCE).write_text("regret\n27.99\n", encoding="utf-8")
     write_artifact(patch, REWARDS, "reward_set", settings={"seed": 7, "rewards": {"T": 25}})
-    write_artifact(
-        patch, MODEL, "training", settings={"seed": 7, "training": {"rmft": {"selected": 1}, "radius": None}}
-    )
+    training = {"rmft": {"selected": 1}, "radius": None}
+    write_artifact(patch, MODEL, "training", settings={"seed": 7, "training": training}, hub=HUB)
     for path in (EVALUATION, OTHER):
         write_artifact(patch, path, "evaluation", [REWARDS, MODEL], {"seed": 7, "rewards": Path(path).stem})
     style = {"label": "regret", "style": {"colours": {"ucb": "#0072B2"}}}

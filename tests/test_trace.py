@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from recorded import CODE, EVALUATION, FIGURE, MODEL, OTHER, REWARDS, SOURCE, write_artifact, write_tree
+from recorded import CODE, EVALUATION, FIGURE, HUB, MODEL, OTHER, REWARDS, SOURCE, write_artifact, write_tree
 from rocrate.rocrate import ROCrate
 from trees import ROOT
 
@@ -140,7 +140,7 @@ def test_a_crate_is_read_back_with_every_file_job_step_and_setting(workflow, rmf
         assert list(ancestor.get("inputs", {})) == [name for name in read.get(path, []) if name in ALL]
     (training,) = (action for action in jobs if action["result"].id == MODEL)
     settings = {entity["name"]: entity["value"] for entity in training["object"]}
-    assert settings == {"seed": 7, "training.rmft.selected": 1}
+    assert settings == {"seed": 7, "training.rmft.selected": 1, **HUB}
     assert crate.mainEntity.id == "Snakefile"
     steps = {step["name"] for step in crate.mainEntity["step"]}
     assert steps == {"reward_set", "training", "evaluation", "figure"}

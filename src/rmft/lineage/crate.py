@@ -169,13 +169,16 @@ def _add_run(graph: _Graph, trace: Trace) -> None:
 
 
 def _add_job(graph: _Graph, job: str, records: list[Record]) -> None:
-    """Add one job, with its tool and parameters, and its start by Snakemake. records: those of its outputs."""
+    """Add one job, with its tool and parameters, and its start by Snakemake. records: those of its outputs.
+
+    The values of a job are its settings, and the SHA-256 of files of a hub's models.
+    """
     record = records[0]
     rule, written, tool = record.rule, [one.path for one in records], _add_tool(graph, record)
     what = f"{record.wall_seconds:.1f} s on {record.receipt.machine}"
     _add_action(graph, job, "CreateAction", [record], name=f"{rule} of rmft", description=what)
     graph.link(job, instrument=[tool], object=list(record.inputs), result=written)
-    for key, value in flat(record.settings):
+    for key, value in (*flat(record.settings), *record.receipt.hub.items()):
         text = value if isinstance(value, str | int | float) else json.dumps(value)
         setting = graph.add(f"{job}/{key}", "PropertyValue", name=key, value=text)
         graph.link(job, object=[setting])
