@@ -81,17 +81,19 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
     LocalChatModel(language_model, 1, capacity, REPLY).reply(["x"], temperature=1.0, uniforms=draw.random((1, REPLY)))
     if device != "cpu":
         torch.cuda.reset_peak_memory_stats(device)
-    talk = LocalChatModel(language_model, count, capacity, REPLY)
+    chat_model = LocalChatModel(language_model, count, capacity, REPLY)
     for t in range(rounds):
-        before = talk.lengths.sum()
+        before = chat_model.lengths.sum()
         anew += before + count * message_length(t)
         begun = time.perf_counter()
-        turns = talk.reply(["x" * message_length(t)] * count, temperature=1.0, uniforms=draw.random((count, REPLY)))
+        turns = chat_model.reply(
+            ["x" * message_length(t)] * count, temperature=1.0, uniforms=draw.random((count, REPLY))
+        )
         wait(device)
         seconds += time.perf_counter() - begun
         sampled += sum(turn.sampled for turn in turns)
         fed += sum(len(turn.prompt_ids) for turn in turns)
-        read = 2 * parameters + (before + talk.lengths.sum()) / 2 * state
+        read = 2 * parameters + (before + chat_model.lengths.sum()) / 2 * state
         floor += max(turn.sampled for turn in turns) * max(read / bandwidth, 2 * parameters * count / flops)
         print(f"round {t + 1} of {rounds}: {seconds:.1f} s, floor {floor:.1f} s", file=sys.stderr)
     prefill = fed * 2 * parameters / flops

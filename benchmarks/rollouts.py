@@ -96,13 +96,13 @@ def play(language_model: LanguageModel, count: int, rounds: int) -> Played:
     seen = sampled = fed = 0
     before = measure_core()
     start = time.process_time()
-    talk = LocalChatModel(language_model, count, capacity, REPLY)
+    chat_model = LocalChatModel(language_model, count, capacity, REPLY)
     for t in range(rounds):
         messages = ["x" * message_length(t)] * count
-        for turn in talk.reply(messages, temperature=1.0, uniforms=draw.random((count, REPLY))):
+        for turn in chat_model.reply(messages, temperature=1.0, uniforms=draw.random((count, REPLY))):
             sampled += turn.sampled
             fed += len(turn.prompt_ids)
-        seen += count * REPLY * min(talk.lengths.mean(), WINDOW)
+        seen += count * REPLY * min(chat_model.lengths.mean(), WINDOW)
     rate = sampled / (time.process_time() - start)
     flops, bandwidth = np.mean([before, measure_core()], axis=0)
     parameters = sum(weight.numel() for weight in language_model.model.parameters())

@@ -1,4 +1,4 @@
-"""Contextual bandits: the process, LinUCB against others, regret by context, and games told in words.
+"""Contextual bandits: the process, LinUCB against others, regret by context, and games in words.
 
 Symbols: n instances, T rounds, d actions, p features.
 """

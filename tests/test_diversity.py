@@ -21,10 +21,10 @@ TEXTS = {
 }
 
 
-def second_opinion(said, segment):
+def second_opinion(text_words, segment):
     """Return vocabulary, Yule's K as 10⁴ times the chance that two words are the same, and MSTTR, from counts alone."""
-    _, numbers, times = np.unique(said, return_inverse=True, return_counts=True)
-    n = len(said)
+    _, numbers, times = np.unique(text_words, return_inverse=True, return_counts=True)
+    n = len(text_words)
     same = np.sum(times * (times - 1)) / n**2
     rows = np.sort(numbers[: n // segment * segment].reshape(-1, segment), axis=1)
     return len(times), 1e4 * same, np.mean((1 + np.sum(np.diff(rows, axis=1) > 0, axis=1)) / segment)
@@ -67,14 +67,14 @@ def test_words_that_never_come_again_are_as_varied_as_can_be_and_one_word_as_lit
 
 
 @given(st.lists(st.sampled_from("abcdefghij"), min_size=12, max_size=80), st.integers(1, 6))
-def test_two_implementations_agree(said, segment):
-    assert measured(said, segment) == pytest.approx(second_opinion(said, segment))
+def test_two_implementations_agree(text_words, segment):
+    assert measured(text_words, segment) == pytest.approx(second_opinion(text_words, segment))
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_two_implementations_agree_on_the_bundled_sets(name):
-    said = [word for text in TEXTS[name] for word in words(text)]
-    assert measured(TEXTS[name], 100) == pytest.approx(second_opinion(said, 100))
+    text_words = [word for text in TEXTS[name] for word in words(text)]
+    assert measured(TEXTS[name], 100) == pytest.approx(second_opinion(text_words, 100))
 
 
 @given(st.permutations(TEXTS["vivid-voice"][:8]))

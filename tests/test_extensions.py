@@ -174,8 +174,8 @@ def test_only_a_job_that_uses_an_extension_carries_it_and_changes_with_it(writte
     params = load(ROOT / "params.yaml")
     plain = evaluation_job(params, "numeric_mab", "gamma"), rewards_job(params, "gamma")
     written(IMPORTS, STEADY, LAST)
-    asked = params.rewards["gamma"].model_copy(update={"process": ["steady"]})
-    params = params.model_copy(update={"rewards": {**params.rewards, "mine": asked}})
+    rewards = params.rewards["gamma"].model_copy(update={"process": ["steady"]})
+    params = params.model_copy(update={"rewards": {**params.rewards, "mine": rewards}})
     assert (evaluation_job(params, "numeric_mab", "gamma"), rewards_job(params, "gamma")) == plain
     job = rewards_job(params, "mine")
     assert job.code.extensions == ["mine.py"]
@@ -192,8 +192,8 @@ def test_only_a_job_that_uses_an_extension_carries_it_and_changes_with_it(writte
 def test_a_job_can_be_read_where_nothing_is_loaded_yet(written):
     file = written(IMPORTS, STEADY)
     params = load(ROOT / "params.yaml")
-    asked = params.rewards["gamma"].model_copy(update={"process": ["steady"]})
-    params = params.model_copy(update={"rewards": {**params.rewards, "mine": asked}})
+    rewards = params.rewards["gamma"].model_copy(update={"process": ["steady"]})
+    params = params.model_copy(update={"rewards": {**params.rewards, "mine": rewards}})
     text = rewards_job(params, "mine").canonical()
     extensions.forget(file)
     assert RewardsJob.parse(text).rewards.process == ["steady"]

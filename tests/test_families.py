@@ -155,7 +155,7 @@ def checkpoint_of(family: Family, folder: Path) -> Checkpoint:
 
 
 def inclined(model: PreTrainedModel, digits: list[int], end: int) -> PreTrainedModel:
-    """Have a model say a digit, most often, and the end after a digit: two numbers of its state tell where it is."""
+    """Have a model mostly write a digit, and then the end token: two numbers of its state say where it is."""
     with torch.no_grad():
         state, logits = model.get_input_embeddings().weight, model.get_output_embeddings().weight
         state[:, :2], logits[:, :2] = torch.tensor([4.0, 0.0]), 0.0
@@ -217,10 +217,10 @@ def cross_entropy(model: PreTrainedModel, demonstrated: list[dict]) -> float:
 def test_what_is_played_is_learnt_token_for_token(checkpoint, demonstrated, tuned):
     tokenizer, rounding = load_tokenizer(checkpoint.settings), checkpoint.family.rounding
     for line in demonstrated:
-        said = [turn for turn in line["messages"] if turn["role"] == "assistant"]
+        replies = [turn for turn in line["messages"] if turn["role"] == "assistant"]
         learnt = [label for label in line["labels"] if label != NOT_LEARNT]
-        assert len(said) == T
-        assert "".join(turn["content"] for turn in said if turn.get("weight") != 0) == tokenizer.decode(
+        assert len(replies) == T
+        assert "".join(turn["content"] for turn in replies if turn.get("weight") != 0) == tokenizer.decode(
             [token for token in learnt if token != ChatTemplate.probe(tokenizer).end]
         )
     assert tuned.log[0]["loss"] == pytest.approx(cross_entropy(checkpoint.plain(), demonstrated), rel=rounding)

@@ -122,9 +122,9 @@ def naive_reply(
 @pytest.mark.parametrize("name", CONFIGS)
 def test_replies_are_those_of_a_model_that_reads_everything_anew_for_each_token(name, temperature):
     plain, language_model = pair(name)
-    talk, histories, lengths = start(language_model), [[] for _ in range(B)], set()
+    chat_model, histories, lengths = start(language_model), [[] for _ in range(B)], set()
     for t in range(ROUNDS):
-        for row, turn in enumerate(talk.reply(ragged(t), temperature=temperature, uniforms=uniforms(t))):
+        for row, turn in enumerate(chat_model.reply(ragged(t), temperature=temperature, uniforms=uniforms(t))):
             histories[row] += turn.prompt_ids
             expected = naive_reply(
                 plain, language_model.chat_tokenizer.ends, histories[row], uniforms(t)[row], temperature
@@ -139,14 +139,14 @@ def test_replies_are_those_of_a_model_that_reads_everything_anew_for_each_token(
 @pytest.mark.parametrize("name", CONFIGS)
 def test_logits_are_those_of_the_plain_forward_pass_past_the_window_and_at_any_length(name):
     plain, language_model = pair(name)
-    talk, histories = start(language_model), [[] for _ in range(B)]
+    chat_model, histories = start(language_model), [[] for _ in range(B)]
     random = np.random.default_rng(0)
     for _ in range(12):
         rows = np.sort(random.choice(B, random.integers(1, B + 1), replace=False))
         fed = [
             random.integers(0, VOCABULARY, random.integers(1, 60 if not histories[row] else 9)).tolist() for row in rows
         ]
-        logits = talk.feed(rows, fed)
+        logits = chat_model.feed(rows, fed)
         for row, new, after in zip(rows, fed, logits, strict=True):
             histories[row] += new
             torch.testing.assert_close(after, plain_logits(plain, histories[row])[-1], atol=1e-4, rtol=0)
@@ -155,8 +155,8 @@ def test_logits_are_those_of_the_plain_forward_pass_past_the_window_and_at_any_l
 
 def test_a_reply_cut_short_is_ended_by_us_and_one_that_ended_is_not():
     _, language_model = pair("qwen3")
-    talk = start(language_model, 40)
-    turns = talk.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
+    chat_model = start(language_model, 40)
+    turns = chat_model.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
     assert {turn.sampled < MAX_TOKENS for turn in turns} == {True, False}
     for turn in turns:
         ended = turn.ids[turn.sampled - 1] == language_model.chat_tokenizer.template.end
@@ -174,23 +174,23 @@ def test_a_model_may_end_its_reply_by_a_token_of_its_own_and_the_template_end_is
     tokenizer = byte_tokenizer("qwen3")
     plain.generation_config.eos_token_id = [100, 101]
     incline(plain, {100: 3.0, 101: 3.0})
-    talk = start(LanguageModel.of(plain, tokenizer), 40)
-    turns = talk.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
+    chat_model = start(LanguageModel.of(plain, tokenizer), 40)
+    turns = chat_model.reply(["Hello"] * 40, temperature=1.0, uniforms=uniforms(0, 40))
     stopped = [turn for turn in turns if turn.ids[turn.sampled - 1] in (100, 101)]
     assert stopped
-    assert all(turn.ids[turn.sampled :] == [talk.chat_tokenizer.template.end] for turn in stopped)
+    assert all(turn.ids[turn.sampled :] == [chat_model.chat_tokenizer.template.end] for turn in stopped)
     assert all(turn.text == tokenizer.decode(turn.ids[: turn.sampled - 1]) for turn in stopped)
 
 
 @pytest.mark.parametrize("name", ["gemma", "qwen3-sliding"])
 def test_a_retracted_reply_leaves_no_trace(name):
     _, language_model = pair(name)
-    talk, other = start(language_model), start(language_model)
+    chat_model, other = start(language_model), start(language_model)
     for t in range(ROUNDS):
-        first = talk.reply(ragged(t), temperature=1.0, uniforms=uniforms(100 + t))
+        first = chat_model.reply(ragged(t), temperature=1.0, uniforms=uniforms(100 + t))
         rows = [0, 2] if t % 2 else [1]
-        talk.retract(rows)
-        again = talk.reply(None, temperature=1.0, uniforms=uniforms(t)[rows], rows=rows)
+        chat_model.retract(rows)
+        again = chat_model.reply(None, temperature=1.0, uniforms=uniforms(t)[rows], rows=rows)
         numbers = uniforms(100 + t)
         numbers[rows] = uniforms(t)[rows]
         expected = other.reply(ragged(t), temperature=1.0, uniforms=numbers)
@@ -209,12 +209,12 @@ def test_a_conversation_is_the_same_whoever_else_talks():
 
 def test_a_conversation_that_begins_anew_knows_nothing():
     _, language_model = pair("qwen3-sliding")
-    talk = start(language_model)
+    chat_model = start(language_model)
     firsts = []
     for _ in range(3):
-        firsts.append([turn.ids for turn in talk.reply(ragged(0), temperature=1.0, uniforms=uniforms(0))])
-        talk.reply(ragged(1), temperature=1.0, uniforms=uniforms(1))
-        talk.restart()
+        firsts.append([turn.ids for turn in chat_model.reply(ragged(0), temperature=1.0, uniforms=uniforms(0))])
+        chat_model.reply(ragged(1), temperature=1.0, uniforms=uniforms(1))
+        chat_model.restart()
     assert firsts[0] == firsts[1] == firsts[2]
 
 
@@ -247,7 +247,7 @@ def top(plain: PreTrainedModel, ids: list[int]) -> dict[int, float]:
 
 
 def enumerated(plain: PreTrainedModel, history: list[int], paths: list[list[int]]) -> np.ndarray:
-    """Return the policy over actions that are written as paths, each token asked of the plain model."""
+    """Return the policy over actions that are written as paths, each token by the plain model."""
     weights = []
     for path in paths:
         weight = np.prod([top(plain, history + path[:i]).get(token, 0) for i, token in enumerate(path)])
@@ -266,11 +266,11 @@ def test_a_policy_is_what_enumerating_the_tokens_of_all_actions_gives_and_asking
             dict.fromkeys(language_model.chat_tokenizer.tokenizer.convert_tokens_to_ids(letters), 0.0),
             otherwise=-1e4,
         )
-    talk, twin = start(language_model), start(language_model)
+    chat_model, twin = start(language_model), start(language_model)
     decode, place = language_model.chat_tokenizer.tokenizer.decode, 2
     histories, several = [[] for _ in range(B)], 0
     for t in range(ROUNDS):
-        turns = talk.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
+        turns = chat_model.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
         assert [turn.ids for turn in turns] == [
             turn.ids for turn in twin.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
         ]
@@ -287,7 +287,7 @@ def test_a_policy_is_what_enumerating_the_tokens_of_all_actions_gives_and_asking
                 names.append([decode(path) for path in paths[-1]])
                 spans.append((len(decode(turn.ids[:place])), len(decode(turn.ids[: place + 2]))))
                 rows.append(row)
-        policies = talk.action_policies([turns[row] for row in rows], spans, [0] * len(rows), names, rows)
+        policies = chat_model.action_policies([turns[row] for row in rows], spans, [0] * len(rows), names, rows)
         for row, ours, spelled in zip(rows, policies, paths, strict=True):
             expected = enumerated(plain, histories[row] + turns[row].ids[:place], spelled)
             np.testing.assert_allclose(ours, expected, atol=1e-5)
@@ -335,10 +335,10 @@ def test_long_rope_turns_all_positions_by_the_factors_of_short_texts_unless_the_
 
 def test_a_conversation_that_overflows_is_refused():
     _, language_model = pair("qwen3")
-    talk = LocalChatModel(language_model, 1, capacity=60, max_tokens=MAX_TOKENS)
-    talk.reply(["Hi"], temperature=1.0, uniforms=uniforms(0, 1))
+    chat_model = LocalChatModel(language_model, 1, capacity=60, max_tokens=MAX_TOKENS)
+    chat_model.reply(["Hi"], temperature=1.0, uniforms=uniforms(0, 1))
     with pytest.raises(InputError, match=r"may grow to \d+ tokens, past 60"):
-        talk.reply(["Hi" * 20], temperature=1.0, uniforms=uniforms(1, 1))
+        chat_model.reply(["Hi" * 20], temperature=1.0, uniforms=uniforms(1, 1))
 
 
 def peak_bytes(work) -> int:
@@ -359,14 +359,14 @@ def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
     language_model, free = LanguageModel.of(model, byte_tokenizer(TEMPLATES[name.partition("-")[0]])), 15_000_000
     fitting = games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 1000, free)
     assert 1 < fitting < 1000
-    talk = LocalChatModel(language_model, fitting, CAPACITY, MAX_TOKENS)
+    chat_model = LocalChatModel(language_model, fitting, CAPACITY, MAX_TOKENS)
 
     def play() -> None:
-        talk.reply(["Hi" * 140] * fitting, temperature=1.0, uniforms=uniforms(0, fitting))
+        chat_model.reply(["Hi" * 140] * fitting, temperature=1.0, uniforms=uniforms(0, fitting))
         few = np.r_[: fitting // 4, fitting - 1]
-        talk.reply(["Hi"] * len(few), temperature=1.0, uniforms=uniforms(1, len(few)), rows=few)
+        chat_model.reply(["Hi"] * len(few), temperature=1.0, uniforms=uniforms(1, len(few)), rows=few)
 
-    taken = peak_bytes(play) + sum(memory.nbytes for pair in talk.cache.pairs for memory in pair)
+    taken = peak_bytes(play) + sum(memory.nbytes for pair in chat_model.cache.pairs for memory in pair)
     assert 0.7 < taken / (USED * free) <= 1
     assert games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 3, free) == 3
     assert games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 1000, None) == 1000
@@ -379,10 +379,10 @@ def test_a_conversation_that_fits_into_no_memory_is_refused():
 
 def test_rows_may_come_in_any_order():
     _, language_model = pair("gemma")
-    talk, other = start(language_model), start(language_model)
+    chat_model, other = start(language_model), start(language_model)
     order = [2, 0, 1]
     for t in range(2):
-        turns = talk.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
+        turns = chat_model.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
         shuffled = [ragged(t)[row] for row in order]
         for row, turn in zip(
             order, other.reply(shuffled, temperature=1.0, uniforms=uniforms(t)[order], rows=order), strict=True
@@ -393,41 +393,45 @@ def test_rows_may_come_in_any_order():
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_conversation_goes_on_from_its_beginning_or_from_anothers_as_if_the_rest_had_not_been(name):
     plain, language_model = pair(name)
-    talk, rows = start(language_model, 5), np.array([1, 3])
+    chat_model, rows = start(language_model, 5), np.array([1, 3])
     random = np.random.default_rng(0)
-    said, other, new = (random.integers(0, VOCABULARY, (2, length)).tolist() for length in (90, 40, 6))
-    assert talk.chunk > max(map(len, new))
-    talk.feed(rows, other)
+    history, other, new = (random.integers(0, VOCABULARY, (2, length)).tolist() for length in (90, 40, 6))
+    assert chat_model.chunk > max(map(len, new))
+    chat_model.feed(rows, other)
     for row in rows:
-        talk.go_back(row, 0)
-    talk.feed(rows, said)
-    for back in (talk.chunk, 2 * talk.chunk, 70, 0):
-        kept = len(said[0]) - back
-        if talk.can_go_back(1, kept):
-            talk.copy(1, 4)
-            talk.go_back(4, kept)
-            logits = talk.feed(np.array([4]), new[:1])
-            torch.testing.assert_close(logits[0], plain_logits(plain, said[0][:kept] + new[0])[-1], atol=1e-4, rtol=0)
+        chat_model.go_back(row, 0)
+    chat_model.feed(rows, history)
+    for back in (chat_model.chunk, 2 * chat_model.chunk, 70, 0):
+        kept = len(history[0]) - back
+        if chat_model.can_go_back(1, kept):
+            chat_model.copy(1, 4)
+            chat_model.go_back(4, kept)
+            logits = chat_model.feed(np.array([4]), new[:1])
+            torch.testing.assert_close(
+                logits[0], plain_logits(plain, history[0][:kept] + new[0])[-1], atol=1e-4, rtol=0
+            )
         else:
-            assert talk.cache.slack is not None
-            assert back > talk.chunk
-    talk.copy(1, 4)
-    talk.go_back(4, len(said[0]) - talk.chunk)
-    assert talk.can_go_back(4, len(said[0]) - talk.chunk - 1) == (talk.cache.slack is None)  # in two steps neither
-    talk.go_back(3, len(said[1]) - 5)
-    logits = talk.feed(rows, new)
-    for row, text in enumerate((said[0] + new[0], said[1][:-5] + new[1])):
+            assert chat_model.cache.slack is not None
+            assert back > chat_model.chunk
+    chat_model.copy(1, 4)
+    chat_model.go_back(4, len(history[0]) - chat_model.chunk)
+    assert chat_model.can_go_back(4, len(history[0]) - chat_model.chunk - 1) == (
+        chat_model.cache.slack is None
+    )  # in two steps neither
+    chat_model.go_back(3, len(history[1]) - 5)
+    logits = chat_model.feed(rows, new)
+    for row, text in enumerate((history[0] + new[0], history[1][:-5] + new[1])):
         torch.testing.assert_close(logits[row], plain_logits(plain, text)[-1], atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("rows", [[0, 4], [2, 3, 4], [1, 2, 4, 5, 6, 7], [7], list(range(8))])
 def test_whether_few_lanes_are_gathered_or_many_computed_in_place_is_all_the_same(rows):
     plain, language_model = pair("gemma")
-    talk, random = start(language_model, 8), np.random.default_rng(0)
+    chat_model, random = start(language_model, 8), np.random.default_rng(0)
     histories = [[] for _ in range(8)]
     for length in (40, 1, 1, 7):
         fed = random.integers(0, VOCABULARY, (len(rows), length)).tolist()
-        logits = talk.feed(np.array(rows), fed)
+        logits = chat_model.feed(np.array(rows), fed)
         for row, new, after in zip(rows, fed, logits, strict=True):
             histories[row] += new
             torch.testing.assert_close(after, plain_logits(plain, histories[row])[-1], atol=1e-4, rtol=0)
@@ -463,13 +467,13 @@ def test_a_loaded_model_talks_as_the_one_that_was_saved_and_tuned_weights_replac
 
 
 def test_attention_takes_what_a_kernel_returns_in_whichever_layout(monkeypatch):
-    said = said_by(ready_model("qwen3"))
+    history = said_by(ready_model("qwen3"))
 
     def as_on_gpus(*arguments, **options):  # those of PyTorch's memory-efficient kernel are stored token by token
         return scaled_dot_product_attention(*arguments, **options).transpose(1, 2).contiguous().transpose(1, 2)
 
     monkeypatch.setattr(cache, "scaled_dot_product_attention", as_on_gpus)
-    assert said_by(ready_model("qwen3")) == said
+    assert said_by(ready_model("qwen3")) == history
 
 
 def test_an_adapter_in_one_file_is_merged_into_the_weights(folder, tmp_path):

@@ -93,7 +93,7 @@ def test_each_kind_of_untruth_is_noticed_by_its_check_alone(before, after, check
     found = shares(protocol, replies, rewards, actions)
     wrong = {name for name, share in found.items() if share < 1 and name in LEAST}
     assert check in wrong
-    assert wrong <= {check, "carries"}  # a score that is wrong once, or not told, is wrong to carry on from
+    assert wrong <= {check, "carries"}  # a score that is wrong once, or not stated, is wrong for the next reply too
 
 
 @pytest.mark.parametrize("d", [2, 3, 4, 5])
@@ -178,11 +178,11 @@ def test_the_shipped_model_says_what_is_true(prompts):
     rewards = draw_rewards(1, "shipped", ["uniform"], (16, 8, 3)).rewards
     ids = np.stack([np.arange(16), np.zeros(16, dtype=int)], axis=1)
     rules = GameSettings(prompts, protocol, temperature=1.0, retries=0, tolerance=TOLERANCE)
-    told = play_in_words(
+    transcript = play_in_words(
         LocalChatModel(model, 16, CONTEXT, MAX_TOKENS), rewards, rules, RandomNumbers(1, "shipped", ids)
     )
     found = [
-        shares(protocol, [replies[game] for replies in told.replies], rewards[game], told.actions[:, game])
+        shares(protocol, [replies[game] for replies in transcript.replies], rewards[game], transcript.actions[:, game])
         for game in range(16)
     ]
     for check in LEAST:

@@ -35,16 +35,16 @@ def policy(text, names=None, d=3, tolerance=TOLERANCE):
     return None if reply is None else pytest.approx(reply.policy.tolist())
 
 
-def assert_valid(reply, text, asked):
+def assert_valid(reply, text, game):
     """Hold a reply against what every valid one is: an action of the protocol, or a point of the simplex."""
     start, stop = reply.span
     assert 0 <= start < stop <= len(text)
-    if asked.output == "action":
+    if game.output == "action":
         assert reply.policy is None
-        assert reply.action in range(asked.d)
+        assert reply.action in range(game.d)
     else:
         assert reply.action is None
-        assert reply.policy.shape == (asked.d,)
+        assert reply.policy.shape == (game.d,)
         assert (reply.policy >= 0).all()
         assert reply.policy.sum() == pytest.approx(1, abs=1e-12)
 
@@ -442,22 +442,22 @@ def random_strings(count):
 
 def test_no_string_raises_an_exception_or_passes_for_a_decision_that_is_none():
     valid = dict.fromkeys(PROTOCOLS, 0)
-    for text, asked in zip(random_strings(25_000), cycle(PROTOCOLS), strict=False):
-        reply = parse(text, asked, TOLERANCE)
+    for text, game in zip(random_strings(25_000), cycle(PROTOCOLS), strict=False):
+        reply = parse(text, game, TOLERANCE)
         if reply is not None:
-            valid[asked] += 1
-            assert_valid(reply, text, asked)
+            valid[game] += 1
+            assert_valid(reply, text, game)
     assert min(valid.values()) > 125
 
 
-@given(text=st.text() | st.lists(st.sampled_from(FRAGMENTS)).map("".join), asked=st.sampled_from(PROTOCOLS))
-def test_what_follows_on_later_lines_changes_no_labelled_decision(text, asked):
-    decision = "Action: 2" if asked.output == "action" else "Policy: [0.2, 0.3, 0.5]"
-    before = parse(f"{text}\n{decision}", asked, TOLERANCE)
-    after = parse(f"{text}\n{decision}\nAs 3 of 4 said, 0.1, 0.9 and 0.", asked, TOLERANCE)
+@given(text=st.text() | st.lists(st.sampled_from(FRAGMENTS)).map("".join), game=st.sampled_from(PROTOCOLS))
+def test_what_follows_on_later_lines_changes_no_labelled_decision(text, game):
+    decision = "Action: 2" if game.output == "action" else "Policy: [0.2, 0.3, 0.5]"
+    before = parse(f"{text}\n{decision}", game, TOLERANCE)
+    after = parse(f"{text}\n{decision}\nAs 3 of 4 said, 0.1, 0.9 and 0.", game, TOLERANCE)
     assert isinstance(before, Decision)
     assert before.span == after.span
-    assert_valid(after, text + decision + "\n", asked)
+    assert_valid(after, text + decision + "\n", game)
 
 
 LONG = 25_000
@@ -489,7 +489,7 @@ ADVERSARIAL = [
 @pytest.mark.parametrize("piece", ADVERSARIAL)
 def test_time_is_linear_in_the_length_of_a_reply(piece):
     repeated = piece * (LONG // len(piece))
-    for asked in PROTOCOLS:
+    for game in PROTOCOLS:
         for text in (
             repeated,
             f"Action: 2 {repeated}x",
@@ -498,7 +498,7 @@ def test_time_is_linear_in_the_length_of_a_reply(piece):
             f"Policy: [0.2{repeated}x",
         ):
             started = time.process_time()
-            parse(text, asked, TOLERANCE)
+            parse(text, game, TOLERANCE)
             assert time.process_time() - started < 1  # a square would take many seconds
 
 

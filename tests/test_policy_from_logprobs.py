@@ -21,9 +21,9 @@ def reply(*places: str | tuple[str, dict[str, float]]) -> tuple[str, list[Token]
     return "".join(written for written, _ in pairs), tokens
 
 
-def policy_of(said: tuple[str, list[Token]], written: str, names: Sequence[str]) -> np.ndarray:
+def policy_of(completion: tuple[str, list[Token]], written: str, names: Sequence[str]) -> np.ndarray:
     """Return the policy where an action is written, at its last place in the reply."""
-    text, tokens = said
+    text, tokens = completion
     begin = text.rindex(written)
     lowered = [name.lower() for name in names]
     return policy(text, tokens, (begin, begin + len(written)), lowered.index(written.lower()), names)
@@ -33,28 +33,28 @@ NUMBERS = ("1", "2", "3")
 
 
 def test_the_probabilities_of_feasible_actions_are_normalised_and_other_tokens_left_out():
-    said = reply("Action", ":", " ", ("2", {"2": 0.4, "3": 0.2, "7": 0.2, " the": 0.1, "1": 0.1}), "\n")
-    assert policy_of(said, "2", NUMBERS) == pytest.approx(np.array([1, 4, 2]) / 7)
+    completion = reply("Action", ":", " ", ("2", {"2": 0.4, "3": 0.2, "7": 0.2, " the": 0.1, "1": 0.1}), "\n")
+    assert policy_of(completion, "2", NUMBERS) == pytest.approx(np.array([1, 4, 2]) / 7)
 
 
 def test_an_action_that_is_not_among_the_likeliest_has_none():
-    said = reply("Action: ", ("2", {"1": 0.6, "3": 0.3}))
-    assert policy_of(said, "2", NUMBERS) == pytest.approx([2 / 3, 0, 1 / 3])
+    completion = reply("Action: ", ("2", {"1": 0.6, "3": 0.3}))
+    assert policy_of(completion, "2", NUMBERS) == pytest.approx([2 / 3, 0, 1 / 3])
 
 
 def test_where_no_action_is_among_the_likeliest_the_policy_is_the_action_taken():
-    said = reply("Action: ", ("2", {"7": 0.6, " I": 0.3}))
-    assert policy_of(said, "2", NUMBERS).tolist() == [0, 1, 0]
+    completion = reply("Action: ", ("2", {"7": 0.6, " I": 0.3}))
+    assert policy_of(completion, "2", NUMBERS).tolist() == [0, 1, 0]
 
 
 def test_the_place_is_that_of_the_decision_and_not_an_earlier_number():
-    said = reply("Round ", ("2", {"2": 1.0}), ": why not.\nAction: ", ("2", {"2": 0.5, "1": 0.5}))
-    assert policy_of(said, "2", NUMBERS) == pytest.approx([0.5, 0.5, 0])
+    completion = reply("Round ", ("2", {"2": 1.0}), ": why not.\nAction: ", ("2", {"2": 0.5, "1": 0.5}))
+    assert policy_of(completion, "2", NUMBERS) == pytest.approx([0.5, 0.5, 0])
 
 
 def test_what_else_a_token_has_in_front_or_behind_belongs_to_its_place():
-    said = reply("Action:", (" 2.", {" 2.": 0.5, " 1.": 0.2, " 1": 0.1, "1": 0.1, " 2nd": 0.05, " ": 0.05}))
-    assert policy_of(said, "2", NUMBERS) == pytest.approx([3 / 8, 5 / 8, 0])
+    completion = reply("Action:", (" 2.", {" 2.": 0.5, " 1.": 0.2, " 1": 0.1, "1": 0.1, " 2nd": 0.05, " ": 0.05}))
+    assert policy_of(completion, "2", NUMBERS) == pytest.approx([3 / 8, 5 / 8, 0])
 
 
 def test_tokens_that_are_no_characters_do_not_shift_the_place():
@@ -69,40 +69,42 @@ def test_tokens_that_are_no_characters_do_not_shift_the_place():
 
 def test_names_that_differ_in_their_first_token_are_told_apart_by_it():
     first = ("Sch", {"Sch": 0.6, "M": 0.3, "Mark": 0.05, "The": 0.05})
-    said = reply("Action: ", first, ("ool", {"ool": 0.5, "loss": 0.5}))
-    assert policy_of(said, "School", ("Market", "School")) == pytest.approx(np.array([0.35, 0.6]) / 0.95)
+    completion = reply("Action: ", first, ("ool", {"ool": 0.5, "loss": 0.5}))
+    assert policy_of(completion, "School", ("Market", "School")) == pytest.approx(np.array([0.35, 0.6]) / 0.95)
 
 
 def test_names_that_begin_alike_are_told_apart_by_what_is_on_record_of_the_reply():
-    said = reply("Action: ", ("Option", {"Option": 0.9, "Wait": 0.1}), (" B", {" B": 0.6, " A": 0.3, " D": 0.1}))
-    assert policy_of(said, "Option B", ("Option A", "Option B", "Wait")) == pytest.approx(np.array([27, 54, 10]) / 91)
+    completion = reply("Action: ", ("Option", {"Option": 0.9, "Wait": 0.1}), (" B", {" B": 0.6, " A": 0.3, " D": 0.1}))
+    assert policy_of(completion, "Option B", ("Option A", "Option B", "Wait")) == pytest.approx(
+        np.array([27, 54, 10]) / 91
+    )
 
 
 def test_one_number_that_begins_another_is_told_apart_by_the_next_token():
     names = [str(1 + a) for a in range(12)]
-    said = reply("Action: ", ("1", {"1": 0.9, "3": 0.1}), ("\n", {"\n": 0.5, "0": 0.2, ".": 0.1, "2": 0.1}))
+    completion = reply("Action: ", ("1", {"1": 0.9, "3": 0.1}), ("\n", {"\n": 0.5, "0": 0.2, ".": 0.1, "2": 0.1}))
     expected = np.zeros(12)
     expected[[0, 9, 11, 2]] = 0.9 * 0.6, 0.9 * 0.2, 0.9 * 0.1, 0.1
-    assert policy_of(said, "1", names) == pytest.approx(expected / expected.sum())
+    assert policy_of(completion, "1", names) == pytest.approx(expected / expected.sum())
 
 
 @pytest.mark.parametrize(
-    "said",
+    "completion",
     [
         reply("Action: ", ("Wait", {"Wait": 0.7, "Option": 0.3})),
         reply("Action: ", ("Option", {"Option": 0.9, "Wait": 0.1})),
     ],
 )
-def test_names_that_begin_alike_where_nothing_is_on_record_are_refused_with_what_to_do(said):
-    text, tokens = said
+def test_names_that_begin_alike_where_nothing_is_on_record_are_refused_with_what_to_do(completion):
+    text, tokens = completion
     action = 2 if text.endswith("Wait") else 1
     with pytest.raises(InputError, match=r"Option A, Option B, Wait cannot be told apart.*use output: distribution"):
         policy(text, tokens, (8, len(text)), action, ("Option A", "Option B", "Wait"))
 
 
 def test_next_to_nothing_that_could_be_either_does_no_harm():
-    said = reply("Action: ", ("Wait", {"Wait": 0.99, "option a": 0.009, "Opt": 1e-7}))
-    assert policy_of(said, "Wait", ("Option A", "Option B", "Wait")) == pytest.approx(np.array([9, 0, 990]) / 999)
+    completion = reply("Action: ", ("Wait", {"Wait": 0.99, "option a": 0.009, "Opt": 1e-7}))
+    assert policy_of(completion, "Wait", ("Option A", "Option B", "Wait")) == pytest.approx(np.array([9, 0, 990]) / 999)
 
 
 def test_a_reply_without_the_probabilities_of_its_tokens_is_refused_with_what_to_do():

@@ -1,4 +1,4 @@
-"""What prompts tell a model, and what they must not: every protocol, every d from 2 to 10."""
+"""What prompts show a model, and what they must not: every protocol, every d from 2 to 10."""
 
 import ast
 import re
@@ -98,8 +98,8 @@ def test_a_message_shows_the_rewards_of_all_actions_or_of_the_one_played_and_no_
     opening = PROMPTS.message(protocol, [])
     for rounds in range(1, len(past) + 1):
         message = PROMPTS.message(protocol, past[:rounds])
-        told = past[:rounds] if protocol.interaction == "summary" else past[rounds - 1 : rounds]
-        shown = [r.rewards if protocol.feedback == "full" else r.rewards[r.action : r.action + 1] for r in told]
+        shown_rounds = past[:rounds] if protocol.interaction == "summary" else past[rounds - 1 : rounds]
+        shown = [r.rewards if protocol.feedback == "full" else r.rewards[r.action : r.action + 1] for r in shown_rounds]
         assert highlighted(message) == [reward for rewards in shown for reward in rewards]
         if protocol.feedback == "bandit":  # nor does any other number with decimals appear
             assert list(map(float, re.findall(r"\d+\.\d+", message))) == highlighted(message)
@@ -117,12 +117,12 @@ def test_every_message_says_which_round_it_is_and_how_to_reply(protocol):
 @every_protocol
 def test_actions_are_counted_from_one_in_every_round_that_is_told(protocol):
     message = PROMPTS.message(protocol, game(protocol))
-    told = range(1, 5) if protocol.interaction == "summary" else [4]
+    shown_rounds = range(1, 5) if protocol.interaction == "summary" else [4]
     numbers = re.findall(r"action (\d+)", message.partition("Round")[2])
     if (protocol.output, protocol.feedback) == ("distribution", "full"):
         assert numbers == []
     else:
-        assert [int(number) for number in numbers] == [t % protocol.d + 1 for t in told]
+        assert [int(number) for number in numbers] == [t % protocol.d + 1 for t in shown_rounds]
 
 
 def test_a_summary_shows_past_policies_under_full_feedback():

@@ -384,24 +384,24 @@ def test_an_answer_without_scenarios_has_none(answer):
 
 
 class Author:
-    """Writes what it is given, batch by batch, and remembers what it was asked."""
+    """Returns the given responses, one a call, and remembers its prompts."""
 
     def __init__(self, answers):
-        self.answers, self.asked = iter(answers), []
+        self.answers, self.prompts = iter(answers), []
 
     def __call__(self, prompt, seed):
         """Answer the next prompt."""
-        self.asked.append((prompt, seed))
+        self.prompts.append((prompt, seed))
         return next(self.answers)
 
 
-def told(records):
+def written(records):
     return "\n".join(json.dumps(one) for one in records)
 
 
 def draws(pool):
     """Return an author who draws five scenarios of a pool by the seed alone, and so repeats itself."""
-    return lambda _prompt, seed: told(random.Random(seed).sample(pool, 5))
+    return lambda _prompt, seed: written(random.Random(seed).sample(pool, 5))
 
 
 POOL = of_actions(SETS["plain-voice"], 3)[:60]
@@ -439,14 +439,14 @@ def test_what_is_wrong_unfair_or_there_already_is_asked_for_again():
         ],
         [better],
     ]
-    author = Author(map(told, answers))
+    author = Author(map(written, answers))
     assert generate(author, RICH, 2, 3, 0, [known]) == [good, better]
-    assert len(author.asked) == 3
+    assert len(author.prompts) == 3
 
 
 def test_two_of_a_batch_that_are_alike_count_once():
     twin = POOL[0] | {"actions": ["x", "y", "z"]}
-    assert generate(Author([told([POOL[0], twin, POOL[1]])]), RICH, 2, 3, 0) == POOL[:2]
+    assert generate(Author([written([POOL[0], twin, POOL[1]])]), RICH, 2, 3, 0) == POOL[:2]
 
 
 def test_what_a_model_writes_is_put_in_plain_form():
@@ -458,7 +458,7 @@ def test_what_a_model_writes_is_put_in_plain_form():
 
 @pytest.mark.parametrize("domain", [None, "zoology", 7, ["sports", "space"]])
 def test_a_domain_that_is_not_on_the_list_is_another(domain):
-    (found,) = generate(Author([told([record(domain=domain)])]), SIMPLE, 1, 3, 0)
+    (found,) = generate(Author([written([record(domain=domain)])]), SIMPLE, 1, 3, 0)
     assert found["domain"] == "other"
 
 
@@ -474,19 +474,19 @@ def test_a_model_that_brings_nothing_is_asked_a_few_times_with_other_seeds():
     ) as refused:
         generate(author, RICH, 4, 3, 0)
     assert "\n" not in str(refused.value)
-    assert len(author.asked) == PATIENCE
-    assert len({seed for _, seed in author.asked}) == PATIENCE
-    assert len({prompt for prompt, _ in author.asked}) == 1
+    assert len(author.prompts) == PATIENCE
+    assert len({seed for _, seed in author.prompts}) == PATIENCE
+    assert len({prompt for prompt, _ in author.prompts}) == 1
 
 
 def test_patience_begins_anew_with_every_new_scenario():
-    rare = [answer for one in POOL[:3] for answer in [*["Sorry."] * (PATIENCE - 1), told([one])]]
+    rare = [answer for one in POOL[:3] for answer in [*["Sorry."] * (PATIENCE - 1), written([one])]]
     assert generate(Author(rare), RICH, 3, 3, 0) == POOL[:3]
 
 
 def test_the_reason_for_refusing_is_told():
     with pytest.raises(InputError, match=r"actions: 2 names \(5\)"):
-        generate(Author([told([record(actions=["one", "two"])])] * 9), RICH, 1, 3, 0)
+        generate(Author([written([record(actions=["one", "two"])])] * 9), RICH, 1, 3, 0)
 
 
 def test_prompts_lead_to_rare_domains_and_away_from_their_scenarios():
@@ -494,23 +494,23 @@ def test_prompts_lead_to_rare_domains_and_away_from_their_scenarios():
         record(actions=["tuba", "horn", "drum"], domain="space")
     ]
     new = of_actions(SETS["vivid-voice"], 3)[:2]
-    author = Author([told(new)])
+    author = Author([written(new)])
     template = "{{ batch }} {{ d }} {{ domains | join(',') }} {{ avoid | join(';') }}"
     generate(author, RICH.environment.from_string(template), 1, 3, 0, known, batch=2)
-    assert author.asked[0][0] == "1 3 sports"  # one is wanted, in the rarest domain, where nothing is to be avoided
-    author = Author([told(new)])
+    assert author.prompts[0][0] == "1 3 sports"  # one is wanted, in the rarest domain, where nothing is to be avoided
+    author = Author([written(new)])
     generate(author, RICH.environment.from_string(template), 2, 3, 0, known, batch=2)
-    assert author.asked[0][0] == "2 3 sports,space tuba, horn, drum"
+    assert author.prompts[0][0] == "2 3 sports,space tuba, horn, drum"
 
 
 def test_no_more_titles_are_told_than_a_prompt_can_bear():
-    author = Author([told([POOL[0]])])
+    author = Author([written([POOL[0]])])
     template = RICH.environment.from_string("{{ avoid | length }}")
     generate(author, template, 1, 3, 0, [one | {"domain": "other"} for one in TOLD[60:]])
-    assert author.asked[0][0] == "0"
-    author = Author([told([POOL[0]])])
+    assert author.prompts[0][0] == "0"
+    author = Author([written([POOL[0]])])
     generate(author, template, 1, 3, 0, [one | {"domain": domain} for domain in DOMAINS for one in TOLD[60:92]])
-    assert author.asked[0][0] == str(TITLES)
+    assert author.prompts[0][0] == str(TITLES)
 
 
 def test_likeness_is_judged_at_the_stated_threshold():

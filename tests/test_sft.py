@@ -242,9 +242,9 @@ def test_every_epoch_reads_every_demonstration_once_in_another_order(base, model
 
 
 def test_the_log_has_a_row_a_step_and_progress_is_told(base):
-    told = []
-    log = fine_tune(MANY, base, None, replace(ONE_STEP, epochs=2), seed=0, on_step=lambda *step: told.append(step)).log
-    assert told == [(row["step"], 6, row["loss"]) for row in log]
+    steps = []
+    log = fine_tune(MANY, base, None, replace(ONE_STEP, epochs=2), seed=0, on_step=lambda *step: steps.append(step)).log
+    assert steps == [(row["step"], 6, row["loss"]) for row in log]
     assert [row["epoch"] for row in log] == pytest.approx([1 / 3, 2 / 3, 1, 4 / 3, 5 / 3, 2])
     assert all(set(row) == {"step", "epoch", "loss", "learning_rate", "tokens", "grad_norm"} for row in log)
 
