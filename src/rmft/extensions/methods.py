@@ -1,5 +1,6 @@
 """Training methods of extensions: how a language model learns from the rollouts of an iteration."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from typing import Any
@@ -27,7 +28,7 @@ class TrainingMethod:
             kind = with_config(ConfigDict(extra="forbid", strict=True))(kind)
         adapter = TypeAdapter(kind)
         try:
-            return adapter.dump_python(adapter.validate_python(values), mode="json")
+            return adapter.dump_python(adapter.validate_json(json.dumps(values)), mode="json")  # JSON, since strict Python has no maps
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"])) or "settings"

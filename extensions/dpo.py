@@ -1,0 +1,177 @@
+"""DPO on regret: in each scenario the model learns to prefer its trajectory of lowest regret to that of highest regret.
+
+Ours, not the paper's. With π_i the model that played, π the model in training, and y the tokens that the model chose in
+a trajectory, a step minimises the mean over pairs of
+
+    -log σ(β (log π(best)/π_i(best) - log π(worst)/π_i(worst)))
+
+(Rafailov et al., 2023, Eq. 7). TRL's DPOTrainer computes this loss on the token ids of rollouts, as they were sampled.
+Tokens that the environment wrote have no part in it.
+
+`params.yaml` loads this file at every start, so libraries that take long to import are imported in functions.
+
+Symbols: n trajectories, N pairs, P tokens of the longest conversation.
+"""
+
+import copy
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from rmft.errors import InputError
+from rmft.extensions import method
+from rmft.streams import stream
+
+if TYPE_CHECKING:
+    import torch
+    from trl import DPOTrainer
+
+    from rmft.training.sft import FineTuned
+    from rmft.workflow.records import MethodJob
+
+Pair = dict[
+    str, list[int]
+]  # token ids and, for each, whether the model chose it: best, best_chosen, worst, worst_chosen
+LOGGED = {  # columns of the training log, by the names that TRL gives them
+    "epoch": "epoch",
+    "loss": "loss",
+    "learning_rate": "learning_rate",
+    "grad_norm": "grad_norm",
+    "rewards/margins": "margin",
+    "rewards/accuracies": "accuracy",
+}
+
+
+@dataclass(frozen=True)
+class DPOSettings:
+    """beta: β, how strongly the model is kept close to the one that played."""
+
+    beta: Annotated[float, Field(gt=0)] = 0.1  # ASSUME: TRL's default
+
+
+@method("dpo", settings=DPOSettings, title="DPO on regret")
+def train(
+    job: "MethodJob",
+    trajectories: Mapping[str, Sequence[Any]],
+    selection: Mapping[str, np.ndarray],
+    start: Path | None,
+    report: Callable[[int, int, float], object],
+) -> "FineTuned":
+    """Return model(i + 1) from the trajectories of model(i): the base model with the weights or adapter in `start`.
+
+    The steps are those of `job.sft`, where batch_size counts pairs. The same arguments give the same bytes on the same
+    machine. The log has the columns of LOGGED: margin is β times the difference of the log-ratios, accuracy is the share
+    of pairs with a positive margin, both before the step.
+    """
+    import torch
+    import transformers
+    from datasets import Dataset
+    from trl import DPOConfig
+
+    from rmft.agents.context import context_limit
+    from rmft.agents.weights import load_pretrained
+    from rmft.training import sft
+
+    base, log = sft.on_one_gpu(job.model), []
+    sft.be_deterministic(base.device)
+    seeds = [int(stream(job.seed, use, "dpo", job.stream).integers(2**32)) for use in ("initialisation", "shuffle")]
+    with sft.quiet_libraries(), tempfile.TemporaryDirectory() as folder:
+        model, tokenizer = load_pretrained(base)
+        pairs = pairs_of(trajectories, selection["regret"], context_limit(model.config, base.context))
+        dtype = model.dtype
+        torch.manual_seed(seeds[0])
+        model = sft.trainable(model, job.sft, start)
+        settings = DPOConfig(
+            **sft.trainer_arguments(job.sft, base.device, seeds, folder),
+            beta=job.settings["beta"],
+            max_length=None,  # by default conversations are cut to 1,024 tokens
+            remove_unused_columns=False,
+        )
+        with sft.keep_precision(model):
+            trainer = _trainer_class()(
+                model,
+                copy.deepcopy(model) if job.sft.method == "full" else None,  # TRL itself keeps a copy of an adapter
+                settings,
+                lambda batch: collate(batch, tokenizer.pad_token_id or 0),
+                train_dataset=Dataset.from_list(pairs),
+                processing_class=tokenizer,
+                callbacks=[_log_callback(log, report)],
+            )
+        trainer.remove_callback(transformers.PrinterCallback)
+        trainer.train()
+    return sft.FineTuned(*sft.to_write(model, model.state_dict(), dtype), log)
+
+
+def pairs_of(trajectories: Mapping[str, Sequence[Any]], regrets: np.ndarray, context: int | None = None) -> list[Pair]:
+    """Return for each scenario its trajectory of lowest regret (best) and that of highest regret (worst).
+
+    regrets: (n,). Among equal regrets the trajectory that was sampled first is taken. A scenario whose trajectories all
+    have the same regret gives no pair. Raise InputError if no scenario gives a pair, if trajectories are no dialogues,
+    or if a conversation is longer than the context.
+    """
+    if any(len(conversations) != 1 for conversations in trajectories["ids"]):
+        raise InputError("protocol.interaction: dpo compares whole dialogues; set it to dialogue")
+    scenarios, pairs = np.array(trajectories["scenario"]), []
+    for scenario in np.unique(scenarios):
+        rows = np.flatnonzero(scenarios == scenario)
+        best, worst = rows[regrets[rows].argmin()], rows[regrets[rows].argmax()]
+        if regrets[best] < regrets[worst]:
+            pair = {"best": trajectories["ids"][best][0], "best_chosen": trajectories["replied"][best][0]}
+            pair |= {"worst": trajectories["ids"][worst][0], "worst_chosen": trajectories["replied"][worst][0]}
+            pairs.append(pair)
+    if not pairs:
+        raise InputError("rmft.trajectories: in every scenario all trajectories have the same regret; sample more")
+    longest = max(map(len, (ids for pair in pairs for ids in pair.values())))
+    if context is not None and longest > context:
+        raise InputError(f"T: a conversation has {longest} tokens, the context {context}; play fewer rounds")
+    return pairs
+
+
+def collate(pairs: Sequence[Pair], padding: int) -> dict[str, "torch.Tensor"]:
+    """Return a batch (2N, P) as TRL's loss reads it: the best of all pairs, then the worst, padded on the right."""
+    import torch
+    from torch.nn.utils.rnn import pad_sequence
+
+    ids = [torch.tensor(pair[side]) for side in ("best", "worst") for pair in pairs]
+    chosen = [torch.tensor(pair[f"{side}_chosen"]).long() for side in ("best", "worst") for pair in pairs]
+    return {
+        "input_ids": pad_sequence(ids, batch_first=True, padding_value=padding),
+        "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
+        "completion_mask": pad_sequence(chosen, batch_first=True),
+    }
+
+
+def _trainer_class() -> "type[DPOTrainer]":
+    from trl import DPOTrainer
+
+    class TokenExactDPOTrainer(DPOTrainer):
+        """TRL's trainer on conversations that are token ids already: it renders, tokenises and cuts nothing."""
+
+        def _prepare_dataset(self, dataset: object, *_: object) -> object:
+            return dataset
+
+    return TokenExactDPOTrainer
+
+
+def _log_callback(rows: list[dict[str, float]], report: Callable[[int, int, float], object]) -> object:
+    """Return a callback that adds a row for every step. Raise InputError in a step whose loss diverges."""
+    from transformers import TrainerCallback
+
+    class LogCallback(TrainerCallback):
+        def on_log(self, args: Any, state: Any, *_: object, logs: dict[str, float], **__: object) -> None:  # noqa: ANN401
+            if "loss" not in logs:  # the summary at the end
+                return
+            step = state.global_step
+            if not math.isfinite(logs["grad_norm"]):
+                reason = f"at {args.learning_rate} the loss diverges in step {step}; lower it"
+                raise InputError(f"sft.learning_rate: {reason}")
+            rows.append({"step": step} | {column: logs[name] for name, column in LOGGED.items()})
+            report(step, state.max_steps, logs["loss"])
+
+    return LogCallback()
