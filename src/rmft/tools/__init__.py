@@ -1,1 +1,1 @@
-"""Sub-commands of `rmft` beside the stages: to look at results, to ask what made them, to play."""
+"""Sub-commands of `rmft` beside the stages: to look at results, to see what made them, to play."""

@@ -26,16 +26,13 @@ TOOLS = "Tools"
 app = typer.Typer()
 TraceFormat = Literal["text", "json", "mermaid", "rocrate"]
 GameRegret = Literal["realized", "expected", "pseudo"]
-PROCESS = (
-    f"Reward process: {', '.join(PROCESSES)}, or one of your extensions; several with commas make an even mixture."
-)
+PROCESS = f"Reward process: {', '.join(PROCESSES)}, or an extension's; several with commas make an even mixture."
 PLAYABLE = {
     environment: ", ".join(name for name, algorithm in ALGORITHMS.items() if environment in algorithm.environments)
     for environment in ENVIRONMENTS
 }
 ALGORITHM = "; ".join(f"in {of}: {names}" for of, names in PLAYABLE.items()) + "; or one of your extensions."
 ETA = "Step size: a number, T=ROUNDS it is tuned to, or anytime. Default: T is the horizon."
-OPTION = "Of an algorithm of your extensions; repeatable."
 REGRET = "Default: expected in fol, pseudo in mab and cb, dynamic in ns-mab."
 
 
@@ -99,19 +96,18 @@ def serve(
     if not key:
         raise InputError("serve: needs a key that clients must show: export RMFT_API_KEY=…")
     served = Served.parse(settings) if settings else served_as(load(), plays)
-    start(
-        ServerSettings(
-            model=served.model,
-            name=model or plays,
-            token=key,
-            state=state,
-            sft=served.sft,
-            seed=served.seed,
-            host=host,
-            port=port,
-            announce=announce,
-        )
+    server = ServerSettings(
+        model=served.model,
+        name=model or plays,
+        token=key,
+        state=state,
+        sft=served.sft,
+        seed=served.seed,
+        host=host,
+        port=port,
+        announce=announce,
     )
+    start(server)
 
 
 @app.command(rich_help_panel=TOOLS)
@@ -321,7 +317,9 @@ def simulate(
     variation: Annotated[float | None, Option(help="V_T for rexp3. Default: each instance's own.")] = None,
     features: Annotated[int | None, Option(help="Of the context shown before each round, in cb. Default: 3.")] = None,
     alpha: Annotated[float | None, Option(help="Width of linucb's confidence bound. Default: 1.")] = None,
-    options: Annotated[list[str] | None, Option("--option", metavar="NAME=VALUE", help=OPTION)] = None,
+    options: Annotated[
+        list[str] | None, Option("--option", metavar="NAME=VALUE", help="Of an extension's algorithm.")
+    ] = None,
     regret: Annotated[Notion | None, Option(help=REGRET)] = None,
     mean: Annotated[Mean, Option(help="Means of clipped processes; the paper's are nominal.")] = "nominal",
     as_json: Annotated[bool, Option("--json", help="Print JSON; min_frac in it is d · MinFrac(t).")] = False,

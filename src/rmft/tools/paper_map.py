@@ -153,9 +153,9 @@ def _of_paper(labels: Sequence[PaperLabel], places: Mapping[str, Place]) -> Iter
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states)))
     yield "# Where each part of the paper is"
     yield ""
-    yield "`rmft paper-map` makes this page from the paper's labels (`data/paper/labels.csv`), from `data/paper/map.yaml`"
-    yield "and from the figures and tables of the parameters. To change the page, edit those and run the command again."
-    yield "Sections have the numbers of the arXiv version."
+    yield "`rmft paper-map` makes this page from the paper's labels (`data/paper/labels.csv`), from"
+    yield "`data/paper/map.yaml`, and from the figures and tables of `outputs.yaml`. To change the page, edit those and"
+    yield "run the command again. Sections have the numbers of the arXiv version."
     yield ""
     yield f"{len(labels)} labels: {counts}. Built: the part exists here; whether values agree is in `results/tables`."
     for kind, title in KINDS.items():
