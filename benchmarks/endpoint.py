@@ -3,9 +3,9 @@
     python benchmarks/endpoint.py --games 64 --rounds 25
     python benchmarks/endpoint.py --soak 10
 
-The embedded model plays bandits in words and states policies. Over HTTP every game is a coroutine, which sends its whole
-conversation each round with the official client. In process all games are played together, round by round, and the model
-keeps its cache. Times are CPU times of threads, so that other work on the machine counts little: the server's
+The embedded model plays bandits in words and states policies. Over HTTP every game is a coroutine, which sends its
+whole conversation each round with the official client. In process all games are played together, round by round, and
+the model keeps its cache. Times are CPU times of threads, so that other work on the machine counts little: the server's
 engine, the server's protocol (its main thread), and the caller of the model here.
 
 --soak MINUTES: play games over HTTP for so long, and report errors and the server's memory, in the first quarter and at
@@ -182,9 +182,7 @@ def compare(games: int, rounds: int) -> bool:
         print(f"{len(tally.errors)} errors, the first: {tally.errors[0]}")
         return False
     protocol = 1e3 * main / tally.requests
-    print(
-        f"{games} games of {rounds} rounds, {tally.completion / tally.requests:.1f} tokens a response; over HTTP by clock:"
-    )
+    print(f"{games} games of {rounds} rounds, {tally.completion / tally.requests:.1f} tokens a response; over HTTP:")
     print(f"  {tally.requests / wall:.0f} requests/s, {tally.completion / wall:.0f} tokens/s (client included)")
     print(f"  {tally.cached / tally.prompt:.1%} of the tokens of conversations were cached")
     print("by CPU time of threads:        ms a request   tokens/s")

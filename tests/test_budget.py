@@ -78,19 +78,19 @@ def test_a_call_that_may_have_been_paid_for_though_nothing_came_stays_counted():
 
 
 def test_what_others_have_spent_is_asked_for_now_and_then_and_counts():
-    asked = []
+    calls = []
 
     def elsewhere() -> dict[str, Usage]:
-        asked.append(len(asked))
-        return {"m": Usage(prompt=len(asked) * 10**6)}
+        calls.append(len(calls))
+        return {"m": Usage(prompt=len(calls) * 10**6)}
 
     budget = SpendingLimit(0.31, {"m": PRICES}, elsewhere=elsewhere)
     for _ in range(REFRESH_EVERY):
         budget.settle(budget.reserve("m", 10, 0), Usage(1, 10))
-    assert len(asked) == 1
+    assert len(calls) == 1
     assert budget.spent == pytest.approx(0.15 + REFRESH_EVERY * 10 * 0.15e-6)
     budget.reserve("m", 10, 0)
-    assert len(asked) == 2
+    assert len(calls) == 2
     with pytest.raises(InputError, match="budget"):
         budget.reserve("m", 10**6, 0)
 

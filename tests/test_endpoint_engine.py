@@ -252,8 +252,8 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
 
 
 def test_who_waits_when_the_engine_stops_is_told():
-    told = threading.Event()
-    engine = Engine(lambda _: letters_only(), lambda _: told.set(), slots=1, models=1)
+    delivered = threading.Event()
+    engine = Engine(lambda _: letters_only(), lambda _: delivered.set(), slots=1, models=1)
     replies = [
         ask(ConversationTokenizer(letters_only().chat_tokenizer.template), ["Hi"], number, limit=10_000)
         for number in range(2)
@@ -261,7 +261,7 @@ def test_who_waits_when_the_engine_stops_is_told():
     engine.start()
     engine.submit(replies)
     engine.stop()
-    assert told.wait(60)
+    assert delivered.wait(60)
     assert {reply.error.status for reply in replies} == {503}
     with pytest.raises(ApiError):
         engine.submit(replies)
@@ -289,10 +289,10 @@ def test_a_conversation_is_tokenised_as_its_template_writes_it(family):
 @pytest.mark.parametrize("text", ["plain", "Grüße, 💡!", "", "\ufffd", " a\n\n b"])
 def test_the_bytes_of_tokens_in_a_row_are_those_of_the_text(text):
     tokenizer = byte_tokenizer("qwen3")
-    vocabulary = TokenDecoder(tokenizer)
+    decoder = TokenDecoder(tokenizer)
     ids = tokenizer(text, add_special_tokens=False).input_ids
-    told = vocabulary.split(ids, text_of(tokenizer, ids))
-    assert b"".join(written for _, written in told) == text.encode()
+    pieces = decoder.split(ids, text_of(tokenizer, ids))
+    assert b"".join(raw for _, raw in pieces) == text.encode()
     broken = [*ids, *tokenizer("💡", add_special_tokens=False).input_ids[:2]]  # half of a character
-    told = vocabulary.split(broken, text_of(tokenizer, broken))
-    assert b"".join(written for _, written in told) == text_of(tokenizer, broken).encode()
+    pieces = decoder.split(broken, text_of(tokenizer, broken))
+    assert b"".join(raw for _, raw in pieces) == text_of(tokenizer, broken).encode()

@@ -144,7 +144,7 @@ def test_retry_after_is_a_pause_for_all_and_not_only_for_the_one_that_was_told(u
         ask(connection, 2, begin=1)
     own, everybody = slept
     assert own == (pytest.approx(0.375, abs=0.125), 2)
-    assert everybody == (pytest.approx(100, abs=30), 2)  # and nobody was asked in between
+    assert everybody == (pytest.approx(100, abs=30), 2)  # and no request was sent in between
 
 
 def test_an_endpoint_that_asks_to_be_left_alone_for_hours_is_come_back_to_another_day(upstream, journal):

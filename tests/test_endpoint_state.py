@@ -34,8 +34,8 @@ def lines_file(tmp_path: Path, *changed: str) -> Path:
 
 
 def test_replies_are_learnt_with_their_ends_unless_their_weight_is_zero(tmp_path):
-    told = [("system", "Be brief."), ("user", "A"), ("assistant", "B"), ("user", "C"), ("assistant", "D")]
-    messages = [{"role": role, "content": content} for role, content in told]
+    texts = [("system", "Be brief."), ("user", "A"), ("assistant", "B"), ("user", "C"), ("assistant", "D")]
+    messages = [{"role": role, "content": content} for role, content in texts]
     messages[2]["weight"] = 0
     (line, *_) = read_training_file(lines_file(tmp_path, json.dumps({"messages": messages})))
     tokenizer = byte_tokenizer("phi3_5")
@@ -96,7 +96,7 @@ def test_answers_and_what_they_cost_are_there_again_after_a_kill_however_often_f
     monkeypatch.setattr(store, "ROTATE_BYTES", 2000)
     answers, count = ResponseLog(tmp_path), 40
     for number in range(count):
-        answers.record(bytes([number] * 16), "b", json.dumps({"said": "x" * 100, "n": number}).encode(), COST)
+        answers.record(bytes([number] * 16), "b", json.dumps({"text": "x" * 100, "n": number}).encode(), COST)
         answers.record(None, "", b"", COST)
     for kept in (answers, ResponseLog(tmp_path)):
         assert kept.cost == {name: 2 * count * value for name, value in COST.items()}
@@ -132,24 +132,24 @@ def test_what_is_asked_with_a_key_is_made_once_even_if_who_asked_has_gone(tmp_pa
         return HandlerResult(b'{"n": 1}', COST)
 
     async def play() -> None:
-        once = IdempotentRequests(ResponseLog(tmp_path))
-        with pytest.raises(ApiError):  # what failed may be asked again
-            await once.respond("/a", "key", b"body", make)
-        gone = asyncio.create_task(once.respond("/a", "key", b"body", make))
+        requests = IdempotentRequests(ResponseLog(tmp_path))
+        with pytest.raises(ApiError):  # a failed request may be sent again
+            await requests.respond("/a", "key", b"body", make)
+        gone = asyncio.create_task(requests.respond("/a", "key", b"body", make))
         await asyncio.sleep(0.01)
         gone.cancel()
-        same = await asyncio.gather(*(once.respond("/a", "key", b"body", make) for _ in range(3)))
+        same = await asyncio.gather(*(requests.respond("/a", "key", b"body", make) for _ in range(3)))
         assert same == [b'{"n": 1}'] * 3
         assert await IdempotentRequests(ResponseLog(tmp_path)).respond("/a", "key", b"body", make) == b'{"n": 1}'
         assert len(made) == 2
         assert made[0] == made[1]  # the name, so that what was half made is found
         with pytest.raises(ApiError, match="another request") as refusal:
-            await once.respond("/a", "key", b"other", make)
+            await requests.respond("/a", "key", b"other", make)
         assert refusal.value.status == 422
-        await once.respond("/b", "key", b"other", make)
-        await once.respond("/a", None, b"body", make)
-        await once.respond("/a", None, b"body", make)
+        await requests.respond("/b", "key", b"other", make)
+        await requests.respond("/a", None, b"body", make)
+        await requests.respond("/a", None, b"body", make)
         assert len(set(made)) == 4
-        assert once.log.cost["answers"] == 4
+        assert requests.log.cost["answers"] == 4
 
     asyncio.run(play())

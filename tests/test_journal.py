@@ -27,8 +27,8 @@ HERE = Path(__file__).parent
 
 def request(number: int, messages: int = 1, model: str = "m", **more: object) -> dict:
     """Return a request in a conversation of so many messages, all conversations beginning alike."""
-    said = [{"role": ("user", "assistant")[i % 2], "content": f"message {i}"} for i in range(messages)]
-    return {"endpoint": "here", "words": ["game", number], "model": model, "messages": said, **more}
+    conversation = [{"role": ("user", "assistant")[i % 2], "content": f"message {i}"} for i in range(messages)]
+    return {"endpoint": "here", "words": ["game", number], "model": model, "messages": conversation, **more}
 
 
 def response(number: int, prompt: int = 10) -> dict:
@@ -43,7 +43,7 @@ def record(journal: Journal, *numbers: int, **more: object) -> None:
 
 
 def numbers_in(path: Path) -> list[int]:
-    return [asked["words"][1] for asked, _ in read_journal(path)]
+    return [sent["words"][1] for sent, _ in read_journal(path)]
 
 
 def filled(path: Path, count: int) -> Path:
@@ -80,19 +80,19 @@ def test_an_answer_is_on_the_disk_when_recording_it_returns(tmp_path):
 
 def test_texts_come_back_to_the_letter_half_a_character_too(tmp_path):
     strange = {"choices": [{"message": {"content": "\ud83d \u2028 \x00 ☂\n"}}]}
-    asked = {"model": "m", "messages": [{"role": "user", "content": "\ud83d\n"}]}
+    sent = {"model": "m", "messages": [{"role": "user", "content": "\ud83d\n"}]}
     with Journal.open(tmp_path / "a") as journal:
-        journal.record(key_of(asked), asked, strange)
-        assert journal.response(key_of(asked)) == strange
-    assert list(read_journal(tmp_path / "a")) == [(asked, strange)]
+        journal.record(key_of(sent), sent, strange)
+        assert journal.response(key_of(sent)) == strange
+    assert list(read_journal(tmp_path / "a")) == [(sent, strange)]
 
 
 def test_frames_of_many_blocks_whatever_their_kind_are_found_whole(tmp_path):
     texts = ["a" * 700_000, np.random.default_rng(0).bytes(300_000).hex(), "words and words " * 50_000]
     with Journal.open(tmp_path / "a") as journal:
         for text in texts:
-            asked = {"model": "m", "messages": [{"role": "user", "content": text}]}
-            journal.record(key_of(asked), asked, {"text": text})
+            sent = {"model": "m", "messages": [{"role": "user", "content": text}]}
+            journal.record(key_of(sent), sent, {"text": text})
     data = (tmp_path / "a").read_bytes()
     assert [end for _, end, _ in frames(tmp_path, data)][-1] == len(data)
     assert [response["text"] for _, response in read_journal(tmp_path / "a")] == texts
@@ -107,11 +107,11 @@ def test_of_answers_to_one_key_the_last_one_counts_and_all_were_paid_for(tmp_pat
 
 
 def test_requests_without_messages_are_recorded_as_they_are(tmp_path):
-    asked, answered = {"step": "upload", "model": "m"}, {"id": "file-1"}
+    sent, received = {"step": "upload", "model": "m"}, {"id": "file-1"}
     with Journal.open(tmp_path / "a") as journal:
-        journal.record("0" * 64, asked, answered, Usage(trained=70))
-        assert journal.response("0" * 64) == answered
-    assert list(read_journal(tmp_path / "a")) == [(asked, answered)]
+        journal.record("0" * 64, sent, received, Usage(trained=70))
+        assert journal.response("0" * 64) == received
+    assert list(read_journal(tmp_path / "a")) == [(sent, received)]
     assert usage_of([tmp_path / "a"]) == {"m": Usage(trained=70)}
 
 
@@ -135,11 +135,11 @@ def test_a_key_is_of_all_of_a_request_its_words_and_every_message():
 
 
 def test_where_one_message_ends_and_another_begins_matters_to_a_key():
-    def told(*messages: tuple[str, str]) -> str:
+    def last_link(*messages: tuple[str, str]) -> str:
         return links([{"role": role, "content": content} for role, content in messages])[-1]
 
-    assert told(("user", "a"), ("user", "b")) != told(("user", "a\nuser\nb"))
-    assert told(("user", "a"), ("user", "b")) != told(("user", "b"), ("user", "a"))
+    assert last_link(("user", "a"), ("user", "b")) != last_link(("user", "a\nuser\nb"))
+    assert last_link(("user", "a"), ("user", "b")) != last_link(("user", "b"), ("user", "a"))
 
 
 def test_a_conversation_is_stored_once_however_often_it_is_sent(tmp_path):
@@ -151,9 +151,9 @@ def test_a_conversation_is_stored_once_however_often_it_is_sent(tmp_path):
     lines = [line for *_, lines in frames(tmp_path / "a", (tmp_path / "a").read_bytes()) for line in lines]
     messages = [line for line in lines if b'"kind":"message"' in line]
     assert len(messages) == len(set(messages)) == 7
-    asked = [request for request, _ in read_journal(tmp_path / "a")]
-    assert [len(one["messages"]) for one in asked] == [1, 1, 3, 3, 5, 5, 7]
-    assert asked[-1] == request(2, 7)
+    sent = [request for request, _ in read_journal(tmp_path / "a")]
+    assert [len(one["messages"]) for one in sent] == [1, 1, 3, 3, 5, 5, 7]
+    assert sent[-1] == request(2, 7)
 
 
 # --- Torn and damaged ---
@@ -228,18 +228,18 @@ for number in range(begin, begin + 100_000):
 
 
 def test_a_process_killed_while_it_writes_loses_nothing_that_it_was_told_is_there(tmp_path):
-    path, told = tmp_path / "a", -1
+    path, confirmed = tmp_path / "a", -1
     for after in (3, 40, 7):
         command = [sys.executable, "-c", KILLED, str(path)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=HERE) as child:
             for _ in range(after):
-                told = int(child.stdout.readline())
+                confirmed = int(child.stdout.readline())
             child.send_signal(signal.SIGKILL)
             rest = child.stdout.read().split()
-        told = int(rest[-1]) if rest else told
+        confirmed = int(rest[-1]) if rest else confirmed
         there = numbers_in(path)
         assert there == list(range(len(there)))
-        assert told < len(there) <= told + 2  # what was being written when it was killed, and no more
+        assert confirmed < len(there) <= confirmed + 2  # what was being written when it was killed, and no more
     with Journal.open(path) as journal:
         assert len(journal) == len(there)
 
@@ -255,7 +255,7 @@ def test_two_processes_cannot_write_one_journal_and_the_second_is_told_so(tmp_pa
         other = subprocess.run(command, capture_output=True, text=True, check=False)
         assert "another process is writing to this journal" in other.stderr.splitlines()[-1]
         record(journal, 1)
-        assert numbers_in(tmp_path / "a") == [0, 1]  # whoever only reads need not wait
+        assert numbers_in(tmp_path / "a") == [0, 1]  # readers need not wait
     Journal.open(tmp_path / "a").close()
 
 

@@ -1,4 +1,4 @@
-"""What it means when an endpoint does not answer: when to ask again, and what is said where that is no use."""
+"""Failures of an endpoint: when to retry, and the error where no retry helps."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -93,7 +93,7 @@ def test_no_header_is_strange_enough_to_fail_over(headers):
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "said"),
+    ("status", "body", "words"),
     [
         (401, error("Incorrect API key provided."), "the key is refused (401: Incorrect.*export OPENAI_API_KEY=…"),
         (401, b"", "the key is refused (401); .*export OPENAI_API_KEY=…"),
@@ -114,12 +114,12 @@ def test_no_header_is_strange_enough_to_fail_over(headers):
         (400, b'{"object": "error", "message": "Ours is flat.", "code": 400}', "refused (400: Ours is flat.)"),
     ],
 )
-def test_what_will_not_pass_stops_with_one_line_that_says_what_to_do(status, body, said):
+def test_what_will_not_pass_stops_with_one_line_that_says_what_to_do(status, body, words):
     with pytest.raises(InputError) as refusal:
         failure_of(status, {"Retry-After": "1"}, body, TARGET)
     line = str(refusal.value)
     assert line.startswith("https://api.example.com/v1: ")
-    begin, _, rest = said.partition(".*")
+    begin, _, rest = words.partition(".*")
     assert begin in line
     assert all(part in line for part in rest.split(".*"))
     assert "\n" not in line

@@ -54,11 +54,11 @@ def problem(interaction: str = "dialogue") -> LanguageProblem:
     )  # fmt: skip
 
 
-def played(settings: RolloutsJob, speaker: Callable | None = None, weights: Path | None = None) -> dict[str, list]:
-    """Play a job's games with a speaker, or with whom the job says."""
+def played(settings: RolloutsJob, chat_model: Callable | None = None, weights: Path | None = None) -> dict[str, list]:
+    """Play a job's games with a chat model, by default the job's."""
     games = games_of(settings, Prompts.load(PROMPTS))
-    if speaker:
-        return roll_out(games, speaker, 8)
+    if chat_model:
+        return roll_out(games, chat_model, 8)
     with open_chat_models(settings, games, weights, Path("rollouts.parquet")) as chat_models:
         return roll_out(games, chat_models.open, chat_models.batch)
 

@@ -96,8 +96,8 @@ def _start(folder: Path, state: Path, served: Served, model: str, run: str, key:
     command = [sys.executable, "-c", COMMAND, "serve", "--settings", served.canonical(), "--model", model]
     command += ["--port", "0", "--state", str(state), "--announce", str(announced)]
     with log.open("w", encoding="utf-8") as output:
-        # In a session of its own, so that Ctrl-C reaches jobs first. Output goes to a file: a pipe of ours would keep
-        # whoever reads it waiting for as long as the server runs.
+        # In a session of its own, so that Ctrl-C reaches jobs first. Output goes to a file: the reader of a
+        # pipe would wait for as long as the server runs.
         process = subprocess.Popen(
             command,
             env={**os.environ, KEY: key, JOB_OF: run},
