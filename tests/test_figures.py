@@ -23,7 +23,7 @@ from rmft.figures.avoidance import error_over_instances
 from rmft.figures.frames import CURVE, GAMES, SEED, mean_over_games
 from rmft.figures.page import height_of, runs_of
 from rmft.figures.policies import EDGES, PROBABILITY
-from rmft.figures.style import DrawnFigure, dashes, palette, panels, share_limits
+from rmft.figures.style import Drawing, dashes, palette, panels, share_limits
 from rmft.params import Params, load
 from rmft.params.outputs import FORMS as ALL_FORMS
 from rmft.reasoning.accuracy import accuracies
@@ -157,7 +157,7 @@ def inputs_of(params: Params, label: str, folder: Path) -> list[Path]:
     return [write(folder / f"{i}.{ending}") for i in range(sum(seeds * iterations for seeds, iterations in job.loops))]
 
 
-def drawn_from_small_files(label: str, folder: Path, params: Params = PARAMS) -> DrawnFigure:
+def drawn_from_small_files(label: str, folder: Path, params: Params = PARAMS) -> Drawing:
     return draw(figure_job(params, label, None), inputs_of(params, label, folder))
 
 

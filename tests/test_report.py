@@ -25,7 +25,7 @@ from rmft.artifacts.json_files import write_json
 from rmft.artifacts.text import write_text
 from rmft.artifacts.trajectories import write_selection, write_trajectories
 from rmft.errors import InputError
-from rmft.figures.style import DrawnFigure
+from rmft.figures.style import Drawing
 from rmft.metrics.exploration import scaled_min_frac
 from rmft.metrics.growth import growth
 from rmft.params import load
@@ -363,7 +363,7 @@ def test_no_text_of_a_model_closes_the_element_that_holds_it():
 
 def put_figure(label: str, frame: pd.DataFrame) -> None:
     """Write a figure of nothing, with these numbers."""
-    DrawnFigure(Canvas(), frame, None, dpi=50).save(Path(f"results/figures/{label}"))
+    Drawing(Canvas(), frame, None, dpi=50).save(Path(f"results/figures/{label}"))
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from rmft.figures.fine_tuning import losses, luck_in_hindsight
 from rmft.figures.games import exploration, min_frac, regret, regret_and_distribution, sufficient_failure
 from rmft.figures.parameters import parameter_evolution
 from rmft.figures.policies import stated_probabilities
-from rmft.figures.style import DrawnFigure, finished, set_theme
+from rmft.figures.style import Drawing, finished, set_theme
 from rmft.workflow.records import FigureJob
 
 DRAWN: dict[str, Callable[[FigureJob, Sequence[Path]], tuple[Figure, pd.DataFrame]]] = {
@@ -32,7 +32,7 @@ DRAWN: dict[str, Callable[[FigureJob, Sequence[Path]], tuple[Figure, pd.DataFram
 }
 
 
-def draw(job: FigureJob, paths: Sequence[Path]) -> DrawnFigure:
+def draw(job: FigureJob, paths: Sequence[Path]) -> Drawing:
     """Draw a figure in its form from the files at `paths`, which are in the order of `paths.inputs_of_figure`."""
     set_theme(job.style)
     return finished(*DRAWN[job.figure.form](job, paths), job.style, job.scale_note)

@@ -31,12 +31,15 @@ KS = "KS test against base"
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a panel draws over rounds. values: of a player, (S, n, T); None for the distribution of final regrets."""
+    """What a panel draws over rounds. values: of a player, (S, n, T); None for the distribution of final regrets.
+
+    bounds: of values, None where there are none.
+    """
 
     name: str
     label: str
     values: Callable[[PlayerResults], np.ndarray] | None
-    is_share: bool = False
+    bounds: tuple[float, float] | None = None
 
 
 def _min_frac(played: PlayerResults) -> np.ndarray:
@@ -49,8 +52,8 @@ def _failures(played: PlayerResults) -> np.ndarray:
 
 REGRET = Quantity("regret", "Regret($t$)", lambda played: played.regret)
 FINAL = Quantity("final regret", "Share of games", None)
-MIN_FRAC = Quantity("min frac", r"$d\cdot$MinFrac($t$)", _min_frac, is_share=True)
-FAILURES = Quantity("suff fail freq", "SuffFailFreq($t$)", _failures, is_share=True)
+MIN_FRAC = Quantity("min frac", r"$d\cdot$MinFrac($t$)", _min_frac, bounds=(0, 1))
+FAILURES = Quantity("suff fail freq", "SuffFailFreq($t$)", _failures, bounds=(0, 1))
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,7 @@ def _draw(style: Style, rows: Sequence[Sequence[tuple[Quantity, Shown]]]) -> tup
 
 def _frame(panel: str, quantity: Quantity, shown: Shown) -> pd.DataFrame:
     values = {name: quantity.values(played) for name, played in shown.players.items()}
-    bounds = (0.0, 1.0) if quantity.is_share else None
-    return frames.joined(frames.mean_over_games(panel, name, of, bounds) for name, of in values.items())
+    return frames.joined(frames.mean_over_games(panel, name, of, quantity.bounds) for name, of in values.items())
 
 
 def _final_frame(panel: str, shown: Shown) -> pd.DataFrame:
@@ -157,7 +159,7 @@ def _draw_panel(ax: Axes, frame: pd.DataFrame, quantity: Quantity, style: Style)
         draw_curves(ax, frame, style)
         ax.set(xlabel="Round $t$", ylabel=quantity.label)
         ax.xaxis.get_major_locator().set_params(integer=True)
-        if quantity.is_share:
+        if quantity.bounds:
             ax.set_ylim(0, 1.02)
         return
     draw_distribution(ax, frame[frame["series"] == frames.GAMES], style)

@@ -5,7 +5,7 @@ import numpy as np
 from rmft.figures.frames import CURVE, Z, joined, rows
 from rmft.figures.games import NOTE
 from rmft.figures.style import (
-    DrawnFigure,
+    Drawing,
     add_legend,
     draw_curves,
     finished,
@@ -16,16 +16,18 @@ from rmft.figures.style import (
 from rmft.params.outputs import Style
 from rmft.tools.simulate import SimulatedGame, Summary
 
-STYLE = Style(width_inches=6.5, font_points=8, dpi=150, colours={}, labels={})
+MIN_FRAC, FAILURES = "d·MinFrac", "SuffFailFreq"
+COLOURS = {MIN_FRAC: "#009E73", FAILURES: "#D55E00"}
+STYLE = Style(width_inches=6.5, font_points=8, dpi=150, colours=COLOURS, labels={})
 
 
-def draw_summary(game: SimulatedGame, summary: Summary) -> DrawnFigure:
+def draw_summary(game: SimulatedGame, summary: Summary) -> Drawing:
     """Draw the mean regret with its 95% interval, and the exploration metrics beside it."""
     explores = summary.min_frac is not None
     name, rounds = game.algorithm.algorithm, np.arange(1, game.horizon + 1)
     margin = Z * summary.spread / np.sqrt(len(summary.final))
     curve = rows("regret", name, CURVE, rounds, summary.curve, low=summary.curve - margin, high=summary.curve + margin)
-    shares = {"d·MinFrac": summary.min_frac, "SuffFailFreq": summary.suff_fail_freq} if explores else {}
+    shares = {MIN_FRAC: summary.min_frac, FAILURES: summary.suff_fail_freq} if explores else {}
     exploration = [rows("exploration", what, CURVE, rounds, share) for what, share in shares.items()]
     set_theme(STYLE)
     figure, (axes,) = panels(STYLE, 1, 2 if explores else 1, ratio=0.72 if explores else 0.5)

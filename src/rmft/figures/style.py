@@ -43,7 +43,7 @@ VARIANT_DASHES = {
 
 
 @dataclass(frozen=True)
-class DrawnFigure:
+class Drawing:
     """A figure and the frame that it draws. scale_note: what it says of its scale, None at the paper's size."""
 
     figure: Figure
@@ -62,13 +62,13 @@ class DrawnFigure:
         write_csv(csv, self.frame)
 
 
-def finished(figure: Figure, frame: pd.DataFrame, style: Style, scale_note: str | None) -> DrawnFigure:
+def finished(figure: Figure, frame: pd.DataFrame, style: Style, scale_note: str | None) -> Drawing:
     """Return a figure that is ready to be saved, with the note on its scale."""
     if scale_note:  # a title, so that the layout leaves room for it
         figure.suptitle(scale_note, x=0.995, ha="right", fontsize="xx-small", color="#B00020")
         figure.set_figheight(figure.get_figheight() + NOTE_INCHES)
     plt.close(figure)  # pyplot need not keep it
-    return DrawnFigure(figure, frame, scale_note, style.dpi)
+    return Drawing(figure, frame, scale_note, style.dpi)
 
 
 def set_theme(style: Style) -> None:
