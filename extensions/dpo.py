@@ -66,8 +66,8 @@ def train(
     """Return model(i + 1) from the trajectories of model(i): the base model with the weights or adapter in `start`.
 
     The steps are those of `job.sft`, where batch_size counts pairs. The same arguments give the same bytes on the same
-    machine. The log has the columns of LOGGED: margin is β times the difference of the log-ratios, accuracy is the share
-    of pairs with a positive margin, both before the step.
+    machine. The log has the columns of LOGGED. Before each step margin is β times the difference of the log-ratios, and
+    accuracy the share of pairs with a positive margin.
     """
     import torch
     import transformers
