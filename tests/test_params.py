@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from trees import OUTPUTS, set_value, values_in, write_values
 
 from rmft.errors import InputError
@@ -92,7 +91,11 @@ def edited(tmp_path):
         ("experiments.numeric_mab.evaluations.gamma.algorithms", ["ucb", "ucb"], "algorithms: one is there twice"),
         ("figures.drawn.parameter.experiments", ["numeric_simplex", "numeric_ball"], "one on the ball and one on"),
         ("figures.drawn.tfbandit.evaluations", ["gaussian", "gamma"], "draws one evaluation"),
-        ("figures.drawn.simplex-tf-all.players", [], "figures.drawn.simplex-tf-all.players: List should have at least 1"),
+        (
+            "figures.drawn.simplex-tf-all.players",
+            [],
+            "simplex-tf-all.players: List should have at least 1",
+        ),
         ("tables.theorem-1.experiments", ["numeric_mab"], "tables.theorem-1.experiments: unknown key"),
         ("tables.FOL-indist.experiments", [], "tables.FOL-indist.experiments: List should have at least 1"),
         ("tables.prompt-diversity-ablation.scenarios", [], "ablation.scenarios: List should have at least 1"),
@@ -163,7 +166,11 @@ def edited(tmp_path):
         ("experiments.mab_distil_greedy.distillation.budget", "IML2", "experiments.mab_distil_greedy.distillation.bud"),
         ("experiments.mab_distil_greedy.protocol.output", "distribution", "a teacher's actions are told"),
         ("experiments.open_fol.rmft.score", "rewards", "experiments.open_fol.rmft.score: "),
-        ("tables.selection-scores-mab.evaluations", [], "tables.selection-scores-mab.evaluations: List should have at least 1"),
+        (
+            "tables.selection-scores-mab.evaluations",
+            [],
+            "scores-mab.evaluations: List should have at least 1",
+        ),
         (
             "tables.selection-scores-mab.experiments",
             ["open_mab_qwen", "numeric_mab"],
@@ -227,9 +234,17 @@ def test_an_experiment_takes_what_it_does_not_say_from_the_one_it_varies_and_the
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("defaults.language.rmft.scenarios", "many", "defaults.language.rmft.scenarios (which experiments.open_fol inherits): "),
+        (
+            "defaults.language.rmft.scenarios",
+            "many",
+            ".rmft.scenarios (which experiments.open_fol inherits): ",
+        ),
         ("experiments.numeric_mab.rmft.varianc", 1.0, "experiments.numeric_mab.rmft.varianc: unknown key"),
-        ("defaults.language.rmtf", {"scenarios": 1}, "defaults.language.rmtf (which experiments.open_fol inherits): unknown key"),
+        (
+            "defaults.language.rmtf",
+            {"scenarios": 1},
+            ".rmtf (which experiments.open_fol inherits): unknown key",
+        ),
         ("experiments.open_mab_qwen.sft.epochs", 0, "experiments.open_mab_qwen.sft.epochs: "),
         ("experiments.mab_l2.each_evaluation.rounds", 3, "mab_l2.evaluations.gaussian-100.rounds: unknown key"),
     ],

@@ -129,7 +129,7 @@ def test_experiments_run_in_the_workspace_beside_it_and_from_a_queue(tree):
     assert jobs_in(bash(tree, run_here)) == MIXTURE_JOBS
     assert digests(tree) != before
     changed = json.loads(done(tree, "dvc", "params", "diff", "--json"))["params.yaml"]
-    assert changed == {"experiments.numeric_mixture.rmft.selected": {"old": 1, "new": 2, "diff": 1}}
+    assert {key: change["new"] for key, change in changed.items()} == {"experiments.numeric_mixture.rmft.selected": 2}
     moved = json.loads(done(tree, "dvc", "metrics", "diff", "--json"))["results/summary.json"]
     assert {tuple(key.split(".")[:2]) for key in moved} == {
         ("numeric_mixture", evaluation) for evaluation in ("noisy-alternating", "adaptive", "bernoulli")

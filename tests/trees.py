@@ -119,7 +119,8 @@ def write_values(folder: Path, values: dict[str, Any]) -> None:
     """Write params.yaml and outputs.yaml anew."""
     for name in ("params.yaml", "outputs.yaml"):
         part = {section: of for section, of in values.items() if (section in OUTPUTS) == (name == "outputs.yaml")}
-        (folder / name).write_text(yaml.safe_dump(part, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        text = yaml.safe_dump(part, sort_keys=False, allow_unicode=True, default_flow_style=None, width=10_000)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def set_value(folder: Path, key: str, value: object) -> None:
@@ -172,45 +173,31 @@ def _build(folder: Path) -> None:
 
 def _keep_few_experiments(folder: Path) -> None:
     """Drop experiments whose jobs are like those of another. Those in words keep one evaluation."""
-    path, outputs_path = folder / "params.yaml", folder / "outputs.yaml"
-    text, drawn = (of.read_text(encoding="utf-8") for of in (path, outputs_path))
-    values = yaml.safe_load(text) | yaml.safe_load(drawn)
-    experiments = values["experiments"]
-    dropped = [name for name in experiments if name not in (*NUMERIC, *IN_WORDS)]
-    for name in dropped:
-        text = _without(text, "experiments", 2, name)
-    for name in values["quick"].keys() & dropped:
-        text = _without(text, "quick", 2, name)
-    for scale, of in values["scales"].items():
-        if "experiments" in of.get("language", {}):  # changes in some of those that are dropped
-            text = _without(text, f"  {scale}", 6, "experiments")
-    for name in values["reasoning"]["of"].keys() & set(dropped):
-        text = _without(text, "  of", 4, name)
-    for kept, evaluation in IN_WORDS.items():
-        for name in experiments[kept]["evaluations"].keys() - {evaluation}:
-            text = _without(text, f"  {kept}", 6, name)
-    gone = list(dropped)
-    for section, indent, outputs in (("  drawn", 4, values["figures"]["drawn"]), ("tables", 2, values["tables"])):
-        for label, of in outputs.items():
-            evaluations, shown_experiments = set(of.get("evaluations", [])), of.get("experiments", [])
-            shown = all(evaluations <= {IN_WORDS[name]} for name in shown_experiments if name in IN_WORDS)
-            if (shown_experiments and shown_experiments[0] in dropped) or not shown:
-                drawn = _without(drawn, section, indent, label)
-                gone.append(label)
-    path.write_text(text, encoding="utf-8")
-    outputs_path.write_text(re.sub(rf", ({'|'.join(dropped)})(?=[],])", "", drawn), encoding="utf-8")
+    values = values_in(folder)
+    dropped = values["experiments"].keys() - {*NUMERIC, *IN_WORDS}
+    for section in (values["experiments"], values["quick"], values["reasoning"]["of"]):
+        for name in section.keys() & dropped:
+            del section[name]
+    for scale in values["scales"].values():
+        scale.get("language", {}).pop("experiments", None)  # changes in some of the dropped experiments
+    for name, evaluation in IN_WORDS.items():
+        evaluations = values["experiments"][name]["evaluations"]
+        values["experiments"][name]["evaluations"] = {evaluation: evaluations[evaluation]}
+    gone = set(dropped)
+    for outputs in (values["figures"]["drawn"], values["tables"]):
+        for label, of in list(outputs.items()):
+            names, evaluations = of.get("experiments", []), set(of.get("evaluations", []))
+            lacks_evaluations = any(evaluations - {IN_WORDS[name]} for name in names if name in IN_WORDS)
+            if dropped.intersection(names[:1]) or lacks_evaluations:
+                del outputs[label]
+                gone.add(label)
+            elif names:
+                of["experiments"] = [name for name in names if name not in dropped]
+    write_values(folder, values)
     stages = folder / "dvc.yaml"
     lines = stages.read_text(encoding="utf-8").splitlines(keepends=True)
-    named = re.compile(rf"results/(figures/)?({'|'.join(map(re.escape, gone))})(\.csv|\.png)?(: |$)")
-    stages.write_text("".join(line for line in lines if not named.search(line.rstrip())), encoding="utf-8")
-
-
-def _without(text: str, section: str, indent: int, name: str) -> str:
-    """Return YAML without one entry of a section; everything else keeps its layout."""
-    head, begin, rest = text.partition(f"\n{section}:")
-    entry = re.compile(rf"^ {{{indent}}}{re.escape(name)}:.*\n(?: {{{indent + 1}}}.*\n)*", re.MULTILINE)
-    assert entry.search(rest), f"{section}.{name}"
-    return head + begin + entry.sub("", rest, count=1)
+    plotted = re.compile(rf"results/(experiments|figures)/({'|'.join(map(re.escape, gone))})(/|\.csv|\.png)")
+    stages.write_text("".join(line for line in lines if not plotted.search(line)), encoding="utf-8")
 
 
 def commit(folder: Path, message: str) -> None:
