@@ -1,8 +1,8 @@
 """A user's own reward processes, reference algorithms and training methods: files that params.yaml lists.
 
-A file registers its functions and classes with the decorators `process`, `algorithm` and `method`. Loading a file tries
-out in small games the processes and algorithms that it registers, so that a mistake is an error that names the file and the reason before anything runs;
-an error in a later game names the file too.
+A file registers its functions and classes with the decorators `process`, `algorithm` and `method`. Loading a file
+tries out its processes and algorithms in small games, so that a mistake is an error that names the file and the reason
+before anything runs; an error in a later game names the file too.
 
 Symbols: n instances or replicates, T rounds, d actions, p features of a context.
 """

@@ -28,7 +28,8 @@ class TrainingMethod:
             kind = with_config(ConfigDict(extra="forbid", strict=True))(kind)
         adapter = TypeAdapter(kind)
         try:
-            return adapter.dump_python(adapter.validate_json(json.dumps(values)), mode="json")  # JSON, since strict Python has no maps
+            # JSON, since a strict dataclass takes no map of Python's
+            return adapter.dump_python(adapter.validate_json(json.dumps(values)), mode="json")
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"])) or "settings"

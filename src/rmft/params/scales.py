@@ -166,7 +166,7 @@ class Scale(Section):
 
     numeric: NumericScale = Field(default=NumericScale(), description="Changes in numeric experiments.")
     language: LanguageScale = Field(
-        default=LanguageScale(), description="Changes in language, distillation and method experiments."
+        default=LanguageScale(), description="Changes in experiments of kinds language, distillation and method."
     )
     endpoint: LanguageScale = Field(default=LanguageScale(), description="Changes in endpoint experiments.")
     grpo: GRPOScale = Field(default=GRPOScale(), description="Changes in GRPO experiments.")

@@ -87,11 +87,16 @@ def first_error(error: ValidationError, values: object) -> str:
 
 def _keys(location: tuple[str | int, ...], values: object) -> list[str]:
     """Return pydantic's location as keys of the file: it also names the member of a union that was tried."""
-    keys = []
+    keys, tagged = [], False
     for number, part in enumerate(location):
+        if not tagged and isinstance(values, dict) and part in (values.get("kind"), values.get("form")):
+            tagged = True  # the member of a union, not a key
+            continue
+        tagged = False
         there = (isinstance(values, dict) and part in values) or (isinstance(values, list) and isinstance(part, int))
         if there:
             values = values[part]
-        if there or (number == len(location) - 1 != 0 and part != "[key]") or not isinstance(values, dict | list):
+        last = number == len(location) - 1 != 0 and part != "[key]"
+        if there or last or not isinstance(values, dict | list):
             keys.append(str(part))
     return keys

@@ -46,6 +46,7 @@ def params(
     write: Annotated[
         Path | None, Option(help="A folder: write each experiment's parameters to a file of its own instead, for DVC.")
     ] = None,
+    docs: Annotated[bool, Option("--docs", help="Make docs/parameters.md and the JSON schemas for editors.")] = False,
 ) -> None:
     """Check params.yaml and outputs.yaml, and print them as they are at their scale, with all inheritance done.
 
@@ -57,6 +58,11 @@ def params(
     from rmft.params.scenarios import check_spreadsheets
     from rmft.tools.parameters import explained, write_parameters
 
+    if docs:
+        from rmft.tools.parameter_docs import write_docs
+
+        write_docs()
+        return
     if experiment is not None:
         print(explained(file, experiment, scale))
         return

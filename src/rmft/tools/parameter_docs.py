@@ -1,0 +1,180 @@
+"""docs/parameters.md and the JSON schemas for editors, all made from the schema of params.yaml and outputs.yaml."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rmft.artifacts.text import write_text
+from rmft.params.evaluation import ALGORITHM_FIELDS
+from rmft.params.inheritance import EACH
+from rmft.params.kinds import KINDS
+from rmft.params.outputs import Outputs
+from rmft.params.whole import Science
+
+PAGE = Path("docs/parameters.md")
+SCHEMAS = {Path("docs/params.schema.json"): Science, Path("docs/outputs.schema.json"): Outputs}
+DEFAULTS = "What experiments of a kind do not say, by kind."
+EACH_EVALUATION = "What the experiment's evaluations do not say."
+HEAD = """# Parameters
+
+`rmft params --docs` makes this page from the schema. `params.yaml` holds what is computed, `outputs.yaml` what is
+drawn, tabulated and reported. `rmft params` checks both and prints them with all inheritance done; `rmft params
+EXPERIMENT` prints one experiment, and where each of its values comes from.
+
+An experiment takes what it does not say from the experiment that it `varies`, and then from `defaults` of its kind:
+maps are merged, lists replaced. It has the evaluations that it names, or else all of the experiment that it varies;
+what an evaluation does not say is the varied experiment's evaluation of that name, or else `each_evaluation`.
+`dvc exp run -S experiments.NAME.KEY=VALUE` sets what an experiment says; with `-S +experiments.NAME.KEY=VALUE` it
+says more.
+"""
+Schema = dict[str, Any]
+
+
+def write_docs() -> None:
+    """Write the page and the schemas."""
+    for path, text in documents().items():
+        write_text(path, text)
+
+
+def documents() -> dict[Path, str]:
+    """Return the page and the schemas by path."""
+    schemas = {path: schema_of(sections) for path, sections in SCHEMAS.items()}
+    texts = {path: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for path, schema in schemas.items()}
+    return {PAGE: page(), **texts}
+
+
+def schema_of(sections: type[Science | Outputs]) -> Schema:
+    """Return the JSON schema of a file as it is written: of what is inherited nothing is required."""
+    schema = _described(sections)
+    for of in schema["$defs"].values():
+        of.pop("required", None)
+    if sections is Science:
+        kinds = {kind: of.__name__ for kind, of in KINDS.items()}
+        for name in kinds.values():
+            schema["$defs"][name]["properties"][EACH] = {"$ref": "#/$defs/Evaluation", "description": EACH_EVALUATION}
+        schema["properties"]["defaults"] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {kind: {"$ref": f"#/$defs/{name}"} for kind, name in kinds.items()},
+            "description": DEFAULTS,
+        }
+    return _without_tags(schema)
+
+
+def _described(sections: type[Science | Outputs]) -> Schema:
+    schema = sections.model_json_schema()
+    for name, text in ALGORITHM_FIELDS.items():
+        if "AlgorithmSettings" in schema["$defs"]:
+            schema["$defs"]["AlgorithmSettings"]["properties"][name]["description"] = text
+    return schema
+
+
+def _without_tags(schema: object) -> object:
+    """Return a schema in which any member of a union may match, since an inherited tag is not written."""
+    if isinstance(schema, list):
+        return [_without_tags(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: _without_tags(part) for key, part in schema.items() if key != "title" or not isinstance(part, str)}
+    if "discriminator" in schema and "oneOf" in schema:
+        del schema["discriminator"]
+        schema["anyOf"] = schema.pop("oneOf")
+    return schema
+
+
+def page() -> str:
+    """Return docs/parameters.md."""
+    lines = [HEAD]
+    for file, sections in (("params.yaml", Science), ("outputs.yaml", Outputs)):
+        schema = _described(sections)
+        for name, section in schema["properties"].items():
+            lines += [f"## {name}", "", f"In `{file}`. {_description(schema['$defs'], section)}", ""]
+            for title, rows in tables(schema["$defs"], name, section):
+                lines += [*([f"### {title}", ""] if title else []), "| key | type | default | description |"]
+                lines += ["|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows), ""]
+    return "\n".join(lines)
+
+
+Rows = list[tuple[str, str, str, str]]
+
+
+def tables(defs: Schema, name: str, section: Schema) -> Iterator[tuple[str, Rows]]:
+    """Yield titles and rows of a section: one table, or one for each member of a union."""
+    prefix, schema = name, section
+    if (mapped := _mapped(schema)) is not None:
+        prefix, schema = f"{name}.NAME", mapped
+    if "oneOf" in schema:
+        tag = schema["discriminator"]["propertyName"]
+        for member in schema["oneOf"]:
+            of = _definition(defs, member)
+            yield f"{name}: {tag} {_type(defs, of['properties'][tag])}", list(_rows(defs, prefix, of, section))
+    else:
+        yield "", list(_rows(defs, prefix, schema, section))
+
+
+def _mapped(schema: Schema) -> Schema | None:
+    """Return the schema of a map's values; None where it is no map from names of one's own."""
+    values = [schema.get("additionalProperties"), *schema.get("patternProperties", {}).values()]
+    return next((of for of in values if isinstance(of, dict)), None)
+
+
+def _definition(defs: Schema, schema: Schema) -> Schema:
+    return defs[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
+
+def _description(defs: Schema, schema: Schema) -> str:
+    """Return a description; pydantic leaves out one that is its section's as well."""
+    return schema.get("description") or _definition(defs, schema).get("description", "")
+
+
+def _rows(defs: Schema, key: str, schema: Schema, about: Schema) -> Iterator[tuple[str, str, str, str]]:
+    """Yield a row for each leaf below a key. about: the property that holds default and description."""
+    inner = _definition(defs, schema)
+    optional = [of for of in inner.get("anyOf", []) if of.get("type") != "null"]
+    if len(optional) == 1 and "$ref" in optional[0]:
+        inner = _definition(defs, optional[0])
+    mapped = _mapped(inner)
+    if "properties" in inner:
+        required = inner.get("required", [])
+        for name, part in inner["properties"].items():
+            default = {} if name in required else {"default": part.get("default")}
+            yield from _rows(defs, f"{key}.{name}", part, {**part, **default})
+    elif "oneOf" in inner:
+        for member in inner["oneOf"]:
+            yield from _rows(defs, key, member, about)
+    elif mapped is not None and ("$ref" in mapped or "oneOf" in mapped):
+        yield from _rows(defs, f"{key}.NAME", mapped, about)
+    else:
+        default = f"`{json.dumps(about['default'], ensure_ascii=False)}`" if "default" in about else ""
+        yield f"`{key}`", _type(defs, inner), default, _description(defs, about).replace("|", "\\|")
+
+
+def _type(defs: Schema, schema: Schema) -> str:
+    """Return the type of a leaf in words."""
+    schema = _definition(defs, schema)
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type(defs, of) for of in schema["anyOf"]))
+    if schema.get("type") == "array":
+        return f"list of {_type(defs, schema.get('items', {}))}"
+    if schema.get("type") == "object":
+        mapped = _mapped(schema)
+        return "map" if mapped is None else f"map to {_type(defs, mapped)}"
+    bounds = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
+    name = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false", "null": "null"}
+    limits = [f"{sign} {schema[bound]:g}" for bound, sign in bounds if bound in schema]
+    return " ".join([name.get(schema.get("type", ""), "anything"), ", ".join(limits)]).strip()
+
+
+def undescribed() -> list[str]:
+    """Return the keys without a description."""
+    found = []
+    for sections in SCHEMAS.values():
+        schema = _described(sections)
+        for name, section in schema["properties"].items():
+            found += [row[0] for _, rows in tables(schema["$defs"], name, section) for row in rows if not row[3]]
+    return found

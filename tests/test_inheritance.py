@@ -1,0 +1,179 @@
+"""Inheritance by name in params.yaml, and edits of it as `dvc exp run --set-param` makes them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from trees import ROOT, set_value, values_in, write_values
+
+from rmft import extensions
+from rmft.errors import InputError
+from rmft.params import load
+from rmft.params.inheritance import resolved
+from rmft.tools.parameter_docs import documents, undescribed
+from rmft.tools.parameters import explained, parameters_of
+from rmft.workflow import paths
+from rmft.workflow.plan import method_job, table_job
+
+dvc_hydra = pytest.importorskip("dvc.utils.hydra")
+
+
+def leaves(value: object, key: str = "") -> dict[str, object]:
+    """Return all values that are no maps, by dotted key."""
+    if not isinstance(value, dict):
+        return {key: value}
+    paths = (leaves(part, f"{key}.{name}") for name, part in value.items())
+    return {path: leaf for of in paths for path, leaf in of.items()}
+
+
+def another(value: object) -> str:
+    """Return another value than this one, as one types it."""
+    if isinstance(value, bool) or value is None:
+        return str(not value).lower()
+    if isinstance(value, int | float):
+        return str(value + 1)
+    return f"[{', '.join([*map(str, value), 'more'])}]" if isinstance(value, list) else f"{value}-more"
+
+
+def experiments_in(path: Path) -> dict[str, object]:
+    """Return all experiments with what they inherit."""
+    return resolved(yaml.safe_load(path.read_text(encoding="utf-8")))["experiments"]
+
+
+def changed(before: dict[str, object], after: dict[str, object]) -> set[str]:
+    """Return the names of experiments that differ."""
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+WRITTEN = values_in(ROOT)["experiments"]
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_setting_every_leaf_of_an_experiment_changes_that_one_and_its_variants_alone(name, tmp_path):
+    path = tmp_path / "params.yaml"
+    shutil.copy(ROOT / "params.yaml", path)
+    new = {key: another(value) for key, value in leaves(WRITTEN[name]).items()}
+    dvc_hydra.apply_overrides(path, [f"experiments.{name}{key}={value}" for key, value in new.items()])
+    after = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert leaves(after["experiments"][name]) == {key: yaml.safe_load(value) for key, value in new.items()}
+    variants = {other for other, of in WRITTEN.items() if of.get("varies") == name}
+    differ = changed(experiments_in(ROOT / "params.yaml"), experiments_in(path))
+    assert name in differ
+    assert differ <= {name, *variants}
+
+
+@pytest.mark.parametrize("name", ["open_mab_qwen", "numeric_mixture", "mab_replicates"])
+def test_setting_what_an_experiment_inherits_is_refused_with_what_to_type_which_then_changes_it(name, tmp_path):
+    path = tmp_path / "params.yaml"
+    shutil.copy(ROOT / "params.yaml", path)
+    before = experiments_in(path)
+    key = f"experiments.{name}.sft.learning_rate"
+    with pytest.raises(Exception, match="Invalid `--set-param` value") as refusal:
+        dvc_hydra.apply_overrides(path, [f"{key}=0.5"])
+    assert f"use +{key}=0.5" in str(refusal.value.__cause__)
+    assert experiments_in(path) == before
+    dvc_hydra.apply_overrides(path, [f"+{key}=0.5"])
+    variants = {other for other, of in WRITTEN.items() if of.get("varies") == name}
+    assert name in (differ := changed(before, experiments_in(path)))
+    assert differ <= {name, *variants}
+
+
+def test_a_default_changes_every_experiment_that_inherits_it_and_no_other(tmp_path):
+    for name in ("params.yaml", "outputs.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    set_value(tmp_path, "scale", "paper")
+    first = load(tmp_path / "params.yaml").at_scale()
+    set_value(tmp_path, "defaults.language.sft.epochs", 9)
+    second = load(tmp_path / "params.yaml").at_scale()
+    assert changed(
+        {name: parameters_of(first, name) for name in first.experiments},
+        {name: parameters_of(second, name) for name in second.experiments},
+    ) == {name for name, of in first.experiments.items() if of.kind in ("language", "distillation")}
+
+
+def test_an_experiment_at_its_own_size_keeps_its_model_at_every_scale(tmp_path):
+    for name in ("params.yaml", "outputs.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    mine = {**WRITTEN["open_mab_gemma"], "scale": "own", "rmft": {"scenarios": 7}}
+    set_value(tmp_path, "experiments.mine", mine)
+    for scale in ("paper", "demo", "smoke"):
+        of = load(tmp_path / "params.yaml", scale).at_scale().experiments["mine"]
+        assert (of.model, of.rmft.scenarios, of.sft.method) == ("gemma-2-9b-it", 7, "lora")
+
+
+def test_every_value_of_an_experiment_is_shown_with_its_place():
+    text = explained(ROOT / "params.yaml", "mab_l5_cold")
+    for line, place in (
+        ("temperature: 0.2 ", "mab_l5_cold.rmft.temperature"),
+        ("environment: ", "open_mab_qwen.environment"),
+        ("retries: 2 ", "defaults.language.protocol.retries"),
+        ("model: ", 'scales.demo; "qwen3-8b" in open_mab_qwen.model'),
+        ("score: ", "default"),
+    ):
+        assert any(of.strip().startswith(line) and of.endswith(f"# {place}") for of in text.splitlines()), line
+
+
+def test_every_value_is_described_and_the_page_and_the_schemas_are_up_to_date():
+    assert undescribed() == []
+    for path, text in documents().items():
+        assert (ROOT / path).read_text(encoding="utf-8") == text, f"{path}: run `rmft params --docs`"
+
+
+@pytest.mark.parametrize("file", ["params", "outputs"])
+def test_the_schemas_for_editors_allow_the_files_and_refuse_a_misspelt_key(file):
+    schema = json.loads((ROOT / f"docs/{file}.schema.json").read_text(encoding="utf-8"))
+    values = yaml.safe_load((ROOT / f"{file}.yaml").read_text(encoding="utf-8"))
+    jsonschema.validate(values, schema)
+    key = {"params": "evaluation", "outputs": "report"}[file]
+    with pytest.raises(jsonschema.ValidationError, match="misspelt"):
+        jsonschema.validate({**values, key: {**values[key], "misspelt": 1}}, schema)
+
+
+METHOD = '''
+"""A method that learns nothing."""
+
+from dataclasses import dataclass
+
+from rmft.extensions import method
+
+
+@dataclass(frozen=True)
+class Settings:
+    beta: float = 0.1
+
+
+@method("nothing", settings=Settings, title="Nothing")
+def learn_nothing(job, trajectories, selection, weights, report):
+    raise NotImplementedError
+'''
+
+
+def test_a_method_of_an_extension_is_one_file_and_one_experiment(tmp_path, monkeypatch):
+    values = values_in(ROOT)
+    values["extensions"] = ["extensions/nothing.py"]
+    values["experiments"]["mine"] = {
+        "kind": "method", "varies": "open_mab_qwen", "method": "nothing", "evaluations": {"gaussian-100": {}},
+    }  # fmt: skip
+    values["tables"]["selection-scores-mab"]["experiments"].append("mine")
+    (tmp_path / "extensions").mkdir()
+    (tmp_path / "extensions/nothing.py").write_text(METHOD, encoding="utf-8")
+    write_values(tmp_path, values)
+    monkeypatch.chdir(tmp_path)
+    try:
+        params = load(tmp_path / "params.yaml").at_scale()
+        job = method_job(params, "mine", 0, 1)
+        assert (job.settings, job.code.extensions) == ({"beta": 0.1}, ["extensions/nothing.py"])
+        assert job.sft == params.experiments["open_mab_qwen"].sft
+        assert table_job(params, "selection-scores-mab", None).methods[-1].name == "Nothing (ours)"
+        written = paths.training_of(params, "mine")
+        assert {path.rpartition("/")[2] for path in written if "iteration-1/" in path} >= {
+            *("rollouts.parquet", "selection.parquet", "model.safetensors", "training-log.csv"),
+        }
+        set_value(tmp_path, "experiments.mine.settings", {"betta": 0.2})
+        with pytest.raises(InputError, match=r"experiments\.mine: settings\.betta: "):
+            load(tmp_path / "params.yaml")
+    finally:
+        extensions.forget("extensions/nothing.py")
