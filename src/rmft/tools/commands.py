@@ -96,12 +96,12 @@ def serve(
     from rmft.endpoint_server import serve as start
     from rmft.params import load
     from rmft.workflow.plan import served_as
-    from rmft.workflow.records import Served
+    from rmft.workflow.records import ServedModel
 
     key = os.environ.get("RMFT_API_KEY", "")
     if not key:
         raise InputError("serve: needs a key that clients must show: export RMFT_API_KEY=…")
-    served = Served.parse(settings) if settings else served_as(load(), plays)
+    served = ServedModel.parse(settings) if settings else served_as(load(), plays)
     server = ServerSettings(
         model=served.model,
         name=model or plays,

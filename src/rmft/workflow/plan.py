@@ -21,10 +21,10 @@ from rmft.workflow.records import (
     FigureJob,
     GatherJob,
     GRPOJob,
-    Judging,
-    Method,
+    JudgeModel,
     MethodJob,
     MetricsJob,
+    ModelSettings,
     ModelsJob,
     ReasoningJob,
     ReportedExperiment,
@@ -33,11 +33,11 @@ from rmft.workflow.records import (
     RolloutsJob,
     ScenariosJob,
     SelectionJob,
-    Served,
+    ServedModel,
     SFTJob,
-    Speaking,
     TableJob,
     TheoryJob,
+    TrainingBudget,
     TrainingJob,
 )
 
@@ -227,11 +227,11 @@ def method_job(params: Params, experiment: str, training_seed: int, iteration: i
 def model_of(params: Params, model: str) -> dict[str, object]:
     """Return the fields of a record that say which model plays: its settings, its name, what our own server plays."""
     settings = params.models[model]
-    speaking: Speaking = _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
-    return {"model": speaking, "model_name": model, "served": served(params, model)}
+    played: ModelSettings = _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
+    return {"model": played, "model_name": model, "served": served(params, model)}
 
 
-def served(params: Params, model: str) -> Served | None:
+def served(params: Params, model: str) -> ServedModel | None:
     """Return what our own server plays as a model of params.yaml; None where the model is elsewhere."""
     settings = params.models[model]
     if settings.kind != "endpoint" or settings.serves is None:
@@ -239,12 +239,12 @@ def served(params: Params, model: str) -> Served | None:
     return served_as(params, settings.serves)
 
 
-def served_as(params: Params, model: str) -> Served:
+def served_as(params: Params, model: str) -> ServedModel:
     """Return what our own server plays as a language model of params.yaml. Raise InputError where that is none."""
     at_hand = [name for name, of in params.models.items() if of.kind == "language"]
     if model not in at_hand:
         raise InputError(f"models.{model}: is no language model of params.yaml; those are {', '.join(at_hand)}")
-    return Served(seed=params.seed, model=params.models[model], sft=params.server.sft)
+    return ServedModel(seed=params.seed, model=params.models[model], sft=params.server.sft)
 
 
 def scenario_set(params: Params, name: str | None) -> str | None:
@@ -293,7 +293,7 @@ def reasoning_job(params: Params, experiment: str, evaluation: str) -> Reasoning
     """Return what examining the replies of an evaluation depends on, besides its games."""
     asked, judge = params.reasoning, None
     if asked.judge != LEXICAL:
-        judge = Judging(**model_of(params, asked.judge), prompt=asked.prompt, max_tokens=asked.max_tokens)
+        judge = JudgeModel(**model_of(params, asked.judge), prompt=asked.prompt, max_tokens=asked.max_tokens)
     return ReasoningJob(
         code=_code("reasoning"),
         seed=params.seed,
@@ -370,10 +370,10 @@ def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
     )
 
 
-def _methods(params: Params, experiments: list[str]) -> tuple[Method, ...]:
+def _methods(params: Params, experiments: list[str]) -> tuple[TrainingBudget, ...]:
     named = ((name, params.experiments[name]) for name in experiments)
     return tuple(
-        Method(experiment=name, name=of.method_name, played=of.played, learnt=of.learnt, cut=of.cut)
+        TrainingBudget(experiment=name, name=of.method_name, played=of.played, learnt=of.learnt, cut=of.cut)
         for name, of in named
     )
 

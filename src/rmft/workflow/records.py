@@ -1,7 +1,7 @@
-"""What each job depends on, its code included, as one record a job.
+"""Job records: all that a job depends on besides its files, its code included.
 
-Snakemake sees it as one canonical JSON text, the job reads it back. A job is given nothing of params.yaml but its
-record, so nothing can matter to it that Snakemake does not compare.
+Snakemake compares a record as one canonical JSON text, which the job reads back. A job gets no other parameters, so
+nothing that matters to a job escapes Snakemake's comparison.
 """
 
 import json
@@ -53,7 +53,7 @@ COMMANDS = (  # that jobs run
 
 
 class Code(Section):
-    """What a job runs, see `lineage.code`: a digest, the versions of libraries by name, a user's own files."""
+    """The code of a job, see `lineage.code`: a digest, versions of libraries by name, and the user's own files."""
 
     digest: str
     libraries: dict[str, str]
@@ -61,18 +61,18 @@ class Code(Section):
 
 
 class Job(Section):
-    """All that a job depends on, besides the files it reads.
+    """All that a job depends on besides its files.
 
-    The extensions that its code names are run before the rest of the record is read, which may name what they register.
+    The extensions in `code` are loaded before the rest of the record is read, which may use names that they register.
     """
 
-    code: Code | None = None  # None: run by hand
+    code: Code | None = None  # None in a record that is part of another one
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `canonical` back, and note it for the receipts of what this process writes.
+        """Return the record of a text that `canonical` gave, and note the text for the receipts of this process.
 
-        Raise InputError with the dotted key.
+        Raise InputError with the dotted key where the text is no such record.
         """
         JOB_CONTEXT.settings = text
         files = _extensions_named(text)
@@ -82,14 +82,14 @@ class Job(Section):
 
 
 def _extensions_named(text: str) -> list[str]:
-    """Return the extensions in the code of a record; none where it is no record: `Section.parse` says so."""
+    """Return the extensions in the code of a record; none where the text is no record, see `Section.parse`."""
     with suppress(ValueError, TypeError, AttributeError):
         return list((json.loads(text).get("code") or {}).get("extensions", []))
     return []
 
 
 class RewardsJob(Job):
-    """All that `rmft rewards` depends on."""
+    """The record of stage `rewards`."""
 
     seed: int
     name: str
@@ -97,14 +97,14 @@ class RewardsJob(Job):
 
 
 class ModelsJob(Job):
-    """All that `rmft models` depends on, besides the templates of prompts."""
+    """The record of stage `models`."""
 
     seed: int
     pretraining: Pretraining
 
 
 class TrainingJob(Job):
-    """All that `rmft training` depends on."""
+    """The record of stage `training`."""
 
     seed: int
     training: Training
@@ -112,42 +112,42 @@ class TrainingJob(Job):
     mean: Mean
 
 
-class Served(Section):
-    """What our own server plays, and how it fine-tunes."""
+class ServedModel(Section):
+    """The model that our own server serves, and how the server fine-tunes it."""
 
     seed: int
     model: LanguageModelSettings
     sft: LanguageSFT
 
 
-Speaking = Annotated[LanguageModelSettings | EndpointModel, Field(discriminator="kind")]
+ModelSettings = Annotated[LanguageModelSettings | EndpointModel, Field(discriminator="kind")]
 
 
 class ScenariosJob(Job):
-    """All that `rmft scenarios` depends on, besides the prompt's template."""
+    """The record of stage `scenarios`."""
 
     seed: int
     name: str
     scenarios: Generated
     model: EndpointModel
     model_name: str
-    served: Served | None = None
+    served: ServedModel | None = None
 
 
 class RolloutsJob(Job):
-    """All that `rmft rollouts` depends on, besides the files it reads: one shard of the games of one model.
+    """The record of stage `rollouts`: one shard of the games of one model.
 
-    stream: the words that name the random streams of these games. process: of the rewards, drawn afresh for training;
-    None for evaluation, which is given a reward set. scenario_set: the file of the texts that games are told in.
-    model_name: in params.yaml. served: where the endpoint is our own server. shard: which one, from 1, of how many.
+    stream: the words that name the random streams of these games. process: of rewards that are drawn for training; None
+    for an evaluation, which has a reward set. scenario_set: the file of the texts that games are about. model_name: in
+    params.yaml. served: where the endpoint is our own server. shard: its number, from 1, and the number of shards.
     """
 
     seed: int
     stream: str
     problem: LanguageProblem
-    model: Speaking
+    model: ModelSettings
     model_name: str
-    served: Served | None = None
+    served: ServedModel | None = None
     scenario_set: str | None = None
     process: list[str] | None
     T: int
@@ -158,16 +158,16 @@ class RolloutsJob(Job):
 
     @property
     def games(self) -> int:
-        """Return how many games the shard has."""
+        """Return the number of games in the shard."""
         shard, shards = self.shard
         return ((self.scenarios + shards - shard) // shards) * self.trajectories
 
 
 class DistillationJob(Job):
-    """All that `rmft distillation` depends on, besides the files it reads.
+    """The record of stage `distillation`.
 
-    games: what is played, as of a model that plays it. teacher: who plays it instead. rationale: the template of what
-    it says before its actions.
+    games: as a model would play them. teacher: the algorithm that plays them. rationale: the template of its text
+    before an action.
     """
 
     games: RolloutsJob
@@ -177,13 +177,13 @@ class DistillationJob(Job):
 
 
 class GatherJob(Job):
-    """All that `rmft gather` depends on, besides the shards it reads."""
+    """The record of stage `gather`."""
 
     games: int
 
 
 class SelectionJob(Job):
-    """All that `rmft selection` depends on, besides the rollouts. stream, process: as they were drawn with."""
+    """The record of stage `selection`. stream, process: those that the rewards of the rollouts were drawn with."""
 
     seed: int
     stream: str
@@ -197,21 +197,18 @@ class SelectionJob(Job):
 
 
 class SFTJob(Job):
-    """All that `rmft sft` depends on, besides the files it reads. stream: names the random streams of this run."""
+    """The record of stage `sft`. stream: the words that name its random streams."""
 
     seed: int
     stream: str
-    model: Speaking
+    model: ModelSettings
     model_name: str
-    served: Served | None = None
+    served: ServedModel | None = None
     sft: Annotated[LanguageSFT | FineTuningSettings, Field(discriminator="method")]
 
 
 class GRPOJob(Job):
-    """All that `rmft grpo` depends on, besides the files it reads. stream: names the random streams of this run.
-
-    temperature: at which the games were sampled.
-    """
+    """The record of stage `grpo`. stream: the words that name its random streams. temperature: of the rollouts."""
 
     seed: int
     stream: str
@@ -223,10 +220,10 @@ class GRPOJob(Job):
 
 
 class MethodJob(Job):
-    """All that `rmft method` depends on, besides the files it reads. stream: names the random streams of this run.
+    """The record of stage `method`. stream: the words that name its random streams.
 
-    method: the name that an extension has registered; settings: its own. sft: the steps, where they are as in
-    fine-tuning. temperature: at which the games were sampled.
+    method: the name that an extension has registered. settings: those of the method. sft: the training steps, for
+    methods that take them as fine-tuning does. temperature: of the rollouts.
     """
 
     seed: int
@@ -241,9 +238,9 @@ class MethodJob(Job):
 
 
 class EvaluationJob(Job):
-    """All that `rmft evaluation` depends on, besides the files it reads.
+    """The record of stage `evaluation`.
 
-    players: name and training seed of the models whose games told in words are read, in order.
+    players: name and training seed of the language models whose games are read, in the order of the files.
     """
 
     seed: int
@@ -254,20 +251,20 @@ class EvaluationJob(Job):
     algorithms: dict[str, Algorithm]
 
 
-class Judging(Section):
-    """A model behind an endpoint that judges replies. prompt: the file of the question."""
+class JudgeModel(Section):
+    """A model behind an endpoint that judges replies. prompt: the file with the template of the question."""
 
     model: EndpointModel
     model_name: str
-    served: Served | None
+    served: ServedModel | None
     prompt: str
     max_tokens: int
 
 
 class ReasoningJob(Job):
-    """All that `rmft reasoning` depends on, besides the files it reads.
+    """The record of stage `reasoning`.
 
-    words: the file of those that the lexical judge looks for. games: how those were told that are examined.
+    words: the file of the words that the lexical judge looks for. games: the record of the games that are examined.
     """
 
     seed: int
@@ -277,21 +274,21 @@ class ReasoningJob(Job):
     mean: Mean
     resamples: int
     words: str
-    judge: Judging | None
+    judge: JudgeModel | None
 
 
 class TheoryJob(Job):
-    """All that `rmft theory` depends on."""
+    """The record of stage `theory`."""
 
     seed: int
     theory: Theory
 
 
 class FigureJob(Job):
-    """All that `rmft figures` depends on, besides the files it reads.
+    """The record of stage `figures`.
 
-    titles, experiment_titles: of what it draws, by the name of the evaluation or experiment. loops: training seeds and
-    iterations of each experiment, where it draws training.
+    titles, experiment_titles: by the name of the evaluation or experiment. loops: training seeds and iterations of each
+    experiment, in a figure of training.
     """
 
     label: str
@@ -303,10 +300,10 @@ class FigureJob(Job):
     scale_note: str | None
 
 
-class Method(Section):
-    """How an experiment teaches its model: by name, with the trajectories that are played for it, and learnt from.
+class TrainingBudget(Section):
+    """The method by which an experiment trains its model, and how many trajectories it plays and learns from.
 
-    cut: whether these are fewer than its budget, by the scale.
+    cut: whether the scale makes these fewer than the budget of the method.
     """
 
     experiment: str
@@ -317,11 +314,11 @@ class Method(Section):
 
 
 class TableJob(Job):
-    """All that `rmft tables` depends on, besides the files it reads.
+    """The record of stage `tables`.
 
-    models: that of each experiment. loops: how each was trained, where that is what varies. methods: those that are
-    compared. generated: whether a model wrote all sets of scenarios that stand beside the paper's. theory_rows: of the
-    file of minimisers.
+    models: of each experiment. loops: how each was trained, in a table of sensitivity. methods: in one that compares
+    methods. generated: whether a model wrote all sets of scenarios beside the paper's. theory_rows: the number of rows
+    in the file of minimisers.
     """
 
     seed: int
@@ -329,7 +326,7 @@ class TableJob(Job):
     table: Table
     models: list[str]
     loops: list[LanguageRMFT] = Field(default=[])
-    methods: tuple[Method, ...] = ()
+    methods: tuple[TrainingBudget, ...] = ()
     generated: bool = False
     sources: list[tuple[str, str]]
     floor: float | None
@@ -339,7 +336,7 @@ class TableJob(Job):
 
 
 class MetricsJob(Job):
-    """All that `rmft metrics` depends on, besides the files it reads."""
+    """The record of stage `metrics`."""
 
     seed: int
     floor: float | None
@@ -359,7 +356,7 @@ class ReportedExperiment(Section):
 
 
 class ReportJob(Job):
-    """All that `rmft report` depends on, besides the files it reads.
+    """The record of stage `report`.
 
     models: of every experiment, by name. notes: on the scale of figures and tables, by label. players: their names in
     legends. story: experiment and evaluation of the pictures of the method, if any. in_words: the experiments of the
