@@ -175,6 +175,7 @@ def test_the_csv_is_the_frame_whose_lines_bands_and_samples_are_drawn(tmp_path, 
     drawing.save(tmp_path / label)
     written = pd.read_csv(tmp_path / f"{label}.csv")
     assert written.astype(str).equals(pd.read_csv(StringIO(drawing.frame.to_csv(index=False))).astype(str))
+    assert written[["panel", "player", "series"]].notna().all(axis=None)
     axes = drawing.figure.axes
     lines = [line for ax in axes for line in ax.lines if len(line.get_xdata()) and line.get_linestyle() != REFERENCE]
     polygons = [patch.get_xy()[:, 1] for ax in axes for patch in ax.patches if isinstance(patch, Polygon)]

@@ -44,7 +44,7 @@ def claims_side_by_side(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
         title = f"{job.experiment_titles[experiment]}: {job.titles[evaluation]}"
         sides, place = _sides(job.figure.players, *paths[3 * i : 3 * i + 3])
         panel = f"{title}; {place}"
-        frames.append(rows(panel, "", TITLE, [0], [panel], line=top))
+        frames.append(rows(panel, "caption", TITLE, [0], [panel], line=top))
         height = max(len(history) + height_of(response) + len(notes) for history, response, notes in sides.values()) + 1
         for number, (player, side) in enumerate(sides.items()):
             left = number * (COLUMN + BETWEEN)
@@ -54,7 +54,7 @@ def claims_side_by_side(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
         top += height + 3
     at = 0
     for text, look in KEY:
-        frames.append(rows("key", "", look, [at], [text], line=top))
+        frames.append(rows("key", "caption", look, [at], [text], line=top))
         at += len(text)
     frame = joined(frames)
     columns = len(job.figure.players) * (COLUMN + BETWEEN) - BETWEEN
