@@ -48,6 +48,13 @@ def changed(before: dict[str, object], after: dict[str, object]) -> set[str]:
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
+def copy_parameters(folder: Path) -> None:
+    """Copy params.yaml and outputs.yaml, and the extensions that they use."""
+    for name in ("params.yaml", "outputs.yaml"):
+        shutil.copy(ROOT / name, folder)
+    (folder / "extensions").symlink_to(ROOT / "extensions")
+
+
 WRITTEN = values_in(ROOT)["experiments"]
 
 
@@ -82,8 +89,7 @@ def test_setting_what_an_experiment_inherits_is_refused_with_what_to_type_which_
 
 
 def test_a_default_changes_every_experiment_that_inherits_it_and_no_other(tmp_path):
-    for name in ("params.yaml", "outputs.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
+    copy_parameters(tmp_path)
     set_value(tmp_path, "scale", "paper")
     first = load(tmp_path / "params.yaml").at_scale()
     set_value(tmp_path, "defaults.language.sft.epochs", 9)
@@ -91,12 +97,11 @@ def test_a_default_changes_every_experiment_that_inherits_it_and_no_other(tmp_pa
     assert changed(
         {name: parameters_of(first, name) for name in first.experiments},
         {name: parameters_of(second, name) for name in second.experiments},
-    ) == {name for name, of in first.experiments.items() if of.kind in ("language", "distillation")}
+    ) == {name for name, of in first.experiments.items() if of.kind in ("language", "distillation", "method")}
 
 
 def test_an_experiment_at_its_own_size_keeps_its_model_at_every_scale(tmp_path):
-    for name in ("params.yaml", "outputs.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
+    copy_parameters(tmp_path)
     mine = {**WRITTEN["open_mab_gemma"], "scale": "own", "rmft": {"scenarios": 7}}
     set_value(tmp_path, "experiments.mine", mine)
     for scale in ("paper", "demo", "smoke"):
@@ -153,12 +158,12 @@ def learn_nothing(job, trajectories, selection, weights, report):
 
 def test_a_method_of_an_extension_is_one_file_and_one_experiment(tmp_path, monkeypatch):
     values = values_in(ROOT)
-    values["extensions"] = ["extensions/nothing.py"]
+    values["extensions"].append("extensions/nothing.py")
     values["experiments"]["mine"] = {
         "kind": "method", "varies": "open_mab_qwen", "method": "nothing", "evaluations": {"gaussian-100": {}},
     }  # fmt: skip
     values["tables"]["selection-scores-mab"]["experiments"].append("mine")
-    (tmp_path / "extensions").mkdir()
+    shutil.copytree(ROOT / "extensions", tmp_path / "extensions")
     (tmp_path / "extensions/nothing.py").write_text(METHOD, encoding="utf-8")
     write_values(tmp_path, values)
     monkeypatch.chdir(tmp_path)

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def edited(tmp_path):
     """Return a function that writes params.yaml and outputs.yaml with one value changed and gives the first's path."""
+    (tmp_path / "extensions").symlink_to(ROOT / "extensions")
 
     def edit(key: str, value: object) -> Path:
         write_values(tmp_path, values_in(ROOT))
