@@ -81,6 +81,14 @@ def test_no_stage_imports_another_one_or_the_command_line():
         assert not modules & {"rmft.cli", "rmft.workflow.stage", "rmft.workflow.by_hand", "rmft.workflow.plan"}
 
 
+def test_the_ground_floor_imports_nothing_of_ours_but_itself():
+    floor = ("environments", "algorithms", "metrics", "language")
+    allowed = tuple(f"rmft.{name}" for name in (*floor, "errors", "streams"))
+    for file in (file for package in floor for file in (code.SOURCE / "rmft" / package).glob("*.py")):
+        ours = [name for name in code.READER.read(file).names if name.startswith("rmft.")]
+        assert [name for name in ours if not name.startswith(allowed)] == [], file
+
+
 def test_a_fingerprint_is_the_same_from_every_python():
     # Printed by 3.11 and 3.12 in different ways, read by both as the same syntax.
     source = "def f(x: int = 0) -> str:\n    return f\"{', '.join(x)!r:>10} {x}\" if x else ''\n"
