@@ -239,6 +239,7 @@ def here(monkeypatch, tmp_path) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in ("params.yaml", "outputs.yaml"):
         shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "extensions", tmp_path / "extensions")
     path = Path("results/experiments/open_mab_gemma/seed-0/iteration-0/rollouts.parquet")
     write_trajectories(path, games())
     return path

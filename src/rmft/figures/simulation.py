@@ -16,9 +16,10 @@ from rmft.figures.style import (
 from rmft.params.outputs import Style
 from rmft.tools.simulate import SimulatedGame, Summary
 
-MIN_FRAC, FAILURES = "d·MinFrac", "SuffFailFreq"
+MIN_FRAC, FAILURES = "min-frac", "suff-fail-freq"
 COLOURS = {MIN_FRAC: "#009E73", FAILURES: "#D55E00"}
-STYLE = Style(width_inches=6.5, font_points=8, dpi=150, colours=COLOURS, labels={})
+LABELS = {MIN_FRAC: "d·MinFrac", FAILURES: "SuffFailFreq"}
+STYLE = Style(width_inches=6.5, font_points=8, dpi=150, colours=COLOURS, labels=LABELS)
 
 
 def draw_summary(game: SimulatedGame, summary: Summary) -> Drawing:
