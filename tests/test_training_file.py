@@ -23,10 +23,6 @@ def with_line(line, *, place=3):
     return [*DIALOGUES[:place], line, *DIALOGUES[place:]]
 
 
-def test_ten_dialogues_that_fit_are_accepted():
-    validate(DIALOGUES, CONTEXT)
-
-
 def test_nine_dialogues_are_too_few():
     with pytest.raises(InputError, match="9 conversations, at least 10"):
         validate(DIALOGUES[:9], CONTEXT)
@@ -71,8 +67,8 @@ def test_a_line_that_an_endpoint_would_refuse_is_named_with_what_is_wrong(line, 
 def test_a_system_message_may_open_a_dialogue_and_an_empty_reply_may_stand_where_it_is_not_learnt():
     opened = {"messages": [message("system", "Play."), *dialogue()["messages"]]}
     spoilt = dialogue(message("user", "Next."), message("assistant", "", weight=0))
-    validate(with_line(opened), CONTEXT)
-    validate(with_line(spoilt), CONTEXT)
+    for line in (opened, spoilt):
+        assert validate(with_line(line), CONTEXT) is None  # it raises InputError otherwise
 
 
 def test_a_dialogue_may_be_as_long_as_the_context_and_no_longer():

@@ -106,9 +106,7 @@ def load(files: Iterable[str], root: Path = Path()) -> None:
         _load(file, root / file)
 
 
-def files_of(
-    processes: Iterable[str] = (), algorithms: Iterable[str] = (), methods: Iterable[str] = ()
-) -> list[str]:
+def files_of(processes: Iterable[str] = (), algorithms: Iterable[str] = (), methods: Iterable[str] = ()) -> list[str]:
     """Return the files that registered any of these processes, algorithms and methods."""
     registered = ((PROCESS_FILES, processes), (ALGORITHM_FILES, algorithms), (METHOD_FILES, methods))
     return sorted({files[name] for files, names in registered for name in names if name in files})
