@@ -33,15 +33,18 @@ FIGURES = (
     *("open-MAB-gaussian-T50-gemma", "luck-in-hindsight", "sdm-example", "reasoning-comparison"),
 )
 BANDIT_FIGURES = {"figure tfbandit", "figure tfgamma"}
+MAB_AND_ITS_VARIANT = ("numeric_mab", "numeric_mab_logits_normalised")  # which inherits what it does not say
 DUE = {  # dotted key of params.yaml → another value, and the jobs that depend on it
     "experiments.numeric_mab.rmft.selected": (
         2,
-        {"training numeric_mab", "evaluation numeric_mab/gaussian", "evaluation numeric_mab/gamma", "metrics"}
-        | BANDIT_FIGURES,
+        {"metrics", *BANDIT_FIGURES}
+        | {f"training {name}" for name in MAB_AND_ITS_VARIANT}
+        | {f"evaluation {name}/{rewards}" for name in MAB_AND_ITS_VARIANT for rewards in ("gaussian", "gamma")},
     ),
     "experiments.numeric_simplex.evaluations.gaussian.T": (
         50,
-        {"evaluation numeric_simplex/gaussian", "figure simplex-tf-all", "table simplex-table", "metrics"},
+        {"figure simplex-tf-all", "table simplex-table", "metrics"}
+        | {f"evaluation {name}/gaussian" for name in ("numeric_simplex", "numeric_simplex_logits")},
     ),
     "rewards.gamma.instances": (
         500,

@@ -1,7 +1,7 @@
 """What a job reads and depends on, by its wildcards: functions that rules share."""
 
 
-def asked(wildcards):
+def evaluation_of(wildcards):
     """Return the evaluation that the wildcards name."""
     return EXPERIMENTS[wildcards.experiment].evaluations[wildcards.evaluation]
 

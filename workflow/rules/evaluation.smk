@@ -4,7 +4,7 @@
 rule evaluation:
     input:
         players=players_of,
-        rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
+        rewards=lambda wildcards: f"data/rewards/{evaluation_of(wildcards).rewards}.npz",
         extensions=lambda wildcards: extensions(plan.evaluation_job(PARAMS, wildcards.experiment, wildcards.evaluation)),
     output:
         "results/experiments/{experiment}/evaluation/{evaluation}.parquet",

@@ -54,9 +54,9 @@ rule held_out:
         weights=lambda wildcards: paths.weights_of_player(PARAMS, wildcards.experiment, wildcards.player),
         prompts=lambda wildcards: prompt_files(wildcards.experiment),
         scenarios=lambda wildcards: scenarios_in(
-            asked(wildcards).scenarios or EXPERIMENTS[wildcards.experiment].protocol.scenarios
+            evaluation_of(wildcards).scenarios or EXPERIMENTS[wildcards.experiment].protocol.scenarios
         ),
-        rewards=lambda wildcards: f"data/rewards/{asked(wildcards).rewards}.npz",
+        rewards=lambda wildcards: f"data/rewards/{evaluation_of(wildcards).rewards}.npz",
     output:
         "results/experiments/{experiment}/evaluation/{evaluation}/{player}.parquet",
     log:

@@ -48,8 +48,8 @@ class DrawnFigure(Section):
         return []
 
     def inputs(self, params: "Params") -> list[str]:
-        """Return the files that the figure is drawn from."""
-        raise NotImplementedError
+        """Return the files that the figure is drawn from: its evaluations, unless a form reads others."""
+        return [evaluation_of(*source) for source in self.sources]
 
     def loops(self, params: "Params") -> list[tuple[int, int]]:
         """Return training seeds and iterations of each experiment, where the figure draws training."""
@@ -147,10 +147,6 @@ class EvaluationFigure(DrawnFigure):
     def sources(self) -> list[tuple[str, str]]:
         """Return (experiment, evaluation) of every evaluation that is read, in order."""
         return [(experiment, evaluation) for experiment in self.experiments for evaluation in self.evaluations]
-
-    def inputs(self, params: "Params") -> list[str]:
-        """Return the files that the figure is drawn from."""
-        return [evaluation_of(*source) for source in self.sources]
 
     def check(self, key: str, params: "Params") -> None:
         """Raise ValueError where the figure names what is not there, or what it cannot draw."""

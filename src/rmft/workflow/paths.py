@@ -144,11 +144,11 @@ def training_of(params: Params, experiment: str) -> list[str]:
 
 def inputs_of_reasoning(params: Params, experiment: str, evaluation: str) -> list[str]:
     """Return what replies are examined with: words, and where they are used, scenarios and the question to a model."""
-    chosen, asked = params.experiments[experiment], params.reasoning
+    chosen, reasoning = params.experiments[experiment], params.reasoning
     scenarios_for = chosen.evaluations[evaluation].scenarios or chosen.protocol.scenarios
     scenario_files = [params.scenarios[scenarios_for].path(scenarios_for)] if scenarios_for else []
-    model = [] if asked.judge == LEXICAL else [asked.prompt, *base_model_of(params, asked.judge)]
-    return [asked.words, *scenario_files, *model]
+    model = [] if reasoning.judge == LEXICAL else [reasoning.prompt, *base_model_of(params, reasoning.judge)]
+    return [reasoning.words, *scenario_files, *model]
 
 
 def artifacts_of(params: Params, experiment: str) -> list[str]:
@@ -164,7 +164,7 @@ def artifacts_of(params: Params, experiment: str) -> list[str]:
 def quick(params: Params) -> list[str]:
     """Return what shows each section at work: of some experiments all training, with one evaluation."""
     chosen = params.quick.items()
-    return [path for name, asked in chosen for path in (*training_of(params, name), evaluation_of(name, asked))]
+    return [path for name, of in chosen for path in (*training_of(params, name), evaluation_of(name, of))]
 
 
 def figures(params: Params) -> list[str]:

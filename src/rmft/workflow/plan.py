@@ -66,20 +66,20 @@ def _code(
 
 def scenarios_job(params: Params, name: str) -> ScenariosJob:
     """Return what the job that has scenarios written depends on."""
-    asked = params.scenarios[name]
+    scenarios = params.scenarios[name]
     return ScenariosJob(
         code=_code("scenarios"),
         seed=params.seed,
         name=name,
-        scenarios=asked,
-        **model_of(params, asked.model),
+        scenarios=scenarios,
+        **model_of(params, scenarios.model),
     )
 
 
 def rewards_job(params: Params, name: str) -> RewardsJob:
     """Return what the job that draws a reward set depends on."""
-    asked = params.rewards[name]
-    return RewardsJob(code=_code("rewards", asked.process), seed=params.seed, name=name, rewards=asked)
+    rewards = params.rewards[name]
+    return RewardsJob(code=_code("rewards", rewards.process), seed=params.seed, name=name, rewards=rewards)
 
 
 def models_job(params: Params) -> ModelsJob:
@@ -121,15 +121,15 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
 def distillation_job(params: Params, experiment: str, training_seed: int) -> DistillationJob:
     """Return what the games of an experiment's teacher depend on: each has rewards of its own."""
     chosen = params.experiments[experiment]
-    asked = chosen.distillation
-    teacher = params.evaluation.algorithms[asked.teacher]
+    distillation = chosen.distillation
+    teacher = params.evaluation.algorithms[distillation.teacher]
     games = rollouts_job(params, experiment, training_seed, 0, 1)
     return DistillationJob(
         code=_code("distillation", chosen.process, [teacher.algorithm]),
         games=games.model_copy(update={"code": None, "shard": (1, 1)}),
-        teacher_name=asked.teacher,
+        teacher_name=distillation.teacher,
         teacher=teacher,
-        rationale=asked.rationale,
+        rationale=distillation.rationale,
     )
 
 
@@ -139,7 +139,7 @@ def held_out_job(params: Params, experiment: str, evaluation: str, replicate: in
     All models play with the same random numbers, in each replicate.
     """
     chosen = params.experiments[experiment]
-    asked = chosen.evaluations[evaluation]
+    evaluation_settings = chosen.evaluations[evaluation]
     words = [stream_name(params, experiment), "evaluation", evaluation]
     return RolloutsJob(
         code=_code("rollouts"),
@@ -147,12 +147,12 @@ def held_out_job(params: Params, experiment: str, evaluation: str, replicate: in
         stream="/".join([*words, *([f"replicate-{replicate}"] if replicate else [])]),
         problem=problem_in(params, experiment, evaluation),
         **model_of(params, chosen.model),
-        scenario_set=scenario_set(params, asked.scenarios or chosen.protocol.scenarios),
+        scenario_set=scenario_set(params, evaluation_settings.scenarios or chosen.protocol.scenarios),
         process=None,
-        T=asked.T,
-        scenarios=asked.instances,
+        T=evaluation_settings.T,
+        scenarios=evaluation_settings.instances,
         trajectories=1,
-        temperature=asked.temperature or chosen.loop.temperature,
+        temperature=evaluation_settings.temperature or chosen.loop.temperature,
         shard=(1, 1),
     )
 
@@ -276,14 +276,14 @@ def _stream(params: Params, experiment: str, training_seed: int, iteration: int)
 def evaluation_job(params: Params, experiment: str, evaluation: str) -> EvaluationJob:
     """Return what one evaluation of an experiment depends on, besides models or rollouts, and rewards."""
     chosen = params.experiments[experiment]
-    asked = chosen.evaluations[evaluation]
-    algorithms = {name: params.evaluation.algorithms[name] for name in asked.algorithms}
+    evaluation_settings = chosen.evaluations[evaluation]
+    algorithms = {name: params.evaluation.algorithms[name] for name in evaluation_settings.algorithms}
     return EvaluationJob(
         code=_code("evaluation", algorithms=[of.algorithm for of in algorithms.values()]),
         seed=params.seed,
-        players=asked.players(chosen.loop.training_seeds) if chosen.in_words else [],
+        players=evaluation_settings.players(chosen.loop.training_seeds) if chosen.in_words else [],
         problem=problem_in(params, experiment, evaluation),
-        evaluation=asked,
+        evaluation=evaluation_settings,
         mean=params.evaluation.mean,
         algorithms=algorithms,
     )
@@ -291,9 +291,11 @@ def evaluation_job(params: Params, experiment: str, evaluation: str) -> Evaluati
 
 def reasoning_job(params: Params, experiment: str, evaluation: str) -> ReasoningJob:
     """Return what examining the replies of an evaluation depends on, besides its games."""
-    asked, judge = params.reasoning, None
-    if asked.judge != LEXICAL:
-        judge = JudgeModel(**model_of(params, asked.judge), prompt=asked.prompt, max_tokens=asked.max_tokens)
+    reasoning, judge = params.reasoning, None
+    if reasoning.judge != LEXICAL:
+        judge = JudgeModel(
+            **model_of(params, reasoning.judge), prompt=reasoning.prompt, max_tokens=reasoning.max_tokens
+        )
     return ReasoningJob(
         code=_code("reasoning"),
         seed=params.seed,
@@ -302,7 +304,7 @@ def reasoning_job(params: Params, experiment: str, evaluation: str) -> Reasoning
         games=held_out_job(params, experiment, evaluation).model_copy(update={"code": None}),
         mean=params.evaluation.mean,
         resamples=params.evaluation.resamples,
-        words=asked.words,
+        words=reasoning.words,
         judge=judge,
     )
 
@@ -416,4 +418,4 @@ def report_job(params: Params, full_size: Params) -> ReportJob:
 
 def _evaluations_of(params: Params, experiments: list[str], shown: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Return (experiment, evaluation) of the evaluations that are shown; if none are named, of all."""
-    return [(name, asked) for name in experiments for asked in shown or params.experiments[name].evaluations]
+    return [(name, evaluation) for name in experiments for evaluation in shown or params.experiments[name].evaluations]
