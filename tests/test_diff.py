@@ -236,6 +236,7 @@ def test_two_experiments_of_the_parameters_are_compared_in_the_workspace(tmp_pat
     a, b = "numeric_mab", "numeric_mab_logits_normalised"
     for name in ("params.yaml", "outputs.yaml"):
         shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "extensions", tmp_path / "extensions")
     (tmp_path / "dvc.yaml").write_text("metrics: [results/summary.json]\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     done(tmp_path, "git", "init", "--quiet")

@@ -31,6 +31,7 @@ KEPT = {  # experiments of the copies, with the evaluations and the reward sets 
     "numeric_simplex": "gaussian",  # of target quick
     "numeric_mab": "gaussian",
     "open_mab_gemma": "gaussian-50",
+    "open_mab_qwen": "gaussian-100",
     "closed_mab": "gaussian-25",
     "contextual": "linear-25",
 }
@@ -70,7 +71,7 @@ def folder(tmp_path) -> Path:
         evaluations = params["experiments"][name]["evaluations"]
         params["experiments"][name]["evaluations"] = {evaluation: evaluations[evaluation]}
     params["rewards"] = {name: params["rewards"][name] for name in REWARDS}
-    params["figures"]["drawn"] = params["tables"] = {}
+    params["figures"]["drawn"], params["tables"] = {}, {}
     write_values(copy, params)
     done(copy, "git", "init", "--quiet")
     commit(copy, "Start")
@@ -194,6 +195,17 @@ def test_an_algorithm_of_ones_own_plays_beside_ours(folder):
     )
 
 
+def test_a_training_method_of_ones_own_takes_the_place_of_fine_tuning(folder):
+    title = "A training method"
+    put(folder, title)
+    printed = type_in(folder, title)
+    assert re.search(r'method: "above-average" +# mab_above_average.method', printed)
+    iteration = folder / "results/experiments/mab_above_average/seed-0/iteration-1"
+    assert {path.name for path in iteration.iterdir()} == {"adapter.safetensors", "training-log.csv"}
+    edit(folder / "extensions/above_average.py", "margin: float = 0.0", "margin: str = ''")
+    assert "settings.margin: " in refused(folder, "rmft", "params")
+
+
 def test_a_spreadsheet_is_what_games_are_about(folder):
     title = "Scenarios from a spreadsheet"
     put(folder, title)
@@ -292,7 +304,7 @@ def test_an_experiment_is_an_entry(folder):
     assert list(played) == ["base", "trained", "ucb", "greedy", "uniform"]
     assert (folder / "results/figures/mine.pdf").stat().st_size
     assert to_do(folder, "exp_mine") == set()
-    done(folder, "dvc", "repro", "--quiet", "--single-item", "exp@mine")
+    done(folder, "dvc", "repro", "--quiet", "exp@mine")
     assert "exp@mine" in (folder / "dvc.lock").read_text(encoding="utf-8")
 
 

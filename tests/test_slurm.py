@@ -195,7 +195,7 @@ def test_a_run_in_which_a_node_fails_a_job_hangs_and_one_is_cancelled_ends_with_
         _, node = cluster.next_running("held_out", run)
         cluster.command("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
         cluster.command("scontrol", "update", f"nodename={node}", "state=resume")
-        job, _ = cluster.next_running("sft_full", run)
+        job, _ = cluster.next_running("sft_lora", run)
         cluster.command("scancel", job)
         log = run.communicate(timeout=600)[0]
     finally:

@@ -43,7 +43,8 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
-def test_the_short_text_names_job_code_settings_inputs_sources_and_seed_in_some_fifteen_lines(rmft):
+def test_the_short_text_names_job_code_settings_inputs_sources_and_seed_in_some_fifteen_lines(rmft, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     code, out, error = rmft("lineage", FIGURE)
     assert (code, error) == (0, "")
     lines = out.splitlines()

@@ -100,7 +100,7 @@ def test_a_wrong_parameter_or_a_run_at_work_stops_every_command_in_one_line_befo
             )
     set_value(tree, "experiments.numeric_mab.rmft.selected", 99)
     assert refusal(tree, "snakemake") == (
-        "rmft: params.yaml: experiments.numeric_mab.rmft: selected: 99 is more than trajectories: 10"
+        "rmft: params.yaml: experiments.numeric_mab.rmft: selected: 99 is more than trajectories: 10 (and 1 more)"
     )
     assert digests(tree) == before
 

@@ -22,7 +22,7 @@ from rmft.params import Params, load
 from rmft.params.endpoint import EndpointSettings, FineTuningSettings, Prices
 from rmft.streams import stream
 from rmft.workflow.paths import model_files
-from rmft.workflow.records import ServedModel
+from rmft.workflow.records import OwnServer
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -56,7 +56,7 @@ class EndpointSession:
     """What a job needs to use an endpoint. served: the model that our own server plays, if it is the endpoint."""
 
     settings: EndpointSettings
-    served: ServedModel | None
+    served: OwnServer | None
     journal: Journal
     budget: SpendingLimit
 
@@ -97,7 +97,7 @@ def journal_of(output: Path) -> Path:
 
 
 @contextmanager
-def open_session(model_name: str, served: ServedModel | None, journal_path: Path) -> Iterator[EndpointSession]:
+def open_session(model_name: str, served: OwnServer | None, journal_path: Path) -> Iterator[EndpointSession]:
     """Yield a session with the endpoint of a model in params.yaml.
 
     Raise InputError if params.yaml has no such model, or the journal cannot be opened.
@@ -113,9 +113,7 @@ def open_session(model_name: str, served: ServedModel | None, journal_path: Path
 
 
 @contextmanager
-def open_connection(
-    model_name: str, served: ServedModel | None, model: str, journal_path: Path
-) -> Iterator[Connection]:
+def open_connection(model_name: str, served: OwnServer | None, model: str, journal_path: Path) -> Iterator[Connection]:
     """Yield a connection for many requests at once. model: its id at the endpoint. Otherwise like `open_session`."""
     with open_session(model_name, served, journal_path) as session:
         endpoint = Endpoint(session.settings, model, session.base_urls, session.key, session.journal, session.budget)
@@ -175,7 +173,7 @@ def fine_tune_at_endpoint(
     )
 
 
-def _with_digest(settings: EndpointSettings, served: ServedModel | None) -> EndpointSettings:
+def _with_digest(settings: EndpointSettings, served: OwnServer | None) -> EndpointSettings:
     """Return settings whose name has a hash of what our own server plays: other weights give other responses."""
     if served is None:
         return settings

@@ -19,7 +19,7 @@ from pathlib import Path
 from rmft.artifacts.files import atomic
 from rmft.artifacts.job import JOB_OF, running, this_run
 from rmft.errors import InputError
-from rmft.workflow.records import ServedModel
+from rmft.workflow.records import OwnServer
 
 STATE, RUN = Path(".rmft/server"), Path(".rmft/run")
 KEY = "RMFT_API_KEY"
@@ -39,7 +39,7 @@ def server_key(name: str) -> str:
     return (folder / "key").read_text(encoding="utf-8")
 
 
-def server_url(served: ServedModel, model: str, name: str) -> str:
+def server_url(served: OwnServer, model: str, name: str) -> str:
     """Return the base URL of our own server; start the server if it is not running.
 
     model: the id under which the server offers its model. name: of the endpoint, which names the state folder. Raise
@@ -89,7 +89,7 @@ def _wait_for_end(server: dict[str, str] | None) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _start(folder: Path, state: Path, served: ServedModel, model: str, run: str, key: str) -> dict[str, str]:
+def _start(folder: Path, state: Path, served: OwnServer, model: str, run: str, key: str) -> dict[str, str]:
     """Start a server that ends with the run, and wait until it is ready."""
     announced, log = folder / "announced.json", folder / "server.log"
     announced.unlink(missing_ok=True)

@@ -95,16 +95,20 @@ class ProtocolSettings(Section):
     tolerance: NotNegative = Field(description="How far the sum of a stated policy may be from 1.")
 
 
+Score = Literal["regret", "reward", "rerolled"]
+Pool = Literal["scenario", "iteration"]
+
+
 class LanguageRMFT(RMFT):
     """Algorithm `ssft-language-model`."""
 
     temperature: Positive = Field(description="Temperature of sampling, by which trajectories differ.")
-    score: Literal["regret", "reward", "rerolled"] = Field(
+    score: Score = Field(
         default="regret",
         description="What ranks trajectories: `regret`, as in the paper; `reward`; or `rerolled`, the regret of the "
         "same decisions on rewards drawn again, without luck.",
     )
-    pool: Literal["scenario", "iteration"] = Field(
+    pool: Pool = Field(
         default="scenario",
         description="Among which trajectories the best are kept: k of each `scenario`, as in the paper, or kM of an "
         "`iteration`.",

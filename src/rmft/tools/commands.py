@@ -96,12 +96,12 @@ def serve(
     from rmft.endpoint_server import serve as start
     from rmft.params import load
     from rmft.workflow.plan import served_as
-    from rmft.workflow.records import ServedModel
+    from rmft.workflow.records import OwnServer
 
     key = os.environ.get("RMFT_API_KEY", "")
     if not key:
         raise InputError("serve: needs a key that clients must show: export RMFT_API_KEY=…")
-    served = ServedModel.parse(settings) if settings else served_as(load(), plays)
+    served = OwnServer.parse(settings) if settings else served_as(load(), plays)
     server = ServerSettings(
         model=served.model,
         name=model or plays,
@@ -349,7 +349,7 @@ def simulate(
     with bar("rounds", replicates * horizon) as advance:
         summary = tool.simulate(seed, game, replicates, advance)
     if stem:
-        from rmft.figures.simulation import draw_summary
+        from rmft.tools.simulation_plot import draw_summary
 
         draw_summary(game, summary).save(stem)
     print(json.dumps(summary.as_json()) if as_json else summary.as_text())

@@ -143,10 +143,10 @@ def training_of(params: Params, experiment: str) -> list[str]:
 
 
 def inputs_of_reasoning(params: Params, experiment: str, evaluation: str) -> list[str]:
-    """Return what replies are examined with: words, and where they are used, scenarios and the question to a model."""
+    """Return the files with which replies are examined: words and, if used, scenarios and the question to a model."""
     chosen, reasoning = params.experiments[experiment], params.reasoning
-    scenarios_for = chosen.evaluations[evaluation].scenarios or chosen.protocol.scenarios
-    scenario_files = [params.scenarios[scenarios_for].path(scenarios_for)] if scenarios_for else []
+    scenario_set = chosen.evaluations[evaluation].scenarios or chosen.protocol.scenarios
+    scenario_files = [params.scenarios[scenario_set].path(scenario_set)] if scenario_set else []
     model = [] if reasoning.judge == LEXICAL else [reasoning.prompt, *base_model_of(params, reasoning.judge)]
     return [reasoning.words, *scenario_files, *model]
 

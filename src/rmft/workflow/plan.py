@@ -26,6 +26,7 @@ from rmft.workflow.records import (
     MetricsJob,
     ModelSettings,
     ModelsJob,
+    OwnServer,
     ReasoningJob,
     ReportedExperiment,
     ReportJob,
@@ -33,7 +34,6 @@ from rmft.workflow.records import (
     RolloutsJob,
     ScenariosJob,
     SelectionJob,
-    ServedModel,
     SFTJob,
     TableJob,
     TheoryJob,
@@ -231,7 +231,7 @@ def model_of(params: Params, model: str) -> dict[str, object]:
     return {"model": played, "model_name": model, "served": served(params, model)}
 
 
-def served(params: Params, model: str) -> ServedModel | None:
+def served(params: Params, model: str) -> OwnServer | None:
     """Return what our own server plays as a model of params.yaml; None where the model is elsewhere."""
     settings = params.models[model]
     if settings.kind != "endpoint" or settings.serves is None:
@@ -239,12 +239,12 @@ def served(params: Params, model: str) -> ServedModel | None:
     return served_as(params, settings.serves)
 
 
-def served_as(params: Params, model: str) -> ServedModel:
+def served_as(params: Params, model: str) -> OwnServer:
     """Return what our own server plays as a language model of params.yaml. Raise InputError where that is none."""
     at_hand = [name for name, of in params.models.items() if of.kind == "language"]
     if model not in at_hand:
         raise InputError(f"models.{model}: is no language model of params.yaml; those are {', '.join(at_hand)}")
-    return ServedModel(seed=params.seed, model=params.models[model], sft=params.server.sft)
+    return OwnServer(seed=params.seed, model=params.models[model], sft=params.server.sft)
 
 
 def scenario_set(params: Params, name: str | None) -> str | None:

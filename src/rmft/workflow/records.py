@@ -7,7 +7,7 @@ nothing that matters to a job escapes Snakemake's comparison.
 import json
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -23,7 +23,9 @@ from rmft.params.language import (
     LanguageProblem,
     LanguageRMFT,
     LanguageSFT,
+    Pool,
     Pretraining,
+    Score,
 )
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
 from rmft.params.outputs import Figure, Label, Style, Table
@@ -112,7 +114,7 @@ class TrainingJob(Job):
     mean: Mean
 
 
-class ServedModel(Section):
+class OwnServer(Section):
     """The model that our own server serves, and how the server fine-tunes it."""
 
     seed: int
@@ -131,7 +133,7 @@ class ScenariosJob(Job):
     scenarios: Generated
     model: EndpointModel
     model_name: str
-    served: ServedModel | None = None
+    served: OwnServer | None = None
 
 
 class RolloutsJob(Job):
@@ -147,7 +149,7 @@ class RolloutsJob(Job):
     problem: LanguageProblem
     model: ModelSettings
     model_name: str
-    served: ServedModel | None = None
+    served: OwnServer | None = None
     scenario_set: str | None = None
     process: list[str] | None
     T: int
@@ -190,8 +192,8 @@ class SelectionJob(Job):
     problem: LanguageProblem
     process: list[str]
     selected: int
-    score: Literal["regret", "reward", "rerolled"] = "regret"
-    pool: Literal["scenario", "iteration"] = "scenario"
+    score: Score = "regret"
+    pool: Pool = "scenario"
     mean: Mean
     rerolls: int
 
@@ -203,7 +205,7 @@ class SFTJob(Job):
     stream: str
     model: ModelSettings
     model_name: str
-    served: ServedModel | None = None
+    served: OwnServer | None = None
     sft: Annotated[LanguageSFT | FineTuningSettings, Field(discriminator="method")]
 
 
@@ -256,7 +258,7 @@ class JudgeModel(Section):
 
     model: EndpointModel
     model_name: str
-    served: ServedModel | None
+    served: OwnServer | None
     prompt: str
     max_tokens: int
 

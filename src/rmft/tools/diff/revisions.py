@@ -24,7 +24,6 @@ from rmft.artifacts.files import sha256
 from rmft.errors import InputError
 from rmft.lineage.code import SourceCode, code_of, locked
 from rmft.params import load
-from rmft.params.inheritance import resolved
 from rmft.tools.diff.difference import (
     ADDED,
     CHANGED,
@@ -256,13 +255,13 @@ def _one_line(error: Exception) -> str:
 
 
 def _parameters(repo: Repo) -> Mapping[str, Any] | None:
-    """Return params.yaml with all inheritance done, and outputs.yaml, which an older revision does not have."""
+    """Return params.yaml and outputs.yaml as they are written; an older revision has no outputs.yaml."""
     files = [name for name in PARAMETERS if repo.fs.exists(repo.fs.join(repo.root_dir, name))]
     shown = repo.params.show(files) if files else {}
     contents = [_content(shown, name) for name in files]
     if not files or not all(contents):
         return None
-    return resolved({key: value for content in contents for key, value in content.items()})
+    return {key: value for content in contents for key, value in content.items()}
 
 
 def _metrics(repo: Repo) -> Mapping[str, Any] | None:
