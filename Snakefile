@@ -1,56 +1,10 @@
-"""rmft: from the root seed to every figure and table. Parameters are in params.yaml, rules in workflow/rules."""
+"""rmft, from the root seed to every figure and table: what there is, and the targets that one asks for.
 
-import os
-import shlex
-import sys
-from pathlib import Path
-
-# The code of this checkout, whichever one the environment was made in: here, and in the jobs below.
-SOURCE = Path(workflow.basedir) / "src"
-sys.path.insert(0, str(SOURCE))
-
-from rmft.workflow import forkserver
-from rmft.workflow import paths
-from rmft.workflow import plan
-from rmft.artifacts.files import sha256
-from rmft.workflow.records import COMMANDS
-from rmft.params.scenarios import check_spreadsheets
-from rmft.lineage.audit import refuse_altered
-from rmft.lineage.code import not_locked
-from rmft.params import load
-from rmft.artifacts.job import JOB_OF, this_run
-from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
-
-# Before anything is looked at, so that nothing is taken for granted that another run is about to change.
-AUDIT = bool(config.get("audit"))
-if workflow.is_main_process and not AUDIT:
-    or_stop(hold_folder)
-
-FULL_SIZE = or_stop(load)
-
-PARAMS = FULL_SIZE.at_scale()
-or_stop(check_spreadsheets, PARAMS.scenarios.values())
-EXPERIMENTS = PARAMS.experiments
-
-# Jobs run the `rmft` of the environment that runs Snakemake, on one thread each: many of them run side by side.
-ENVIRONMENT = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", JOB_OF: this_run()}
-shell.prefix(
-    f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
-    f" {' '.join(f'{name}={shlex.quote(value)}' for name, value in ENVIRONMENT.items())}; "
-)
+Parameters are in params.yaml and outputs.yaml, the rules of each stage in workflow/rules/<stage>.smk.
+"""
 
 
-wildcard_constraints:
-    experiment="|".join(EXPERIMENTS),
-    seed=r"\d+",
-    iteration=r"\d+",
-    shard=r"\d+",
-    shards=r"\d+",
-    player=r"base(-\d+)?|(iteration-\d+|trained)-\d+",
-    set="|".join(PARAMS.rewards),
-    evaluation="|".join(dict.fromkeys(name for of in EXPERIMENTS.values() for name in of.evaluations)),
-
-
+include: "workflow/setup.smk"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/scenarios.smk"
 include: "workflow/rules/rewards.smk"
@@ -68,6 +22,7 @@ include: "workflow/rules/theory.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/checks.smk"
 
 
 # Targets. Every artifact is an input of a target that writes nothing itself. That matters: a killed job loses its
@@ -161,20 +116,3 @@ for experiment in EXPERIMENTS:
             paths.artifacts_of(PARAMS, experiment),
         message:
             f"{experiment} is built: look into results/experiments/{experiment}"
-
-
-onstart:
-    to_do = [job for job in workflow.dag.needrun_jobs() if job.shellcmd]
-    or_stop(refuse_read_only, [path for job in to_do for path in job.output])
-    if workflow.local_exec:
-        forkserver.start([job.shellcmd.split()[1] for job in to_do], ENVIRONMENT)  # rmft <command> …
-    # With a limit to jobs a second, 100 unless said otherwise, Snakemake 9 looks for jobs not only when one has ended but
-    # again a second after each time that it looked, so ever more often (snakemake/snakemake#3744).
-    workflow.scheduler.job_rate_limiter = None
-
-
-# Snakemake would take a file that was edited by hand for what a job wrote. `rmft lineage --all` says so itself.
-if workflow.is_main_process and not AUDIT:
-    or_stop(refuse_altered, [*paths.everything(PARAMS), *paths.EMBEDDED])
-    for difference in not_locked(COMMANDS):
-        print(f"rmft: warning: {difference}: jobs run again, and `dvc repro` does not know", file=sys.stderr)

@@ -60,6 +60,9 @@ def test_a_value_is_changed_committed_compared_checked_out_and_reverted(tree):
     assert digests(tree) == before != after
     # What is built can be looked at, and its storage can be another one.
     bash(tree, what_to_type("rmft lineage results/figures/tfbandit.pdf"))
+    bash(tree, what_to_type("rmft selection"))
+    selection = "results/experiments/open_mab_gemma/seed-0/iteration-0/selection.parquet"
+    assert (tree / "scratch" / selection).read_bytes() == (tree / selection).read_bytes()
     graph = bash(tree, what_to_type("dvc metrics show"))
     assert all(stage in graph for stage in ("rewards", "exp@numeric_mab", "figures", "tables", "provenance"))
     check_plots(tree)

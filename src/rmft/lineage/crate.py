@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
 
 SNAKEFILE = "Snakefile"
-RULES = Path("workflow/rules")
+INCLUDED = Path("workflow")  # the files that the Snakefile includes
 OPERATOR, RUN, SNAKEMAKE, WORKFLOW = "#operator", "#run", "#snakemake", "#workflow"
 WORKFLOW_TYPES = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
 BIOSCHEMAS = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
@@ -88,7 +88,7 @@ def as_crate(trace: Trace) -> "ROCrate":
     version = made.receipt.commit or made.code["digest"]
     about = {"@type": WORKFLOW_TYPES, "name": "rmft", "version": version, **graph.properties(SNAKEFILE)}
     crate.add_workflow(SNAKEFILE, SNAKEFILE, main=True, lang="snakemake", properties=about)
-    for rules in sorted(RULES.glob("*.smk")):
+    for rules in sorted(INCLUDED.rglob("*.smk")):
         crate.add_file(rules, rules.as_posix(), properties={"name": rules.name, "encodingFormat": "text/plain"})
     for path, ancestor in trace.ancestors.items():
         crate.add_file(path, path, properties={**_about_file(ancestor), **graph.properties(path)})

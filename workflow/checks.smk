@@ -1,0 +1,18 @@
+"""Checks before a run: no artifact was edited by hand, and jobs can write; then the fork server starts."""
+
+
+onstart:
+    to_do = [job for job in workflow.dag.needrun_jobs() if job.shellcmd]
+    or_stop(refuse_read_only, [path for job in to_do for path in job.output])
+    if workflow.local_exec:
+        forkserver.start([job.shellcmd.split()[1] for job in to_do], ENVIRONMENT)  # rmft <command> …
+    # With a limit to jobs a second, 100 unless said otherwise, Snakemake 9 looks for jobs not only when one has ended but
+    # again a second after each time that it looked, so ever more often (snakemake/snakemake#3744).
+    workflow.scheduler.job_rate_limiter = None
+
+
+# Snakemake would take a file that was edited by hand for what a job wrote. `rmft lineage --all` says so itself.
+if workflow.is_main_process and not AUDIT:
+    or_stop(refuse_altered, [*paths.everything(PARAMS), *paths.EMBEDDED])
+    for difference in not_locked(COMMANDS):
+        print(f"rmft: warning: {difference}: jobs run again, and `dvc repro` does not know", file=sys.stderr)

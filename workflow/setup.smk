@@ -1,0 +1,49 @@
+"""What every rule needs: parameters, one run at a time, the environment of jobs, and names in paths."""
+
+import os
+import shlex
+import sys
+from pathlib import Path
+
+# The code of this checkout, whichever one the environment was made in: here, and in the jobs below.
+SOURCE = Path(workflow.basedir) / "src"
+sys.path.insert(0, str(SOURCE))
+
+from rmft.workflow import forkserver, paths, plan
+from rmft.artifacts.files import sha256
+from rmft.workflow.records import COMMANDS
+from rmft.params.scenarios import check_spreadsheets
+from rmft.lineage.audit import refuse_altered
+from rmft.lineage.code import not_locked
+from rmft.params import load
+from rmft.artifacts.job import JOB_OF, this_run
+from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
+
+# Before anything is looked at, so that nothing is taken for granted that another run is about to change.
+AUDIT = bool(config.get("audit"))
+if workflow.is_main_process and not AUDIT:
+    or_stop(hold_folder)
+
+FULL_SIZE = or_stop(load)
+
+PARAMS = FULL_SIZE.at_scale()
+or_stop(check_spreadsheets, PARAMS.scenarios.values())
+EXPERIMENTS = PARAMS.experiments
+
+# Jobs run the `rmft` of the environment that runs Snakemake, on one thread each: many of them run side by side.
+ENVIRONMENT = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", JOB_OF: this_run()}
+shell.prefix(
+    f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
+    f" {' '.join(f'{name}={shlex.quote(value)}' for name, value in ENVIRONMENT.items())}; "
+)
+
+
+wildcard_constraints:
+    experiment="|".join(EXPERIMENTS),
+    seed=r"\d+",
+    iteration=r"\d+",
+    shard=r"\d+",
+    shards=r"\d+",
+    player=r"base(-\d+)?|(iteration-\d+|trained)-\d+",
+    set="|".join(PARAMS.rewards),
+    evaluation="|".join(dict.fromkeys(name for of in EXPERIMENTS.values() for name in of.evaluations)),
