@@ -28,7 +28,7 @@ from rmft.params import Params, load
 from rmft.params.outputs import FORMS as ALL_FORMS
 from rmft.reasoning.accuracy import accuracies
 from rmft.workflow.paths import inputs_of_figure
-from rmft.workflow.plan import figure_job
+from rmft.workflow.plan_outputs import figure_job
 
 PARAMS = load().at_scale()
 for experiment in ("numeric_ball", "numeric_simplex"):

@@ -16,7 +16,8 @@ from rmft.params.inheritance import resolved
 from rmft.tools.parameter_docs import documents, undescribed
 from rmft.tools.parameters import explained, parameters_of
 from rmft.workflow import paths
-from rmft.workflow.plan import method_job, table_job
+from rmft.workflow.plan import method_job
+from rmft.workflow.plan_outputs import table_job
 
 dvc_hydra = pytest.importorskip("dvc.utils.hydra")
 

@@ -46,8 +46,8 @@ from rmft.tables.layout import (
     VALUES,
 )
 from rmft.workflow import paths
-from rmft.workflow.plan import report_job
-from rmft.workflow.records import ReportJob
+from rmft.workflow.plan_outputs import report_job
+from rmft.workflow.records_outputs import ReportJob
 
 FULL_SIZE = load(ROOT / "params.yaml")
 PARAMS = FULL_SIZE.at_scale()

@@ -38,7 +38,7 @@ from rmft.tables.methods import TrainedBy, methods_table
 from rmft.tables.regret import regret_table
 from rmft.tables.replicates import replicates_table
 from rmft.tables.sensitivity import sensitivity_table
-from rmft.workflow.plan import table_job
+from rmft.workflow.plan_outputs import table_job
 
 PAPER_FOLDER = Path(__file__).parents[1] / "data/paper"
 ROUNDS = np.arange(1, 31)

@@ -9,7 +9,7 @@ from pathlib import Path
 SOURCE = Path(workflow.basedir) / "src"
 sys.path.insert(0, str(SOURCE))
 
-from rmft.workflow import forkserver, paths, plan
+from rmft.workflow import forkserver, paths, plan, plan_outputs
 from rmft.artifacts.files import sha256
 from rmft.workflow.records import COMMANDS
 from rmft.params.scenarios import check_spreadsheets

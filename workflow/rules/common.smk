@@ -96,7 +96,7 @@ def figure_inputs(wildcards):
 def figure_job(wildcards):
     """Return what a figure depends on, with what it must say of its scale."""
     note = FULL_SIZE.scale_note(PARAMS.figures.drawn[wildcards.label].experiments)
-    return plan.figure_job(PARAMS, wildcards.label, note)
+    return plan_outputs.figure_job(PARAMS, wildcards.label, note)
 
 
 def table_inputs(wildcards):
@@ -113,4 +113,4 @@ def values_of_paper(wildcards):
 def table_job(wildcards):
     """Return what a table depends on, with what it must say of its scale."""
     note = FULL_SIZE.scale_note(PARAMS.tables[wildcards.label].experiments)
-    return plan.table_job(PARAMS, wildcards.label, note)
+    return plan_outputs.table_job(PARAMS, wildcards.label, note)

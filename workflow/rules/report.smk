@@ -12,7 +12,7 @@ rule report_pages:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: plan.report_job(PARAMS, FULL_SIZE).canonical(),  # labels have braces
+        settings=lambda wildcards: plan_outputs.report_job(PARAMS, FULL_SIZE).canonical(),  # labels have braces
     message:
         "Write the report"
     shell:

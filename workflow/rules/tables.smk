@@ -35,7 +35,7 @@ rule metrics:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=plan.metrics_job(PARAMS).canonical(),
+        settings=plan_outputs.metrics_job(PARAMS).canonical(),
     message:
         "Collect the metrics of all evaluations"
     shell:

@@ -14,7 +14,7 @@ from rmft.figures.games import exploration, min_frac, regret, regret_and_distrib
 from rmft.figures.parameters import parameter_evolution
 from rmft.figures.policies import stated_probabilities
 from rmft.figures.style import Drawing, finished, set_theme
-from rmft.workflow.records import FigureJob
+from rmft.workflow.records_outputs import FigureJob
 
 DRAWN: dict[str, Callable[[FigureJob, Sequence[Path]], tuple[Figure, pd.DataFrame]]] = {
     "parameters": parameter_evolution,

@@ -16,7 +16,7 @@ from rmft.figures.style import add_legend, draw_curves, label, panels, share_lim
 from rmft.metrics.agreement import agreement
 from rmft.params.outputs import Style
 from rmft.reasoning import SHARE, SHARE_ERROR
-from rmft.workflow.records import FigureJob
+from rmft.workflow.records_outputs import FigureJob
 
 JUDGES = {"unstable": "by words", "unstable_judged": "by a model"}  # columns of the replies
 NOTE = "Lines: shares of replies. Bands: 95% intervals of a share (Wilson)."

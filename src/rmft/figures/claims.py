@@ -16,7 +16,7 @@ from rmft.figures.page import PLAIN, Run, draw_page, height_of, runs_of
 from rmft.figures.style import label
 from rmft.params.outputs import Style
 from rmft.reasoning import ALL, DIFFERENCE
-from rmft.workflow.records import FigureJob
+from rmft.workflow.records_outputs import FigureJob
 
 COLUMN, BETWEEN, MARGIN = 58, 2, 1  # characters: of a response's box, between two boxes, within a box
 TITLE, PLAYER, HISTORY, RIGHT, WRONG, NOTE = "title", "player", "history", "right", "wrong", "note"

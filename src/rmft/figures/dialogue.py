@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.figures.frames import joined, rows
 from rmft.figures.page import PLAIN, draw_page, height_of, runs_of
-from rmft.workflow.records import FigureJob
+from rmft.workflow.records_outputs import FigureJob
 
 ROUNDS = 3  # shown of a game: the scenario, and how the response changes with feedback
 COLUMNS, BOX, INDENT, MARGIN = 112, 98, 14, 1  # characters: of the page, of a box, left of a response, within a box

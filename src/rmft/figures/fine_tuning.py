@@ -15,7 +15,7 @@ from rmft.artifacts.trajectories import read_selection
 from rmft.figures.frames import CURVE, PRINTED, SEED, joined, printed, rows
 from rmft.figures.style import add_legend, add_note, draw_curves, panels, share_limits
 from rmft.metrics.luck import Selection, advantages, around_average, survival
-from rmft.workflow.records import FigureJob
+from rmft.workflow.records_outputs import FigureJob
 
 LOSS_NOTE = "Points: mean of each epoch. Thin lines: every step of a training seed."
 ALL, SELECTED = "All trajectories", "Selected trajectories"

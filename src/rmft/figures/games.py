@@ -19,7 +19,7 @@ from rmft.metrics.exploration import scaled_min_frac, suffix_failure
 from rmft.metrics.players import PlayerResults, ks_by_seed
 from rmft.params.outputs import Style
 from rmft.results import read_variants
-from rmft.workflow.records import FigureJob
+from rmft.workflow.records_outputs import FigureJob
 
 COLUMNS = 4  # panels in a row, at most
 RATIOS = {1: 0.5, 2: 0.6, 3: 0.85, 4: 0.95}  # height of a panel over its width, by how many stand in a row

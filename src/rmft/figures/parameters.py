@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from rmft.artifacts.csv_files import read_csv
 from rmft.figures.frames import CURVE, joined, rows
 from rmft.figures.style import add_note, draw_curves, panels
-from rmft.workflow.records import FigureJob
+from rmft.workflow.records_outputs import FigureJob
 
 # Label by column of the training log; the last column differs between the ball and the simplex.
 CURVES = {

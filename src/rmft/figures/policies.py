@@ -12,7 +12,7 @@ from rmft.figures.frames import joined, printed, rows
 from rmft.figures.games import read_shown
 from rmft.figures.style import label, palette
 from rmft.metrics.entropy import relative_entropy
-from rmft.workflow.records import FigureJob
+from rmft.workflow.records_outputs import FigureJob
 
 RATIO = 0.62  # height of a panel over its width
 EDGES = np.arange(-0.025, 1.05, 0.05)  # around the multiples of 0.05, which models like to state

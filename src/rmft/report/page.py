@@ -23,7 +23,7 @@ from rmft.report.texts import Caption, Captions, Kind, KnownIssue, KnownIssues, 
 from rmft.report.verdicts import VERDICTS, explain, figure_verdict, table_verdict
 from rmft.tables.layout import CONFIDENT, VALUES
 from rmft.workflow.paths import FIGURE_ENDINGS, METRICS, REPORT_TEXTS, TABLE_ENDINGS
-from rmft.workflow.records import ReportJob
+from rmft.workflow.records_outputs import ReportJob
 
 SINGULAR = {"figures": "figure", "tables": "table"}
 RULES = {  # numbers in the page's explanation of verdicts

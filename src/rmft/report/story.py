@@ -14,7 +14,7 @@ import numpy as np
 from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.results import read_players
 from rmft.workflow.paths import evaluation_of, iteration_of
-from rmft.workflow.records import ReportJob
+from rmft.workflow.records_outputs import ReportJob
 
 WIDTH, HEIGHT = 260.0, 120.0  # of the curves in a picture, in its own units
 LETTERS = 150  # of a message in a picture, at most

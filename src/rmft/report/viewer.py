@@ -19,7 +19,7 @@ from rmft.report.templates import rendered
 from rmft.selection import TrajectoryColumns
 from rmft.tools.show import Scoring, regret_curves
 from rmft.workflow.paths import iteration_of
-from rmft.workflow.records import ReportedExperiment, ReportJob
+from rmft.workflow.records_outputs import ReportedExperiment, ReportJob
 
 INDEX = ("trajectory", "regret", "rerolled", "rank", "duplicate", "selected", "invalid")
 

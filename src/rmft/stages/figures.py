@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rmft.figures import draw
-from rmft.workflow.records import FigureJob
+from rmft.workflow.records_outputs import FigureJob
 
 
 def run(job: FigureJob, inputs: Sequence[Path], stem: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rmft.artifacts.json_files import write_json
 from rmft.metrics.summary import all_metrics, summarised
 from rmft.results import read_players
-from rmft.workflow.records import MetricsJob
+from rmft.workflow.records_outputs import MetricsJob
 
 
 def run(job: MetricsJob, inputs: Sequence[Path], output: Path, summary: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmft.artifacts.text import write_text
 from rmft.report import page, viewer
-from rmft.workflow.records import ReportJob
+from rmft.workflow.records_outputs import ReportJob
 
 
 def run(job: ReportJob, inputs: Sequence[Path], output: Path, trajectories: Path) -> None:

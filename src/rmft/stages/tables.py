@@ -17,7 +17,7 @@ from rmft.results import read_players, read_variants
 from rmft.tables import claims, diversity, growth, methods, regret, replicates, sensitivity, theorem
 from rmft.tables.entropy import entropy_table
 from rmft.tables.layout import Estimation, RenderedTable
-from rmft.workflow.records import TableJob
+from rmft.workflow.records_outputs import TableJob
 
 
 def run(job: TableJob, inputs: Sequence[Path], stem: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from rmft.errors import InputError
 from rmft.params import Params, load
 from rmft.params.experiment import Experiment
-from rmft.workflow import paths, plan
+from rmft.workflow import paths, plan, plan_outputs
 from rmft.workflow.records import Job
 
 Files = Mapping[str, str | list[str]]
@@ -243,7 +243,7 @@ def figures(of: Parameters, label: str) -> PlannedJob:
     params = of.scaled
 
     def record() -> Job:
-        return plan.figure_job(params, label, of.full_size.scale_note(params.figures.drawn[label].experiments))
+        return plan_outputs.figure_job(params, label, of.full_size.scale_note(params.figures.drawn[label].experiments))
 
     return PlannedJob(
         record, {"stem": f"results/figures/{label}"}, lambda: {"inputs": paths.inputs_of_figure(params, label)}
@@ -255,7 +255,7 @@ def tables(of: Parameters, label: str) -> PlannedJob:
     params = of.scaled
 
     def record() -> Job:
-        return plan.table_job(params, label, of.full_size.scale_note(params.tables[label].experiments))
+        return plan_outputs.table_job(params, label, of.full_size.scale_note(params.tables[label].experiments))
 
     return PlannedJob(
         record,
@@ -268,7 +268,7 @@ def metrics(of: Parameters) -> PlannedJob:
     """Return the job that collects metrics."""
     evaluations = [path for name in of.scaled.experiments for path in paths.evaluations_of(of.scaled, name)]
     return PlannedJob(
-        lambda: plan.metrics_job(of.scaled),
+        lambda: plan_outputs.metrics_job(of.scaled),
         dict(zip(("output", "summary"), paths.METRICS, strict=True)),
         lambda: {"inputs": evaluations},
     )
@@ -277,7 +277,7 @@ def metrics(of: Parameters) -> PlannedJob:
 def report(of: Parameters) -> PlannedJob:
     """Return the job that writes the report."""
     return PlannedJob(
-        lambda: plan.report_job(of.scaled, of.full_size),
+        lambda: plan_outputs.report_job(of.scaled, of.full_size),
         dict(zip(("output", "trajectories"), paths.REPORT, strict=True)),
         lambda: {"inputs": paths.inputs_of_report(of.scaled)},
     )

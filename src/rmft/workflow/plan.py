@@ -1,6 +1,6 @@
 """The record of each job, made from params.yaml: all that Snakemake compares, and all that the job is given."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TypeVar
 
 from rmft import extensions
@@ -8,7 +8,6 @@ from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
 from rmft.params import Params
 from rmft.params.endpoint import EndpointModel
-from rmft.params.experiment import Experiment
 from rmft.params.grpo import Objective
 from rmft.params.language import LanguageProblem
 from rmft.params.numeric import NumericProblem, Training
@@ -18,36 +17,24 @@ from rmft.workflow.records import (
     Code,
     DistillationJob,
     EvaluationJob,
-    FigureJob,
     GatherJob,
     GRPOJob,
     JudgeModel,
     MethodJob,
-    MetricsJob,
     ModelSettings,
     ModelsJob,
     OwnServer,
     ReasoningJob,
-    ReportedExperiment,
-    ReportJob,
     RewardsJob,
     RolloutsJob,
     ScenariosJob,
     SelectionJob,
     SFTJob,
-    TableJob,
     TheoryJob,
-    TrainingBudget,
     TrainingJob,
 )
 
 Kind = TypeVar("Kind", bound=Section)
-ENVIRONMENT_TITLES = {
-    "fol": "Full information",
-    "mab": "Bandits",
-    "ns-mab": "Non-stationary bandits",
-    "cb": "Contextual bandits",
-}
 
 
 def _part(kind: type[Kind], whole: Section) -> Kind:
@@ -55,7 +42,7 @@ def _part(kind: type[Kind], whole: Section) -> Kind:
     return kind.model_validate({name: getattr(whole, name) for name in kind.model_fields})
 
 
-def _code(
+def code_of_job(
     command: str, processes: Iterable[str] = (), algorithms: Iterable[str] = (), methods: Iterable[str] = ()
 ) -> Code:
     """Return what a job runs. processes, algorithms, methods: those that it draws, plays and learns by, ours or not."""
@@ -68,7 +55,7 @@ def scenarios_job(params: Params, name: str) -> ScenariosJob:
     """Return what the job that has scenarios written depends on."""
     scenarios = params.scenarios[name]
     return ScenariosJob(
-        code=_code("scenarios"),
+        code=code_of_job("scenarios"),
         seed=params.seed,
         name=name,
         scenarios=scenarios,
@@ -79,19 +66,19 @@ def scenarios_job(params: Params, name: str) -> ScenariosJob:
 def rewards_job(params: Params, name: str) -> RewardsJob:
     """Return what the job that draws a reward set depends on."""
     rewards = params.rewards[name]
-    return RewardsJob(code=_code("rewards", rewards.process), seed=params.seed, name=name, rewards=rewards)
+    return RewardsJob(code=code_of_job("rewards", rewards.process), seed=params.seed, name=name, rewards=rewards)
 
 
 def models_job(params: Params) -> ModelsJob:
     """Return what making the embedded model depends on."""
-    return ModelsJob(code=_code("models"), seed=params.seed, pretraining=params.pretraining)
+    return ModelsJob(code=code_of_job("models"), seed=params.seed, pretraining=params.pretraining)
 
 
 def training_job(params: Params, experiment: str) -> TrainingJob:
     """Return what an experiment's training depends on."""
     chosen = params.experiments[experiment]
     return TrainingJob(
-        code=_code("training", chosen.process),
+        code=code_of_job("training", chosen.process),
         seed=params.seed,
         training=_part(Training, chosen),
         model=params.models[chosen.model],
@@ -103,7 +90,7 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
     """Return what a shard (from 1) of an iteration's rollouts depends on, besides the fine-tuned weights."""
     chosen = params.experiments[experiment]
     return RolloutsJob(
-        code=_code("rollouts", chosen.process),
+        code=code_of_job("rollouts", chosen.process),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
@@ -125,7 +112,7 @@ def distillation_job(params: Params, experiment: str, training_seed: int) -> Dis
     teacher = params.evaluation.algorithms[distillation.teacher]
     games = rollouts_job(params, experiment, training_seed, 0, 1)
     return DistillationJob(
-        code=_code("distillation", chosen.process, [teacher.algorithm]),
+        code=code_of_job("distillation", chosen.process, [teacher.algorithm]),
         games=games.model_copy(update={"code": None, "shard": (1, 1)}),
         teacher_name=distillation.teacher,
         teacher=teacher,
@@ -142,7 +129,7 @@ def held_out_job(params: Params, experiment: str, evaluation: str, replicate: in
     evaluation_settings = chosen.evaluations[evaluation]
     words = [stream_name(params, experiment), "evaluation", evaluation]
     return RolloutsJob(
-        code=_code("rollouts"),
+        code=code_of_job("rollouts"),
         seed=params.seed,
         stream="/".join([*words, *([f"replicate-{replicate}"] if replicate else [])]),
         problem=problem_in(params, experiment, evaluation),
@@ -160,14 +147,14 @@ def held_out_job(params: Params, experiment: str, evaluation: str, replicate: in
 def gather_job(params: Params, experiment: str) -> GatherJob:
     """Return what joining the shards of an iteration depends on."""
     loop = params.experiments[experiment].loop
-    return GatherJob(code=_code("gather"), games=loop.scenarios * loop.trajectories)
+    return GatherJob(code=code_of_job("gather"), games=loop.scenarios * loop.trajectories)
 
 
 def selection_job(params: Params, experiment: str, training_seed: int, iteration: int) -> SelectionJob:
     """Return what the selection of an iteration depends on, besides its rollouts."""
     chosen = params.experiments[experiment]
     return SelectionJob(
-        code=_code("selection", chosen.process),
+        code=code_of_job("selection", chosen.process),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
@@ -184,7 +171,7 @@ def sft_job(params: Params, experiment: str, training_seed: int, iteration: int)
     """Return what the fine-tuning that ends in model(iteration) depends on, besides demonstrations and weights."""
     chosen = params.experiments[experiment]
     return SFTJob(
-        code=_code("sft"),
+        code=code_of_job("sft"),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         **model_of(params, chosen.model),
@@ -196,7 +183,7 @@ def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int
     """Return what the GRPO that ends in model(iteration + 1) depends on, besides rollouts and weights."""
     chosen = params.experiments[experiment]
     return GRPOJob(
-        code=_code("grpo"),
+        code=code_of_job("grpo"),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
@@ -211,7 +198,7 @@ def method_job(params: Params, experiment: str, training_seed: int, iteration: i
     """Return what a method of an extension depends on to give model(iteration + 1), besides the files it reads."""
     chosen = params.experiments[experiment]
     return MethodJob(
-        code=_code("method", methods=[chosen.method]),
+        code=code_of_job("method", methods=[chosen.method]),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_part(LanguageProblem, chosen),
@@ -279,7 +266,7 @@ def evaluation_job(params: Params, experiment: str, evaluation: str) -> Evaluati
     evaluation_settings = chosen.evaluations[evaluation]
     algorithms = {name: params.evaluation.algorithms[name] for name in evaluation_settings.algorithms}
     return EvaluationJob(
-        code=_code("evaluation", algorithms=[of.algorithm for of in algorithms.values()]),
+        code=code_of_job("evaluation", algorithms=[of.algorithm for of in algorithms.values()]),
         seed=params.seed,
         players=evaluation_settings.players(chosen.loop.training_seeds) if chosen.in_words else [],
         problem=problem_in(params, experiment, evaluation),
@@ -297,7 +284,7 @@ def reasoning_job(params: Params, experiment: str, evaluation: str) -> Reasoning
             **model_of(params, reasoning.judge), prompt=reasoning.prompt, max_tokens=reasoning.max_tokens
         )
     return ReasoningJob(
-        code=_code("reasoning"),
+        code=code_of_job("reasoning"),
         seed=params.seed,
         experiment=experiment,
         evaluation=evaluation,
@@ -311,111 +298,4 @@ def reasoning_job(params: Params, experiment: str, evaluation: str) -> Reasoning
 
 def theory_job(params: Params) -> TheoryJob:
     """Return what the check of Theorem 1 depends on."""
-    return TheoryJob(code=_code("theory"), seed=params.seed, theory=params.theory)
-
-
-def figure_job(params: Params, label: str, scale_note: str | None) -> FigureJob:
-    """Return what a figure depends on, besides its evaluations or training logs."""
-    figure = params.figures.drawn[label]
-    experiments = {name: params.experiments[name] for name in figure.experiments}
-    return FigureJob(
-        code=_code("figures"),
-        label=label,
-        figure=figure,
-        titles={name: _evaluation_title(params, figure.experiments[0], name) for name in figure.evaluations},
-        experiment_titles={name: _experiment_title(of) for name, of in experiments.items()},
-        style=params.figures.style,
-        loops=figure.loops(params),
-        scale_note=scale_note,
-    )
-
-
-def _evaluation_title(params: Params, experiment: str, name: str) -> str:
-    """Return an evaluation in words: its rewards and horizon, and where it differs from what was trained on."""
-    trained = params.experiments[experiment]
-    evaluation = trained.evaluations[name]
-    rewards = params.rewards[evaluation.rewards]
-    processes = " and ".join(process.replace("-", " ").title() for process in rewards.process)
-    parts = [f"{processes.replace('Sine Trend', 'Sine-trend')} rewards", f"T = {evaluation.T}"]
-    parts += [f"d = {rewards.d}"] if rewards.d != trained.d else []
-    parts += ["other scenarios"] if evaluation.scenarios is not None else []
-    return ", ".join(parts)
-
-
-def _experiment_title(experiment: Experiment) -> str:
-    """Return an experiment in words: its environment, model and protocol."""
-    parts = [ENVIRONMENT_TITLES[experiment.environment], experiment.model.replace("_", " ")]
-    if experiment.in_words:
-        parts += [experiment.protocol.interaction]
-        parts += ["stated policies"] if experiment.protocol.output == "distribution" else []
-    return ", ".join(parts)
-
-
-def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
-    """Return what a table depends on, besides its evaluations and the paper's values."""
-    table, measures = params.tables[label], params.evaluation
-    sources = _evaluations_of(params, table.experiments, table.evaluations)
-    return TableJob(
-        code=_code("tables"),
-        seed=params.seed,
-        label=label,
-        table=table,
-        models=[params.experiments[name].model for name in table.experiments],
-        loops=table.loops(params),
-        methods=_methods(params, table.experiments) if table.compares_methods else (),
-        generated=table.generated(params),
-        sources=sources,
-        floor=measures.floor,
-        resamples=measures.resamples,
-        theory_rows=table.theory_rows(params),
-        scale_note=scale_note,
-    )
-
-
-def _methods(params: Params, experiments: list[str]) -> tuple[TrainingBudget, ...]:
-    named = ((name, params.experiments[name]) for name in experiments)
-    return tuple(
-        TrainingBudget(experiment=name, name=of.method_name, played=of.played, learnt=of.learnt, cut=of.cut)
-        for name, of in named
-    )
-
-
-def metrics_job(params: Params) -> MetricsJob:
-    """Return what metrics.json depends on, besides all evaluations."""
-    sources = _evaluations_of(params, list(params.experiments))
-    return MetricsJob(code=_code("metrics"), seed=params.seed, floor=params.evaluation.floor, sources=sources)
-
-
-def report_job(params: Params, full_size: Params) -> ReportJob:
-    """Return what the report depends on. full_size: the parameters before their scale, which say what is smaller."""
-    story = params.report.story
-    in_words = {
-        name: ReportedExperiment(
-            model=of.model,
-            environment=of.environment,
-            T=of.T,
-            iterations=of.rmft.iterations,
-            selected=of.rmft.selected,
-            regret=of.training_regret,
-            mean=params.evaluation.mean,
-        )
-        for name, of in params.selecting.items()
-    }
-    return ReportJob(
-        code=_code("report"),
-        scale=params.scale,
-        figures=params.figures.drawn,
-        tables=params.tables,
-        figure_notes={label: full_size.scale_note(of.experiments) for label, of in params.figures.drawn.items()},
-        table_notes={label: full_size.scale_note(of.experiments) for label, of in params.tables.items()},
-        models={name: of.model for name, of in params.experiments.items()},
-        players=params.figures.style.labels,
-        story=story and (story, params.first_evaluation(story)),
-        in_words=in_words,
-        trajectories=params.report.trajectories,
-    )
-
-
-def _evaluations_of(params: Params, experiments: list[str], shown: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Return (experiment, evaluation) of the evaluations that are shown; if none are named, of all."""
-    return [(name, evaluation) for name in experiments for evaluation in shown or params.experiments[name].evaluations]
+    return TheoryJob(code=code_of_job("theory"), seed=params.seed, theory=params.theory)

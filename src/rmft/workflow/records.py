@@ -14,21 +14,19 @@ from pydantic import Field
 from rmft import extensions
 from rmft.artifacts.files import note_reading
 from rmft.artifacts.job import JOB_CONTEXT
-from rmft.environments.regret import Mean, Notion
+from rmft.environments.regret import Mean
 from rmft.params.endpoint import EndpointModel, FineTuningSettings
 from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
 from rmft.params.grpo import Objective
 from rmft.params.language import (
     LanguageModelSettings,
     LanguageProblem,
-    LanguageRMFT,
     LanguageSFT,
     Pool,
     Pretraining,
     Score,
 )
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
-from rmft.params.outputs import Figure, Label, Style, Table
 from rmft.params.scenarios import Generated
 from rmft.params.section import Section
 
@@ -284,94 +282,3 @@ class TheoryJob(Job):
 
     seed: int
     theory: Theory
-
-
-class FigureJob(Job):
-    """The record of stage `figures`.
-
-    titles, experiment_titles: by the name of the evaluation or experiment. loops: training seeds and iterations of each
-    experiment, in a figure of training.
-    """
-
-    label: str
-    figure: Figure
-    titles: dict[str, str]
-    experiment_titles: dict[str, str]
-    style: Style
-    loops: list[tuple[int, int]]
-    scale_note: str | None
-
-
-class TrainingBudget(Section):
-    """The method by which an experiment trains its model, and how many trajectories it plays and learns from.
-
-    cut: whether the scale makes these fewer than the budget of the method.
-    """
-
-    experiment: str
-    name: str
-    played: int
-    learnt: int
-    cut: bool = False
-
-
-class TableJob(Job):
-    """The record of stage `tables`.
-
-    models: of each experiment. loops: how each was trained, in a table of sensitivity. methods: in one that compares
-    methods. generated: whether a model wrote all sets of scenarios beside the paper's. theory_rows: the number of rows
-    in the file of minimisers.
-    """
-
-    seed: int
-    label: str
-    table: Table
-    models: list[str]
-    loops: list[LanguageRMFT] = Field(default=[])
-    methods: tuple[TrainingBudget, ...] = ()
-    generated: bool = False
-    sources: list[tuple[str, str]]
-    floor: float | None
-    resamples: int
-    theory_rows: int
-    scale_note: str | None
-
-
-class MetricsJob(Job):
-    """The record of stage `metrics`."""
-
-    seed: int
-    floor: float | None
-    sources: list[tuple[str, str]]
-
-
-class ReportedExperiment(Section):
-    """An experiment with games in words, as the trajectory viewer describes it, and how its regret is computed."""
-
-    model: str
-    environment: str
-    T: int
-    iterations: int
-    selected: int
-    regret: Notion
-    mean: Mean
-
-
-class ReportJob(Job):
-    """The record of stage `report`.
-
-    models: of every experiment, by name. notes: on the scale of figures and tables, by label. players: their names in
-    legends. story: experiment and evaluation of the pictures of the method, if any. in_words: the experiments of the
-    trajectory viewer. trajectories: of each of them.
-    """
-
-    scale: str
-    figures: dict[Label, Figure]
-    tables: dict[Label, Table]
-    figure_notes: dict[Label, str | None]
-    table_notes: dict[Label, str | None]
-    models: dict[str, str]
-    players: dict[str, str]
-    story: tuple[str, str] | None
-    in_words: dict[str, ReportedExperiment]
-    trajectories: int
