@@ -19,12 +19,12 @@ class Distillation(Section):
 
     teacher: Name = Field(description="The algorithm of `evaluation.algorithms` that plays.")
     budget: DistillationBudget = Field(
-        description="Number of games, in the I, M, L and k of `rmft`: as many as RMFT learns from (IMk), as it plays "
-        "(IML), or twice those."
+        description="Number of games, in the I, M, L and k of `rmft`: as many as RMFT learns from (IMk), as many as "
+        "RMFT plays (IML), or twice as many as RMFT plays (2IML)."
     )
     most: Count | None = Field(default=None, description="Largest number of games, whatever the budget is.")
     rationale: str | None = Field(
-        description="Template of what a reply says before its action; null: the action alone."
+        description="Template of the text before the action in a completion; null: the action alone."
     )
 
 

@@ -11,7 +11,9 @@ class Prices(Section):
     """US dollars for a million tokens."""
 
     input: NotNegative = Field(description="Dollars for a million tokens that the model reads.")
-    cached_input: NotNegative = Field(description="The same, read again from the endpoint's cache.")
+    cached_input: NotNegative = Field(
+        description="Dollars for a million tokens that the endpoint reads from its cache."
+    )
     output: NotNegative = Field(description="Dollars for a million tokens that the model writes.")
     training: NotNegative = Field(description="Dollars for a million tokens of fine-tuning.")
 
@@ -19,16 +21,16 @@ class Prices(Section):
 class ReplyTokens(Section):
     """How long replies are."""
 
-    full: Positive = Field(description="Tokens of a reply where all rewards are shown.")
-    bandit: Positive = Field(description="Tokens of a reply where one reward is shown.")
+    full: Positive = Field(description="Tokens of a completion under full feedback.")
+    bandit: Positive = Field(description="Tokens of a completion under bandit feedback.")
 
 
 class Expected(Section):
     """What `rmft estimate` calculates with."""
 
-    characters_per_token: Positive = Field(description="Characters of a prompt that make a token.")
-    reply_tokens: ReplyTokens = Field(description="Length of replies.")
-    seconds: Positive = Field(description="Seconds that a reply takes.")
+    characters_per_token: Positive = Field(description="Characters of a prompt for each token.")
+    reply_tokens: ReplyTokens = Field(description="Length of completions.")
+    seconds: Positive = Field(description="Seconds that a completion takes.")
 
 
 class EndpointModel(Section):
@@ -37,11 +39,11 @@ class EndpointModel(Section):
     kind: Literal["endpoint"] = Field(description="Kind of the model.")
     model: str = Field(description="The model's name at the endpoint.")
     base_urls: list[Annotated[str, Field(pattern=r"^https?://[^@?#]+$")]] = Field(
-        description="Addresses of the endpoint; all serve the same model, and each game keeps to one. None: our own "
-        "server."
+        description="Addresses that serve the same model; each game stays at one of them. An empty list: rmft's own "
+        "server, which plays `serves`."
     )
     serves: Name | None = Field(
-        default=None, description="The language model that our own server plays; it starts when it is needed."
+        default=None, description="The language model that rmft's own server plays; a run starts the server on demand."
     )
     seeded: bool = Field(description="Whether requests carry a seed.")
 
@@ -61,11 +63,11 @@ class EndpointSettings(EndpointModel):
     """A model of an endpoint, and how requests are made, which changes no answer."""
 
     api_key: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")] = Field(
-        description="The environment variable that holds the key. Our own server makes its own."
+        description="The environment variable that holds the API key; a server that rmft starts makes its own key."
     )
-    concurrency: Count = Field(description="Requests under way at the same time.")
+    concurrency: Count = Field(description="Number of simultaneous requests.")
     batch: Count = Field(default=1024, description="Games played at a time.")
-    attempts: Count = Field(default=8, description="Attempts at one answer where the endpoint is busy or out of reach.")
+    attempts: Count = Field(default=8, description="Attempts at one request while the endpoint is busy or unreachable.")
     timeout_seconds: Positive = Field(description="Seconds that a request may take.")
     context: Count = Field(description="Tokens that the model can read.")
     prices: Prices = Field(description="What the model costs.")
@@ -86,5 +88,5 @@ class Budget(Section):
     """What a project may cost."""
 
     dollars: NotNegative | None = Field(
-        description="A run stops, with all answers kept, before it would have spent more; null: no limit."
+        description="A run stops before it would spend more, and keeps all responses; null: no limit."
     )

@@ -79,8 +79,8 @@ class Evaluation(Section):
     )
     replicates: Count = Field(
         default=1,
-        description="How often the base model plays, each time with other random numbers, which are also those of a "
-        "training seed: 1, or as many as there are training seeds.",
+        description="How often the base model plays: once, or once for each training seed, each time with the random "
+        "numbers of that training seed.",
     )
 
     def players(self, training_seeds: int) -> list[tuple[str, int]]:
@@ -112,7 +112,7 @@ class Measures(Section):
         "clipped draws."
     )
     floor: Positive | None = Field(
-        description="Fits of growth drop rounds with Regret(t) ≤ 0 (null), or raise them to this number."
+        description="null: fits of growth drop rounds with Regret(t) ≤ 0; a number: fits raise smaller regrets to it."
     )
     resamples: Count = Field(
         description="Bootstrap samples of training seeds and instances, for the standard errors in tables."

@@ -36,8 +36,8 @@ class Experiment(Section):
 
     varies: Name | None = Field(
         default=None,
-        description="Another experiment, of which this one is a variant: it takes from there what it does not say. In "
-        "words both also have the same rewards, random numbers, and games of the base model.",
+        description="Another experiment, of which this one is a variant. The variant inherits every value that it does "
+        "not set. If a language model plays, both also share rewards, random numbers and games of the base model.",
     )
     scale: Literal["own"] | None = Field(
         default=None,

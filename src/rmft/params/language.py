@@ -23,12 +23,12 @@ class VLLM(Section):
     """vLLM, which plays in place of our own process."""
 
     command: Annotated[list[str], Field(min_length=1)] = Field(
-        description="The command that serves, as `vllm serve` of some environment."
+        description="The command that starts a server, for example `vllm serve` of another environment."
     )
-    servers: Count = Field(description="Number of servers, each on its share of the GPUs.")
-    gpus: Annotated[int, Field(ge=0)] = Field(description="GPUs of all servers together.")
+    servers: Count = Field(description="Number of servers, which share the GPUs equally.")
+    gpus: Annotated[int, Field(ge=0)] = Field(description="Number of GPUs of all servers together.")
     arguments: list[str] = Field(default=[], description="Further arguments of each server.")
-    concurrency: Count = Field(description="Requests under way at each server.")
+    concurrency: Count = Field(description="Number of simultaneous requests to each server.")
     start_seconds: Positive = Field(description="Seconds that the servers may take to start.")
 
     @model_validator(mode="after")
@@ -48,9 +48,9 @@ class LanguageModelSettings(Section):
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(description="Type of the weights in memory.")
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps)(:\d+)?$")] = Field(description="Where the model runs.")
-    batch: Count = Field(description="Games played at a time, fewer where a GPU has no memory for them.")
+    batch: Count = Field(description="Games played at a time; fewer, if the memory of the GPU is too small.")
     context: Count | None = Field(
-        default=None, description="Tokens that the model can see, where its configuration allows more."
+        default=None, description="Largest number of tokens that the model may read; null: as its configuration says."
     )
     quantised: Literal["nf4"] | None = Field(
         default=None,
@@ -80,17 +80,17 @@ class ProtocolSettings(Section):
     """How games become prompts, and replies decisions: App. `prompt-open-weight`."""
 
     interaction: Interaction = Field(
-        description="dialogue: one conversation holds all rounds; summary: each round is one, with a summary."
+        description="dialogue: one conversation for all rounds; summary: a new conversation each round, with a summary."
     )
-    output: Output = Field(description="What a reply states: an action, or a distribution over actions.")
-    format: Format = Field(description="Whether a reply may reason before it decides.")
+    output: Output = Field(description="What a completion states: an action, or a distribution over actions.")
+    format: Format = Field(description="Whether a completion may reason before its decision.")
     prompts: str = Field(description="Folder of the templates.")
     scenarios: Name | None = Field(
-        default=None, description="The set of `scenarios` that says what actions stand for; none: mere numbers."
+        default=None, description="The set of `scenarios` that says what the actions stand for; null: only numbers."
     )
-    max_tokens: Count = Field(description="Largest number of tokens of a reply.")
+    max_tokens: Count = Field(description="Largest number of tokens of a completion.")
     retries: Annotated[int, Field(ge=0, le=100)] = Field(
-        description="Further requests after a reply without a valid decision; after these the decision is uniform."
+        description="Further samples after a completion without a valid decision; after these rmft decides uniformly."
     )
     tolerance: NotNegative = Field(description="How far the sum of a stated policy may be from 1.")
 
@@ -122,7 +122,7 @@ class LoRA(Section):
     alpha: Count = Field(description="Numerator of the adapters' scale, alpha / rank.")
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(description="Dropout before an adapter.")
     target: Literal["all-linear"] | Several = Field(
-        description="Names of modules, or all-linear: all linear layers but the last."
+        description="Names of modules, or all-linear: all linear layers except the last."
     )
 
 
@@ -133,7 +133,9 @@ class LanguageSFT(Section):
     lora: LoRA = Field(description="The adapters, for method lora.")
     learning_rate: Positive = Field(description="Step size after the warm-up.")
     batch_size: Count = Field(description="Conversations of a step.")
-    accumulation: Count = Field(default=1, description="Passes that a step is read in; more of them need less memory.")
+    accumulation: Count = Field(
+        default=1, description="Parts that the batch of a step is split into; more parts need less memory."
+    )
     epochs: Count = Field(description="How often all conversations are read.")
     schedule: Literal["constant", "linear", "cosine"] = Field(description="Learning rate after the warm-up.")
     warmup_steps: Annotated[int, Field(ge=0)] = Field(default=0, description="Steps in which the step size grows.")
@@ -141,7 +143,7 @@ class LanguageSFT(Section):
     betas: Betas = Field(default=[0.9, 0.999], description="Decay rates of AdamW's moments.")
     epsilon: Positive = Field(default=1e-8, description="ε of AdamW.")
     max_grad_norm: NotNegative = Field(default=1.0, description="Largest norm of a gradient; 0: no clipping.")
-    gradient_checkpointing: bool = Field(description="Whether activations are calculated again, to save memory.")
+    gradient_checkpointing: bool = Field(description="Whether activations are computed again, to save memory.")
     processes: Count = Field(
         default=1,
         description="Processes that share a step, each on a GPU of its own; with method full also the weights (FSDP).",
@@ -174,7 +176,7 @@ class LanguageProblem(Section):
     features: Count | None = Field(
         default=None, description="Features of the context that is shown before each round, in cb."
     )
-    protocol: ProtocolSettings = Field(description="How games become prompts, and replies decisions.")
+    protocol: ProtocolSettings = Field(description="How games become prompts, and completions become decisions.")
 
     @property
     def feedback(self) -> Literal["full", "bandit"]:

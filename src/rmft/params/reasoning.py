@@ -16,15 +16,15 @@ class Reasoning(Section):
     """Whose replies are examined, and by which judge."""
 
     of: dict[Name, Annotated[list[Name], Field(min_length=1)]] = Field(
-        description="Evaluations whose replies are examined, by the name of an experiment in words."
+        description="Evaluations whose completions are examined, by experiment."
     )
     judge: Name = Field(
-        description="Judge of whether a reply passes over the best action because it calls rewards unstable: "
-        "`lexical`, or a model of kind endpoint, which then judges beside the lexical one."
+        description="Who judges whether a completion passes over the best action because rewards are unstable: "
+        "`lexical`, or a model of kind endpoint, which judges in addition to the lexical judge."
     )
     words: str = Field(description="File of the words that the lexical judge looks for.")
     prompt: str = Field(description="File of the question to a model that judges.")
-    max_tokens: Count = Field(description="Largest number of tokens of such a model's answer.")
+    max_tokens: Count = Field(description="Largest number of tokens of the judging model's completion.")
 
     def check(self, params: "Params") -> None:
         """Raise ValueError where a name is none of those there are."""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from rmft.params.whole import Params
 
 Override = str | int | float | bool
-ITERATIONS = "Iterations of the loop."
-SCENARIOS = "M: scenarios of an iteration."
-TRAJECTORIES = "L: trajectories of each scenario."
-SEEDS = "Training seeds."
+ITERATIONS = "Number of iterations of the loop."
+SCENARIOS = "M: scenarios in each iteration."
+TRAJECTORIES = "L: trajectories for each scenario."
+SEEDS = "Number of training seeds."
 
 
 class NumericScale(Section):
@@ -55,14 +55,16 @@ class OneScale(Section):
 class PlayedScale(Section):
     """What a scale changes in the games of language models, in training and in evaluation."""
 
-    model: Name | None = Field(default=None, description="The model that plays in place of every model.")
+    model: Name | None = Field(
+        default=None, description="The model that plays in place of every experiment's own model."
+    )
     rounds: Count | None = Field(default=None, description="Largest number of rounds.")
     instances: Count | None = Field(
-        default=None, description="Instances of each evaluation, more or fewer than the paper's."
+        default=None, description="Instances of each evaluation; may be more or fewer than the paper's."
     )
     powered: dict[Name, Count] = Field(
         default={},
-        description="Instances of some evaluations, by name, instead: as many as it takes to see a difference.",
+        description="Instances of the evaluations with these names, in place of `instances`: enough to see a difference.",
     )
 
     def played(self, experiment: GameExperiment, loop: Section) -> dict[str, object]:
@@ -96,10 +98,10 @@ class LanguageScale(PlayedScale):
     trajectories: Count | None = Field(default=None, description=TRAJECTORIES)
     training_seeds: Count | None = Field(default=None, description=SEEDS)
     taught: dict[DistillationBudget, Count] = Field(
-        default={}, description="Largest number of games of a teacher that is distilled, by budget."
+        default={}, description="Largest number of a teacher's games in distillation, for each budget."
     )
-    sft: dict[str, Override] = Field(default={}, description="Other settings of fine-tuning.")
-    experiments: dict[Name, OneScale] = Field(default={}, description="Changes in some experiments, instead.")
+    sft: dict[str, Override] = Field(default={}, description="Settings of fine-tuning that replace the experiment's.")
+    experiments: dict[Name, OneScale] = Field(default={}, description="Other values for some experiments, by name.")
 
     def of(self, name: str) -> Self:
         """Return what the scale changes in one experiment."""
@@ -139,9 +141,9 @@ class GRPOScale(PlayedScale):
     iterations: Count | None = Field(default=None, description=ITERATIONS)
     trajectories: AtLeastTwo | None = Field(default=None, description="G: trajectories of a group.")
     scenarios: dict[Credit, Count] = Field(
-        default={}, description="M, by what is rewarded: the paper's two runs have budgets of their own."
+        default={}, description="M for each value of `reward`: the paper's two GRPO runs have different budgets."
     )
-    grpo: dict[str, Override] = Field(default={}, description="Other settings of GRPO.")
+    grpo: dict[str, Override] = Field(default={}, description="Settings of GRPO that replace the experiment's.")
 
     def scaled(self, _name: str, experiment: GRPOExperiment) -> GRPOExperiment:
         """Return an experiment at this scale."""

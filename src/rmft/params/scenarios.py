@@ -50,9 +50,9 @@ class Generated(Section):
     prompt: str = Field(description="Template of the prompt.")
     count: Count = Field(description="Number of scenarios for each number of actions.")
     d: Annotated[list[Actions], Field(min_length=1)] = Field(description="Numbers of actions.")
-    batch: Count = Field(description="Scenarios that one reply holds.")
+    batch: Count = Field(description="Scenarios in one completion.")
     temperature: NotNegative = Field(description="Temperature that the model samples at.")
-    max_tokens: Count = Field(description="Largest number of tokens of one reply.")
+    max_tokens: Count = Field(description="Largest number of tokens of one completion.")
 
     def path(self, name: str) -> str:
         """Return the file that the scenarios are written to."""

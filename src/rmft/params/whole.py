@@ -41,7 +41,7 @@ class Server(Section):
     """Our own endpoint, `rmft serve`."""
 
     sft: LanguageSFT = Field(
-        description="How it fine-tunes; a job asks for other epochs and batch sizes, and for multiples of the rate."
+        description="How the server fine-tunes; a job may ask for other epochs, batch size and multiple of the rate."
     )
 
     @field_validator("sft")
@@ -66,9 +66,9 @@ class Science(Section):
     rollouts: Rollouts = Field(description="How the games of one iteration are split.")
     selection: Selection = Field(description="How luck in the selection is measured.")
     server: Server = Field(description="Our own endpoint, `rmft serve`.")
-    budget: Budget = Field(description="What endpoints may charge.")
+    budget: Budget = Field(description="How much endpoints may charge.")
     scenarios: dict[Name, ScenarioSet] = Field(
-        description="Sets of scenarios, which say what actions stand for, by name."
+        description="Sets of scenarios, by name; a scenario says what the actions stand for."
     )
     rewards: dict[Name, RewardSet] = Field(description="Held-out reward sets, by name.")
     evaluation: Measures = Field(description="What all evaluations share.")
@@ -77,7 +77,7 @@ class Science(Section):
         description="What `make quick` builds: experiments with all their training, and one evaluation of each."
     )
     theory: Theory = Field(description="The grid on which Theorem 1 is checked by training to convergence.")
-    reasoning: Reasoning = Field(description="Whose replies are examined, and how.")
+    reasoning: Reasoning = Field(description="Which completions are examined, and how.")
 
 
 class Params(Outputs, Science):

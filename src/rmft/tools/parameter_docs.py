@@ -18,15 +18,15 @@ DEFAULTS = "What experiments of a kind do not say, by kind."
 EACH_EVALUATION = "What the experiment's evaluations do not say."
 HEAD = """# Parameters
 
-`rmft params --docs` makes this page from the schema. `params.yaml` holds what is computed, `outputs.yaml` what is
-drawn, tabulated and reported. `rmft params` checks both and prints them with all inheritance done; `rmft params
+`rmft params --docs` makes this page from the schema. `params.yaml` describes the experiments, `outputs.yaml` the
+figures, tables and report. `rmft params` checks both files and prints all values, inherited ones included; `rmft params
 EXPERIMENT` prints one experiment, and where each of its values comes from.
 
-An experiment takes what it does not say from the experiment that it `varies`, and then from `defaults` of its kind:
-maps are merged, lists replaced. It has the evaluations that it names, or else all of the experiment that it varies;
-what an evaluation does not say is the varied experiment's evaluation of that name, or else `each_evaluation`.
-`dvc exp run -S experiments.NAME.KEY=VALUE` sets what an experiment says; with `-S +experiments.NAME.KEY=VALUE` it
-says more.
+An experiment inherits every value that it does not set: first from the experiment that it `varies`, then from
+`defaults` of its kind. Maps are merged, lists replaced. An experiment has the evaluations that it names, or else all
+evaluations of the experiment that it varies. An evaluation inherits from the evaluation of the same name in the varied
+experiment, then from `each_evaluation`. `dvc exp run -S experiments.NAME.KEY=VALUE` changes a value that the experiment
+itself sets; `-S +experiments.NAME.KEY=VALUE` sets a value that it would inherit.
 """
 Schema = dict[str, Any]
 
