@@ -64,7 +64,7 @@ class PlayedScale(Section):
     )
     powered: dict[Name, Count] = Field(
         default={},
-        description="Instances of the evaluations with these names, in place of `instances`: enough to see a difference.",
+        description="Instances of the evaluations with these names, in place of `instances`: enough to see an effect.",
     )
 
     def played(self, experiment: GameExperiment, loop: Section) -> dict[str, object]:
