@@ -135,7 +135,7 @@ def test_after_a_kill_in_the_middle_of_a_job_and_a_lost_shard_a_run_makes_the_sa
     assert not {"training numeric_mixture", "rollouts open_mab_gemma/0/0/1"} & again
     assert digests(tree) == before
     looked_for_jobs = log.count("Resources before job selection")
-    assert len(again) <= looked_for_jobs + 1  # so the words are still Snakemake's
+    assert looked_for_jobs >= len(again) / 2  # it starts two at a time at most; so the words are still Snakemake's
     assert looked_for_jobs <= 2 * len(again) + 2  # when a job starts or ends, and not by the clock as well
 
 
