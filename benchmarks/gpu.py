@@ -28,7 +28,7 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from rmft.agents.context import context_needed
 from rmft.agents.local import LanguageModel, LocalChatModel, free_memory, games_at_a_time, load, size_of
 from rmft.params import load as load_params
-from rmft.params.language import LanguageModelSettings
+from rmft.params.language_model import LanguageModelSettings
 from rmft.training.sft import fine_tune
 
 REPLY = 60  # tokens

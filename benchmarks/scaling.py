@@ -25,7 +25,8 @@ import numpy as np
 import yaml
 
 if TYPE_CHECKING:
-    from rmft.params.language import LanguageModelSettings, LanguageProblem
+    from rmft.params.language import LanguageProblem
+    from rmft.params.language_model import LanguageModelSettings
 
 ROOT = Path(__file__).parents[1]
 EMBEDDED = ROOT / "data/models/embedded"
@@ -69,7 +70,7 @@ def problem(d: int, prompts: Path) -> "LanguageProblem":
 
 def embedded(batch: int) -> "LanguageModelSettings":
     """Return the embedded model."""
-    from rmft.params.language import LanguageModelSettings
+    from rmft.params.language_model import LanguageModelSettings
 
     return LanguageModelSettings(kind="language", weights=str(EMBEDDED), dtype="float32", device="cpu", batch=batch)
 

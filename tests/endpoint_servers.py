@@ -19,7 +19,8 @@ import psutil
 from openai import OpenAI
 
 from rmft.endpoint_server import ServerSettings
-from rmft.params.language import LanguageModelSettings, LanguageSFT
+from rmft.params.language import LanguageSFT
+from rmft.params.language_model import LanguageModelSettings
 
 ROOT = Path(__file__).parents[1]
 TOKEN = "sk-test-0123456789abcdef"
@@ -39,7 +40,8 @@ START = """
 import json, sys
 from pathlib import Path
 from rmft.endpoint_server import ServerSettings, serve
-from rmft.params.language import LanguageModelSettings, LanguageSFT
+from rmft.params.language import LanguageSFT
+from rmft.params.language_model import LanguageModelSettings
 settings = json.loads(sys.argv[1])
 settings |= {"model": LanguageModelSettings.parse(settings["model"]), "sft": LanguageSFT.parse(settings["sft"])}
 serve(ServerSettings(**{**settings, "state": Path(settings["state"]), "announce": Path(settings["announce"])}))

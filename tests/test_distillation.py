@@ -18,7 +18,8 @@ from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts, read_template
 from rmft.language.protocol import NOT_LEARNT, Scenario
 from rmft.params import load
-from rmft.params.language import LanguageModelSettings, LanguageProblem, ProtocolSettings
+from rmft.params.language import LanguageProblem, ProtocolSettings
+from rmft.params.language_model import LanguageModelSettings
 from rmft.play import action_uniforms, play
 from rmft.selection import demonstrations
 from rmft.training.distillation import distil

@@ -34,7 +34,8 @@ from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT
 from rmft.params import load as load_params
-from rmft.params.language import LanguageModelSettings, LanguageProblem, LoRA, ProtocolSettings
+from rmft.params.language import LanguageProblem, LoRA, ProtocolSettings
+from rmft.params.language_model import LanguageModelSettings
 from rmft.rollouts import roll_out
 from rmft.selection import RewardSource, Scoring, demonstrations, select
 from rmft.stages.rollouts import open_chat_models

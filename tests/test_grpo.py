@@ -22,7 +22,8 @@ from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 from rmft.params import load as load_params
 from rmft.params.grpo import Objective
-from rmft.params.language import LanguageModelSettings, LoRA
+from rmft.params.language import LoRA
+from rmft.params.language_model import LanguageModelSettings
 from rmft.params.section import Section
 from rmft.selection import Scoring
 from rmft.training.advantages import LEAST, advantages, rounds_of

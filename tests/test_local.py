@@ -23,7 +23,7 @@ from rmft.agents.local import USED, LanguageModel, LocalChatModel, games_at_a_ti
 from rmft.agents.policy_from_model import policy
 from rmft.agents.weights import fix_rotary_factors, round_stochastically
 from rmft.errors import InputError
-from rmft.params.language import LanguageModelSettings
+from rmft.params.language_model import LanguageModelSettings
 
 VOCABULARY = 280
 SMALL = {

@@ -22,7 +22,8 @@ from rmft.language.game import RandomNumbers, Transcript, play_in_words
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Scenario
 from rmft.params import load
-from rmft.params.language import LanguageModelSettings, LanguageProblem, ProtocolSettings
+from rmft.params.language import LanguageProblem, ProtocolSettings
+from rmft.params.language_model import LanguageModelSettings
 from rmft.rollouts import roll_out
 from rmft.workflow.games import game_settings_of, games_of, scenarios_for
 from rmft.workflow.plan import held_out_job, rollouts_job, selection_job

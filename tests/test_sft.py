@@ -22,7 +22,8 @@ from trees import ROOT, run
 
 from rmft.errors import InputError
 from rmft.params import load as load_params
-from rmft.params.language import LanguageModelSettings, LoRA
+from rmft.params.language import LoRA
+from rmft.params.language_model import LanguageModelSettings
 from rmft.params.section import Section
 from rmft.training.attention import IN_BLOCKS, within_window
 from rmft.training.sft import ADAPTER_CONFIG, fine_tune, on_one_gpu

@@ -21,7 +21,8 @@ from rmft.agents.vllm import VLLMChatModel, VLLMClient, VLLMServers
 from rmft.artifacts.tensors import write_tensors
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
-from rmft.params.language import VLLM, LanguageModelSettings, LanguageProblem, ProtocolSettings
+from rmft.params.language import LanguageProblem, ProtocolSettings
+from rmft.params.language_model import VLLM, LanguageModelSettings
 from rmft.rollouts import roll_out
 from rmft.stages.rollouts import open_chat_models
 from rmft.training.sft import fine_tune

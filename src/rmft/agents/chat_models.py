@@ -11,7 +11,7 @@ import numpy as np
 from rmft.agents.context import context_needed
 from rmft.language.game import ChatModel, GameSettings
 from rmft.language.protocol import Protocol, Round, Scenario
-from rmft.params.language import LanguageModelSettings
+from rmft.params.language_model import LanguageModelSettings
 
 if TYPE_CHECKING:
     from rmft.agents.chat_tokenizer import ChatTokenizer

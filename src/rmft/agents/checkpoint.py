@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmft.agents.chat_tokenizer import ChatTokenizer
-from rmft.artifacts.files import note_hub, note_reading
+from rmft.artifacts.files import note_hub, note_reading, sha256
 from rmft.errors import InputError
-from rmft.params.language import LanguageModelSettings
+from rmft.params.language_model import LanguageModelSettings
 from rmft.workflow.paths import MODEL_FILES, model_files
 
 if TYPE_CHECKING:
@@ -38,6 +38,33 @@ def note_model(settings: LanguageModelSettings, *, weights: bool = True) -> None
         )
     used = [file for file in map(Path, model_files(snapshot)) if file.suffix in kinds]
     note_hub(f"{settings.weights}@{settings.revision}", used)
+
+
+def gguf_file(settings: LanguageModelSettings) -> Path:
+    """Return the local path of a model's GGUF file, noted for receipts; download the file if the cache lacks it.
+
+    Raise InputError where the file is absent, cannot be downloaded, or has another hash than the settings say.
+    """
+    if settings.file is None:
+        path = Path(settings.weights)
+        if not path.is_file():
+            raise InputError(absent_gguf(settings))
+        note_reading([path])
+    else:
+        from huggingface_hub import hf_hub_download
+
+        with checkpoint(settings) as origin:
+            path = Path(hf_hub_download(settings.weights, settings.file, revision=origin["revision"]))
+        note_hub(f"{settings.weights}@{settings.revision}", [path])
+    if settings.sha256 and (found := sha256(path)) != settings.sha256:
+        raise InputError(f"{path}: is another file than params.yaml names: its sha256 is {found}")
+    return path
+
+
+def absent_gguf(settings: LanguageModelSettings) -> str:
+    """Return the line that says which GGUF file is not there."""
+    wanted = f" (sha256 {settings.sha256})" if settings.sha256 else ""
+    return f"{settings.weights}: no such file; put the model's GGUF file there{wanted}, or name its hub id and file"
 
 
 def load_chat_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
@@ -87,5 +114,6 @@ def checkpoint(settings: LanguageModelSettings) -> Iterator[dict[str, Any]]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if is_folder:
             raise InputError(f"{settings.weights}: a file in it is damaged ({reason}); restore the file") from None
-        cure = f"hf download {settings.weights} --revision {settings.revision}"
+        wanted = " ".join(filter(None, [settings.weights, settings.file]))
+        cure = f"hf download {wanted} --revision {settings.revision}"
         raise InputError(f"{settings.weights}: {reason} Download it first ({cure}) or use scale: demo") from None

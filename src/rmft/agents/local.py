@@ -20,7 +20,7 @@ from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
 from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
 from rmft.agents.weights import load_pretrained, with_weights
 from rmft.errors import InputError
-from rmft.params.language import LanguageModelSettings
+from rmft.params.language_model import LanguageModelSettings
 
 LEAST_SLACK = 16  # tokens fed in one pass, at least
 USED = 0.95  # of a GPU's free memory: the rest is lost between blocks

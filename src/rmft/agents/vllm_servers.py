@@ -20,7 +20,7 @@ from httpx2 import HTTPError, get
 
 from rmft.agents.vllm import VLLMServers
 from rmft.errors import InputError
-from rmft.params.language import VLLM, LanguageModelSettings
+from rmft.params.language_model import VLLM, LanguageModelSettings
 
 POLL_SECONDS = 0.5
 END_SECONDS = 30.0

@@ -14,7 +14,7 @@ from rmft.agents.checkpoint import checkpoint, load_tokenizer
 from rmft.agents.context import short_context
 from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
-from rmft.params.language import LanguageModelSettings
+from rmft.params.language_model import LanguageModelSettings
 from rmft.streams import stream
 
 if TYPE_CHECKING:

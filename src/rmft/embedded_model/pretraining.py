@@ -14,7 +14,7 @@ from rmft.embedded_model.corpus import STYLES, Corpus, MadeUpScenarios, Shares
 from rmft.embedded_model.tokenizer import ASSISTANT, END, USER, architecture
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT
-from rmft.params.language import Pretraining
+from rmft.params.language_model import Pretraining
 from rmft.streams import stream
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmft.params.language import LanguageModelSettings, LanguageSFT
+from rmft.params.language import LanguageSFT
+from rmft.params.language_model import LanguageModelSettings
 
 MANY_SLOTS = 1024
 

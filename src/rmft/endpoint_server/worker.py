@@ -21,7 +21,8 @@ from rmft.artifacts.files import atomic, sha256
 from rmft.endpoint_server.models import MODEL, WEIGHTS
 from rmft.endpoint_server.store import write_json
 from rmft.errors import InputError
-from rmft.params.language import LanguageModelSettings, LanguageSFT
+from rmft.params.language import LanguageSFT
+from rmft.params.language_model import LanguageModelSettings
 
 LOCK = "lock"  # in a model's folder
 ORPHANED = 3  # the exit code of a worker whose server is gone

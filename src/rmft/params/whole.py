@@ -8,7 +8,8 @@ from pydantic import Field, field_validator, model_validator
 from rmft.params.endpoint import Budget, EndpointSettings
 from rmft.params.evaluation import Measures, RewardSet
 from rmft.params.kinds import AnyExperiment
-from rmft.params.language import LanguageModelSettings, LanguageSFT, Pretraining, WordsExperiment, check_trainable
+from rmft.params.language import LanguageSFT, WordsExperiment, check_trainable
+from rmft.params.language_model import LanguageModelSettings, Pretraining
 from rmft.params.numeric import LinearAttentionModel, Theory
 from rmft.params.outputs import Outputs
 from rmft.params.reasoning import Reasoning

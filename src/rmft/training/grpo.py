@@ -34,7 +34,7 @@ from rmft.agents.context import context_limit
 from rmft.agents.weights import load_pretrained
 from rmft.errors import InputError
 from rmft.params.grpo import Objective
-from rmft.params.language import LanguageModelSettings
+from rmft.params.language_model import LanguageModelSettings
 from rmft.selection import Scoring, TrajectoryColumns, earnings, final_regrets, table_of
 from rmft.streams import Word, stream
 from rmft.training.advantages import advantages, rounds_of

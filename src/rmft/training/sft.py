@@ -34,7 +34,8 @@ from rmft.artifacts.parquet import GROUP
 from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
-from rmft.params.language import LanguageModelSettings, LanguageSFT, LoRA
+from rmft.params.language import LanguageSFT, LoRA
+from rmft.params.language_model import LanguageModelSettings
 from rmft.streams import Word, stream
 from rmft.training.attention import within_window
 

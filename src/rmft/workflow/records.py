@@ -18,14 +18,8 @@ from rmft.environments.regret import Mean
 from rmft.params.endpoint import EndpointModel, FineTuningSettings
 from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
 from rmft.params.grpo import Objective
-from rmft.params.language import (
-    LanguageModelSettings,
-    LanguageProblem,
-    LanguageSFT,
-    Pool,
-    Pretraining,
-    Score,
-)
+from rmft.params.language import LanguageProblem, LanguageSFT, Pool, Score
+from rmft.params.language_model import LanguageModelSettings, Pretraining
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
 from rmft.params.scenarios import Generated
 from rmft.params.section import Section

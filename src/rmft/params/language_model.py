@@ -1,0 +1,88 @@
+"""Language models, which run in our own process or in servers of a job's own; how the embedded one is made."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from rmft.params.section import Count, Positive, Section
+
+
+def _of_gguf(description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
+    """Return a field that only GGUF files have, and that the records of other models leave out."""
+    return Field(default=None, exclude_if=lambda value: value is None, description=description)
+
+
+class VLLM(Section):
+    """vLLM, which plays in place of our own process."""
+
+    command: Annotated[list[str], Field(min_length=1)] = Field(
+        description="The command that starts a server, for example `vllm serve` of another environment."
+    )
+    servers: Count = Field(description="Number of servers, which share the GPUs equally.")
+    gpus: Annotated[int, Field(ge=0)] = Field(description="Number of GPUs of all servers together.")
+    arguments: list[str] = Field(default=[], description="Further arguments of each server.")
+    concurrency: Count = Field(description="Number of simultaneous requests to each server.")
+    start_seconds: Positive = Field(description="Seconds that the servers may take to start.")
+
+    @model_validator(mode="after")
+    def _shared_out(self) -> Self:
+        if self.gpus % self.servers:
+            raise ValueError(f"gpus: {self.gpus} cannot be shared out evenly to servers: {self.servers}")
+        return self
+
+
+class LanguageModelSettings(Section):
+    """A causal language model with its tokenizer, as transformers loads it."""
+
+    kind: Literal["language"] = Field(description="Kind of the model.")
+    weights: str = Field(description="A folder, a GGUF file, or the id of a hub repository.")
+    file: Annotated[str, Field(pattern=r"\.gguf$")] | None = _of_gguf("The GGUF file of the hub repository.")
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = _of_gguf("SHA-256 that the GGUF file must have.")
+    chat_template: str | None = _of_gguf("A Jinja file that takes the place of the chat template in the GGUF file.")
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = Field(
+        default=None, description="The commit of the hub repository."
+    )
+    dtype: Literal["float32", "bfloat16", "float16"] = Field(description="Type of the weights in memory.")
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps)(:\d+)?$")] = Field(description="Where the model runs.")
+    batch: Count = Field(description="Games played at a time; fewer, if the memory of the GPU is too small.")
+    context: Count | None = Field(
+        default=None, description="Largest number of tokens that the model may read; null: as its configuration says."
+    )
+    quantised: Literal["nf4"] | None = Field(
+        default=None,
+        description="nf4: base weights take 4 bits in memory (bitsandbytes), and only adapters can be trained.",
+    )
+    vllm: VLLM | None = Field(default=None, description="vLLM plays; fine-tuning stays in our own process.")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if self.file and self.weights.endswith(".gguf"):
+            raise ValueError(f"file: {self.file}: weights: {self.weights} is a file already")
+        if self.file and not self.revision:
+            raise ValueError(f"file: {self.file}: a file of the hub needs the revision of its repository")
+        for key in ("sha256", "chat_template"):
+            if getattr(self, key) and not self.is_gguf:
+                raise ValueError(f"{key}: is for a GGUF file, and weights: {self.weights} is none")
+        return self
+
+    @property
+    def is_gguf(self) -> bool:
+        """Return whether the weights are one GGUF file, which a job converts before other jobs load it."""
+        return self.file is not None or self.weights.endswith(".gguf")
+
+
+class Pretraining(Section):
+    """How the embedded model is made, and the fidelity gate that it must pass."""
+
+    prompts: str = Field(description="Folder of the templates of prompts.")
+    steps: Count = Field(description="Steps of pre-training.")
+    rows: Count = Field(description="Rows of a step.")
+    tokens: Annotated[int, Field(ge=256)] = Field(description="Tokens of a row.")
+    learning_rate: Positive = Field(description="Step size after the warm-up.")
+    warmup_steps: Count = Field(description="Steps in which the step size grows.")
+    settle: Annotated[float, Field(ge=0, le=1)] = Field(
+        description="Share of steps, at the end, with the styles of the base model; before, skilled styles prevail."
+    )
+    sharpen: Positive = Field(description="Factor of the final logits.")
+    threads: Count = Field(description="Threads; another number of them rounds differently.")
+    gate_games: Count = Field(description="Games of each protocol that the fidelity gate plays.")
