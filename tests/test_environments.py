@@ -29,6 +29,12 @@ from rmft.errors import InputError
 from rmft.streams import stream
 
 SQRT_VARIANCES = np.sqrt([1, 3, 10])
+GAUSSIANS = {  # their means and standard deviations
+    "gaussian": (stats.norm(5, 1), SQRT_VARIANCES),
+    "gaussian-unit": (stats.norm(5, 1), [1]),
+    "gaussian-wide-unit": (stats.uniform(0, 10), [1]),
+    "gaussian-wide-mixed": (stats.uniform(0, 10), [1, 3, 10]),
+}
 
 
 # --- The processes, one number after the other: a game is (rewards, nominal means), each (T, d) ---
@@ -52,6 +58,22 @@ def gaussian_round(random, means):
 def gaussian(random, horizon, d):
     means = [random.normal(5, 1) for _ in range(d)]
     return [gaussian_round(random, means) for _ in range(horizon)], [means] * horizon
+
+
+def gaussian_unit(random, horizon, d):
+    means = [random.normal(5, 1) for _ in range(d)]
+    return [[clip(random.normal(mean, 1)) for mean in means] for _ in range(horizon)], [means] * horizon
+
+
+def gaussian_wide_unit(random, horizon, d):
+    means = [random.uniform(0, 10) for _ in range(d)]
+    return [[clip(random.normal(mean, 1)) for mean in means] for _ in range(horizon)], [means] * horizon
+
+
+def gaussian_wide_mixed(random, horizon, d):
+    means = [random.uniform(0, 10) for _ in range(d)]
+    sigmas = [(1, 3, 10)[random.integers(3)] for _ in range(horizon)]
+    return [[clip(random.normal(mean, sigma)) for mean in means] for sigma in sigmas], [means] * horizon
 
 
 def gamma(random, horizon, d):
@@ -99,6 +121,9 @@ def gradual_variation(random, horizon, d):
 DEFINITIONS = {
     "uniform": uniform,
     "gaussian": gaussian,
+    "gaussian-unit": gaussian_unit,
+    "gaussian-wide-unit": gaussian_wide_unit,
+    "gaussian-wide-mixed": gaussian_wide_mixed,
     "gamma": gamma,
     "bernoulli": bernoulli,
     "sine-trend": sine_trend,
@@ -154,7 +179,7 @@ def test_draws_average_to_their_true_mean_whatever_that_is(process):
         assert_mean(noise * (table.clipped_means - 5) ** power, 0.0, standard_errors=4.5)  # 45 means in all
 
 
-@pytest.mark.parametrize("process", sorted(set(TABULAR) - {"gaussian", "gamma", "gradual-variation"}))
+@pytest.mark.parametrize("process", sorted(set(TABULAR) - {*GAUSSIANS, "gamma", "gradual-variation"}))
 def test_where_nothing_is_clipped_the_nominal_mean_is_the_true_one(process):
     table = draw(process, 20, 5, 3)
     np.testing.assert_array_equal(table.means, table.clipped_means)
@@ -167,14 +192,24 @@ def test_a_nominal_mean_can_be_where_no_reward_is():
     assert drifting.max() > 10
 
 
-def test_the_mean_of_clipped_gaussian_mixture_draws_is_the_integral_of_their_upper_tail():
+@pytest.mark.parametrize("deviations", [SQRT_VARIANCES, [1.0], [1.0, 3.0, 10.0]], ids=str)
+def test_the_mean_of_clipped_gaussian_mixture_draws_is_the_integral_of_their_upper_tail(deviations):
     means = np.array([-40, -3, 0, 0.5, 2, 5, 7.7, 10, 13, 50])
 
     def tail(x, mean):
-        return stats.norm.sf(x, mean, SQRT_VARIANCES).mean()
+        return stats.norm.sf(x, mean, deviations).mean()
 
     expected = [integrate.quad(tail, 0, 10, args=(mean,), points=[min(max(mean, 0), 10)])[0] for mean in means]
-    np.testing.assert_allclose(gaussian_mixture_mean(means), expected, atol=1e-9)
+    np.testing.assert_allclose(gaussian_mixture_mean(means, np.square(deviations)), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("process", GAUSSIANS)
+def test_gaussian_rewards_have_the_share_of_tens_that_their_means_and_deviations_give(process):
+    """P(R = 10) = E[1 - Φ((10 - μ) / σ)] over the means and deviations, by quadrature."""
+    means, deviations = GAUSSIANS[process]
+    low, high = means.ppf([1e-9, 1 - 1e-9])
+    tens = integrate.quad(lambda mu: means.pdf(mu) * stats.norm.sf((10 - mu) / np.array(deviations)).mean(), low, high)
+    assert_mean((draw(process, 20_000, 1, 2).rewards == 10).mean(axis=(1, 2)), tens[0])
 
 
 @given(shape=st.floats(1e-6, 10), scale=st.floats(1e-6, 2))
@@ -337,7 +372,7 @@ def test_stationary_means_have_no_variation():
 
 BELONGS = {
     "fol": set(PROCESSES) - {"gradual-variation", "linear-contextual"},
-    "mab": {"uniform", "gaussian", "gamma", "bernoulli"},
+    "mab": {"uniform", *GAUSSIANS, "gamma", "bernoulli"},
     "ns-mab": {"gradual-variation"},
     "cb": {"linear-contextual"},
 }

@@ -38,7 +38,11 @@ class Environment:
 
 ENVIRONMENTS: dict[EnvironmentName, Environment] = {
     "fol": Environment(True, "hindsight", [*(name for name in TABULAR if name != "gradual-variation"), ADAPTIVE]),
-    "mab": Environment(False, "best mean", ["uniform", "gaussian", "gamma", "bernoulli"]),
+    "mab": Environment(
+        False,
+        "best mean",
+        ["uniform", *(name for name in TABULAR if name.startswith("gaussian")), "gamma", "bernoulli"],
+    ),
     "ns-mab": Environment(False, "best mean", ["gradual-variation"]),
     "cb": Environment(False, "best mean", [*CONTEXTUAL], contextual=True),
 }

@@ -15,8 +15,8 @@ _erf = np.vectorize(math.erf, otypes=[float])
 _lgamma = np.vectorize(math.lgamma, otypes=[float])
 
 
-def gaussian_mixture_mean(means: np.ndarray) -> np.ndarray:
-    """Return E[clip(X, 0, 10)] for X from the equal mixture N(mean, 1), N(mean, 3), N(mean, 10).
+def gaussian_mixture_mean(means: np.ndarray, variances: np.ndarray = MIXTURE_VARIANCES) -> np.ndarray:
+    """Return E[clip(X, 0, 10)] for X from the equal mixture of N(mean, v) over the variances v.
 
     means: any shape. With z = (bound - μ)/σ, the integral of Φ between the bounds is σ[zΦ(z) + φ(z)].
     """
@@ -28,7 +28,7 @@ def gaussian_mixture_mean(means: np.ndarray) -> np.ndarray:
         below = integral_of_cdf((HIGH - means) / sigma) - integral_of_cdf((LOW - means) / sigma)
         return HIGH - sigma * below  # E[clip(X)] = HIGH - ∫ P(X ≤ x) dx over [LOW, HIGH]
 
-    return sum(clipped(sigma) for sigma in np.sqrt(MIXTURE_VARIANCES)) / len(MIXTURE_VARIANCES)
+    return sum(clipped(sigma) for sigma in np.sqrt(variances)) / len(variances)
 
 
 def regularized_lower_gamma(shape: np.ndarray, x: np.ndarray, terms: int = 250) -> np.ndarray:
