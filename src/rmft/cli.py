@@ -4,6 +4,7 @@ Nothing here decides what a stage does: this file is no part of any job's code.
 """
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -47,13 +48,15 @@ Label = Annotated[str | None, Option(help="Its label in params.yaml.", rich_help
 
 def stage(command: Callable[..., None]) -> Callable[..., None]:
     """Add the sub-command that runs the stage of its name, with the options that it lists."""
+    parameters = inspect.signature(command).parameters
+    writes = [name for name, parameter in parameters.items() if parameter.annotation in (Write, Folder, Stem)]
 
     @app.command(command.__name__, rich_help_panel=STAGES)
     @functools.wraps(command)
     def run(settings: str | None = None, **options: object) -> None:
         from rmft.workflow.stage import run_stage
 
-        run_stage(command.__name__, settings, options)
+        run_stage(command.__name__, settings, options, writes)
 
     return run
 

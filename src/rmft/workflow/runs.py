@@ -60,18 +60,26 @@ def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:
         raise InputError(f"{command[0]}: not found; activate the environment: source .venv/bin/activate") from None
 
 
+def ask_snakemake(*arguments: str) -> str:
+    """Return what Snakemake says of the workflow. Raise InputError with its last line where it fails.
+
+    Snakemake may be at work in this folder at the same time, and the tree need not be in order.
+    """
+    # config: the Snakefile leaves out what would refuse to start on a tree that is not in order.
+    said = run_tool(["snakemake", *arguments, "--nolock", "--config", "audit=true"])
+    if said.returncode:
+        line = (said.stderr.strip().splitlines() or ["no message"])[-1]
+        raise InputError(f"snakemake {arguments[0]} failed: {line.strip().removeprefix('rmft: ')}")
+    return said.stdout
+
+
 def reasons_to_run() -> dict[str, str]:
     """Return for every artifact of the workflow why Snakemake would make it (again), or "" where it would not.
 
-    Raise InputError with its last line where Snakemake fails.
+    Raise InputError where Snakemake fails.
     """
-    # config: the Snakefile leaves out what would refuse to start on a tree that is not in order.
-    summary = run_tool(["snakemake", "--summary", "--nolock", "--config", "audit=true"])
-    if summary.returncode:
-        line = (summary.stderr.strip().splitlines() or ["no message"])[-1]
-        raise InputError(f"snakemake --summary failed: {line.removeprefix('rmft: ')}")
     reasons = {}
-    for line in summary.stdout.splitlines()[1:]:
+    for line in ask_snakemake("--summary").splitlines()[1:]:
         path, _date, _rule, _log, status, plan = line.split("\t")
         reasons[path] = "" if plan == "no update" else status
     return reasons

@@ -5,7 +5,7 @@ By hand a stage reads the workflow's own files and writes under scratch/, so tha
 
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
@@ -15,11 +15,11 @@ from rmft.errors import InputError
 SCRATCH = Path("scratch")
 
 
-def run_stage(name: str, settings: str | None, options: Mapping[str, object]) -> None:
+def run_stage(name: str, settings: str | None, options: Mapping[str, object], writes: Collection[str]) -> None:
     """Run a stage.
 
     settings: the job's record as JSON; None: by hand. options: of the command line, None or empty where not given: the
-    files of the stage's `run`, and what names the job in params.yaml.
+    files of the stage's `run`, and what names the job in params.yaml. writes: the options for files to write.
     """
     run = import_module(f"rmft.stages.{name}").run
     given = {option: value for option, value in options.items() if value not in (None, [])}
@@ -27,41 +27,40 @@ def run_stage(name: str, settings: str | None, options: Mapping[str, object]) ->
     arguments = {option: value for option, value in given.items() if option in files}
     if settings is None:
         keys = {option: value for option, value in given.items() if option not in files}
-        settings, arguments = _by_hand(name, keys, arguments)
+        settings, arguments = _by_hand(name, keys, arguments, writes)
     for option, parameter in inspect.signature(run).parameters.items():
         if option != "job" and option not in arguments and parameter.default is parameter.empty:
             raise InputError(f"{name}: --settings needs {'files' if option == 'inputs' else f'--{option}'} as well")
     run(get_type_hints(run)["job"].parse(settings), **arguments)
 
 
-def _by_hand(name: str, keys: Mapping[str, object], given: Mapping[str, object]) -> tuple[str, dict[str, object]]:
+def _by_hand(
+    name: str, keys: Mapping[str, object], given: Mapping[str, object], writes: Collection[str]
+) -> tuple[str, dict[str, object]]:
     """Return the record of a job of params.yaml, and all of its files. given: files of the user's own."""
     from rmft.workflow.by_hand import job_of
 
-    job = job_of(name, keys)
-    reads = {option: _path(files) for option, files in job.reads().items() if files} | {
-        option: value for option, value in given.items() if option not in job.writes
-    }
-    writes = {option: SCRATCH / path for option, path in job.writes.items()} | {
-        option: value for option, value in given.items() if option in job.writes
-    }
-    for path in _flat(reads):
+    settings, files = job_of(name, keys)
+    arguments: dict[str, object] = {}
+    for option, found in files.items():
+        paths = [SCRATCH / path if option in writes else Path(path) for path in found]
+        arguments[option] = paths if option == "inputs" else paths[0]
+    arguments |= given
+    read = _flat(value for option, value in arguments.items() if option not in writes)
+    written = _flat(value for option, value in arguments.items() if option in writes)
+    for path in read:
         if not path.exists():
             raise InputError(f"{path}: not found; run `snakemake {path}` first")
-    _report(f"rmft {name}: reads", _flat(reads))
-    _report(f"rmft {name}: writes", _flat(writes))
-    if own := [path for path in _flat(writes) if path.parts[0] in ("results", "data")]:
+    _report(f"rmft {name}: reads", read)
+    _report(f"rmft {name}: writes", written)
+    if own := [path for path in written if path.parts[0] in ("results", "data")]:
         hint = "no job of Snakemake's writes it, so `rmft lineage --all` will name it"
         print(f"rmft {name}: {own[0]}: {hint}", file=sys.stderr)
-    return job.record().canonical(), reads | writes
+    return settings, arguments
 
 
-def _path(files: str | list[str]) -> Path | list[Path]:
-    return Path(files) if isinstance(files, str) else [Path(file) for file in files]
-
-
-def _flat(files: Mapping[str, object]) -> list[Path]:
-    return [path for value in files.values() for path in (value if isinstance(value, list) else [value])]
+def _flat(values: Iterable[object]) -> list[Path]:
+    return [path for value in values for path in (value if isinstance(value, list) else [value])]
 
 
 def _report(what: str, files: list[Path], most: int = 4) -> None:
