@@ -135,6 +135,7 @@ def write_examined(folder: Path, *, judged: bool = False, wrong: int = 1) -> lis
         "kind": ["reward"] * 16, "begin": [0, 20] * 8, "end": [18, 36] * 8, "text": [SAID[:18], SAID[20:36]] * 8,
         "right": [first or not faulty for faulty in half for _, _, first in spans],
     }  # fmt: skip
+    replies, claims = (pd.DataFrame(columns).to_dict("records") for columns in (replies, claims))
     write_replies(folder / "replies.parquet", replies)
     write_claims(folder / "claims.parquet", claims)
     write_csv(folder / "accuracy.csv", accuracies(0, ("test",), 50, replies, claims))

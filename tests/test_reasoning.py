@@ -44,7 +44,7 @@ def history_of(played: list[tuple[int, float]], d: int = 3) -> History:
         rewards = [float("nan")] * d
         rewards[action] = reward
         rounds.append(Round(t, action, None, tuple(rewards)))
-    return History.of(d, rounds)
+    return History(d, rounds)
 
 
 def found(words: str, decision: str = "Action: 2", protocol: Protocol = BANDIT, played=PLAYED) -> list[tuple]:
@@ -148,7 +148,7 @@ def test_a_stated_policy_chooses_what_it_gives_the_highest_probability():
 
 def test_under_full_feedback_every_reward_that_was_shown_can_be_quoted():
     full = Protocol("dialogue", "action", "full", "with-reasoning", 3)
-    history = History.of(3, [Round(1, 0, None, (4.2, 9.0, 1.0))])
+    history = History(3, [Round(1, 0, None, (4.2, 9.0, 1.0))])
     text = "Action 2 paid 9.00. Action 2 has never been chosen.\nAction: 2"
     claims = claims_of(text, full, history, parse(text, full, TOLERANCE), TOLERANCE)
     assert [(claim.kind, claim.true) for claim in claims] == [("reward", True), ("times", True)]
@@ -194,7 +194,7 @@ def test_what_the_corpus_writes_is_right_in_every_claim():
 
     rng = np.random.default_rng(0)
     for style in ("random", "turn", "recent", "tally"):
-        player, history, last = ScriptedPlayer(BANDIT, style, np.full(3, 5), rng), History.begin(3), None
+        player, history, last = ScriptedPlayer(BANDIT, style, np.full(3, 5), rng), History(3), None
         for t in range(30):
             text, action, _ = player.reply(last)
             claims = claims_of(text, BANDIT, history, parse(text, BANDIT, TOLERANCE), TOLERANCE)
@@ -202,7 +202,7 @@ def test_what_the_corpus_writes_is_right_in_every_claim():
             rewards = np.full(3, np.nan)
             rewards[action] = rng.uniform(0, 10)
             last = Round(t + 1, action, None, tuple(rewards))
-            history = history.after(last)
+            history = History(3, (*history.past, last))
 
 
 # --- Claims, written at random and checked by brute force ---
@@ -413,17 +413,13 @@ def test_agreement_of_judges_is_cohens(pairs):
 # --- Accuracy, and the stage ---
 
 
-def rows(**right: list[list[bool]]) -> tuple[dict, dict]:
+def rows(**right: list[list[bool]]) -> tuple[list[dict], list[dict]]:
     """Return replies and claims, one reply an instance: by player, the truth of the claims of each instance."""
-    replies = {"player": [], "training_seed": [], "instance": [], "t": []}
-    claims = {name: [] for name in (*replies, "kind", "right")}
+    replies, claims = [], []
     for player, instances in right.items():
         for instance, truths in enumerate(instances):
-            for column, value in zip(replies, (player, 0, instance, 1), strict=True):
-                replies[column].append(value)
-            for truth in truths:
-                for column, value in zip(claims, (player, 0, instance, 1, "reward", truth), strict=True):
-                    claims[column].append(value)
+            replies.append({"player": player, "training_seed": 0, "instance": instance, "t": 1})
+            claims += [{**replies[-1], "kind": "reward", "right": truth} for truth in truths]
     return replies, claims
 
 

@@ -1,4 +1,4 @@
-"""Parquet files of a given schema. The schemas are in `trajectories`, `evaluations` and `replies`."""
+"""Parquet files. The columns of each kind of file stand in `trajectories`, `evaluations` and `replies`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,31 +13,54 @@ if TYPE_CHECKING:
 
 COMPRESSION = "zstd"
 GROUP = 1024  # rows that are written, and read, together
+Types = Mapping[str, str]  # Arrow's name for the type of each column, in brackets where a value is a list
+Rows = Sequence[Mapping[str, Any]]
 
 
-def write_rows(path: Path, columns: Mapping[str, Sequence[Any]], schema: "pa.Schema") -> None:
-    """Write the columns of a schema."""
+def schema_of(types: Types) -> "pa.Schema":
+    """Return the schema of columns."""
     import pyarrow as pa
+
+    def type_of(name: str) -> pa.DataType:
+        return pa.list_(type_of(name[1:-1])) if name.startswith("[") else pa.type_for_alias(name)
+
+    return pa.schema([(column, type_of(name)) for column, name in types.items()])
+
+
+def write_columns(path: Path, columns: Mapping[str, Sequence[Any]], types: Types) -> None:
+    """Write the columns of a file, all of them."""
+    import pyarrow as pa
+
+    _write(path, pa.table(columns, schema=schema_of(types)))
+
+
+def write_rows(path: Path, rows: Rows, types: Types) -> None:
+    """Write rows; a column that a row lacks is null in it."""
+    import pyarrow as pa
+
+    _write(path, pa.Table.from_pylist(list(rows), schema=schema_of(types)))
+
+
+def _write(path: Path, table: "pa.Table") -> None:
     import pyarrow.parquet as pq
 
-    rows = pa.table(columns, schema=schema)
     with artifact(path) as temporary:
-        pq.write_table(rows, temporary, compression=COMPRESSION, row_group_size=GROUP)
+        pq.write_table(table, temporary, compression=COMPRESSION, row_group_size=GROUP)
 
 
-def read_rows(path: Path, schema: "pa.Schema") -> "pa.Table":
-    """Return the rows of a file. Raise InputError where it has another schema."""
+def read_table(path: Path, types: Types) -> "pa.Table":
+    """Return a file. Raise InputError where it has other columns."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with reading(path, pa.ArrowException):
-        return pq.read_table(path, schema=schema)
+        return pq.read_table(path, schema=schema_of(types))
 
 
-def read_columns(path: Path, schema: "pa.Schema") -> dict[str, np.ndarray | None]:
+def read_columns(path: Path, types: Types) -> dict[str, np.ndarray | None]:
     """Return arrays (N,) over rows, (N, length) for lists, or None for a column with nulls."""
-    rows = read_rows(path, schema)
-    columns = zip(rows.column_names, rows.combine_chunks(), strict=True)
+    table = read_table(path, types)
+    columns = zip(table.column_names, table.combine_chunks(), strict=True)
     return {name: _array(column.combine_chunks()) for name, column in columns}
 
 

@@ -8,19 +8,46 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmft.artifacts.files import artifact, reading
-from rmft.artifacts.parquet import COMPRESSION, read_columns, write_rows
+from rmft.artifacts.parquet import COMPRESSION, read_columns, schema_of, write_columns
 from rmft.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CONTEXTS = "contexts"
+TRAJECTORY = {  # columns; one trajectory a row
+    "scenario": "int32",
+    "trajectory": "int32",
+    "d": "int16",  # the number of actions
+    "rewards": "[float64]",  # of every action in every round, T · d
+    "means": "[float64]",  # T · d, before clipping
+    "clipped_means": "[float64]",  # T · d
+    "prompt": "[string]",  # t = 1..T, and so on below
+    "reply": "[string]",
+    "policy": "[float64]",  # T · d
+    "action": "[int8]",  # 0-based
+    "attempts": "[int8]",  # replies sampled
+    "fallback": "[bool]",  # whether none was valid, so that the policy is uniform
+    "ids": "[[int32]]",  # tokens of each conversation: one in a dialogue, T in a summary
+    "replied": "[[bool]]",  # which of them the model chose
+}
 TOKEN_COLUMNS = ("ids", "replied")
+CONTEXTS = "contexts"
+CONTEXTUAL = {**TRAJECTORY, CONTEXTS: "[float64]"}  # T · p, what was shown before each round
+SELECTION = {  # columns; one trajectory a row
+    "scenario": "int32",
+    "trajectory": "int32",
+    "regret": "float64",  # at round T; the paper selects by it
+    "rerolled": "float64",  # the same actions' regret on re-drawn rewards, averaged
+    "rank": "int32",  # within its pool, 0 for the best score: in the paper of a scenario, by regret
+    "duplicate": "bool",  # has the same words as a better-ranked trajectory of the scenario
+    "selected": "bool",
+    "invalid": "int32",  # replies without a valid decision
+}
 
 
 def write_trajectories(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write trajectories, one a row; columns are those of `_trajectory_schema`."""
-    write_rows(path, columns, _trajectory_schema(contextual=CONTEXTS in columns))
+    """Write trajectories, with contexts where there are any."""
+    write_columns(path, columns, CONTEXTUAL if CONTEXTS in columns else TRAJECTORY)
 
 
 def read_trajectories(path: Path, *, tokens: bool = True) -> dict[str, list[Any]]:
@@ -60,59 +87,17 @@ def _row_groups(path: Path, *, tokens: bool = True) -> "Iterator[pa.Table]":
     import pyarrow.parquet as pq
 
     with reading(path, pa.ArrowException), pq.ParquetFile(path) as file:
-        schema = _trajectory_schema(contextual=CONTEXTS in file.schema_arrow.names)
-        schema = pa.schema([column for column in schema if tokens or column.name not in TOKEN_COLUMNS])
+        types = CONTEXTUAL if CONTEXTS in file.schema_arrow.names else TRAJECTORY
+        schema = schema_of({name: of for name, of in types.items() if tokens or name not in TOKEN_COLUMNS})
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, schema.names).select(schema.names).cast(schema)
 
 
 def write_selection(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Write the regrets of all trajectories and which were selected; columns are those of `_selection_schema`."""
-    write_rows(path, columns, _selection_schema())
+    """Write the regrets of all trajectories and which were selected."""
+    write_columns(path, columns, SELECTION)
 
 
 def read_selection(path: Path) -> dict[str, np.ndarray]:
     """Return a selection: arrays (N,) over trajectories."""
-    return read_columns(path, _selection_schema())
-
-
-def _trajectory_schema(*, contextual: bool) -> "pa.Schema":
-    import pyarrow as pa
-
-    shown = [(CONTEXTS, pa.list_(pa.float64()))] if contextual else []  # T · p, what was shown before each round
-    return pa.schema(
-        [
-            ("scenario", pa.int32()),
-            ("trajectory", pa.int32()),
-            ("d", pa.int16()),  # the number of actions
-            ("rewards", pa.list_(pa.float64())),  # of every action in every round, T · d
-            ("means", pa.list_(pa.float64())),  # T · d, before clipping
-            ("clipped_means", pa.list_(pa.float64())),  # T · d
-            ("prompt", pa.list_(pa.string())),  # t = 1..T, and so on below
-            ("reply", pa.list_(pa.string())),
-            ("policy", pa.list_(pa.float64())),  # T · d
-            ("action", pa.list_(pa.int8())),  # 0-based
-            ("attempts", pa.list_(pa.int8())),  # replies sampled
-            ("fallback", pa.list_(pa.bool_())),  # whether none was valid, so that the policy is uniform
-            ("ids", pa.list_(pa.list_(pa.int32()))),  # tokens of each conversation: one in a dialogue, T in a summary
-            ("replied", pa.list_(pa.list_(pa.bool_()))),  # which of them the model chose
-            *shown,
-        ]
-    )
-
-
-def _selection_schema() -> "pa.Schema":
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("scenario", pa.int32()),
-            ("trajectory", pa.int32()),
-            ("regret", pa.float64()),  # at round T; the paper selects by it
-            ("rerolled", pa.float64()),  # the same actions' regret on re-drawn rewards, averaged
-            ("rank", pa.int32()),  # within its pool, 0 for the best score: in the paper of a scenario, by regret
-            ("duplicate", pa.bool_()),  # has the same words as a better-ranked trajectory of the scenario
-            ("selected", pa.bool_()),
-            ("invalid", pa.int32()),  # replies without a valid decision
-        ]
-    )
+    return read_columns(path, SELECTION)

@@ -3,29 +3,28 @@
 Symbols: n instances, B resamples.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rmft.reasoning import ALL, DIFFERENCE, KINDS
+from rmft.reasoning.replies import Rows
 from rmft.streams import stream
 
 REPLY = ["training_seed", "instance", "t"]  # columns that identify a player's reply
 MIDDLE = (2.5, 97.5)  # percentiles: 95% of resamples
 
 
-def accuracies(
-    seed: int, words: Sequence[str], resamples: int, replies: Mapping[str, Any], claims: Mapping[str, Any]
-) -> dict[str, list[Any]]:
+def accuracies(seed: int, words: Sequence[str], resamples: int, replies: Rows, claims: Rows) -> dict[str, list[Any]]:
     """Return, by kind of claims and player, the number of claims and the share of right ones, and the difference.
 
     Instances are resampled, the same ones for all players, so that players stay paired. A trained model's training
     seeds are pooled. with_claims: the share of replies that have a claim of the kind. words: name the random stream.
     """
-    all_replies = pd.DataFrame({name: replies[name] for name in ["player", *REPLY]})
-    all_claims = pd.DataFrame({name: claims.get(name, []) for name in ["player", *REPLY, "kind", "right"]})
+    all_replies = pd.DataFrame(replies, columns=["player", *REPLY])
+    all_claims = pd.DataFrame(claims, columns=["player", *REPLY, "kind", "right"])
     rows = list(_rows(seed, words, resamples, all_replies, all_claims))
     return {column: [row[column] for row in rows] for column in rows[0]}
 

@@ -103,14 +103,14 @@ def _of_reason(reason: re.Match[str], history: History) -> Iterator[Claim]:
         return
     action, place = int(reason["action"]) - 1, (reason.start("why"), reason.end("action"))
     if why == "highest score":
-        d = len(history.scores)
-        yield Claim("highest", place, action in range(d) and history.scores[action] == max(history.scores))
+        highest = action in range(history.d) and history.scores[action] == max(history.scores)
+        yield Claim("highest", place, highest)
     elif last is None:
         return  # there is no last round
     elif why == "in turn":
-        yield Claim("reason", place, action == (last.action + 1) % len(history.scores))
+        yield Claim("reason", place, action == (last.action + 1) % history.d)
     elif why == "by the last reward":
-        full = len(history.shown_last) == len(history.scores)
+        full = len(history.shown_last) == history.d
         yield Claim("reason", place, full and action == best_of(last.rewards))
     else:
         good = is_good(history.shown_last[last.action])

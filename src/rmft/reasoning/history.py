@@ -3,10 +3,10 @@
 Symbols: d actions, 0-based. Rewards have two decimals, as prompts show them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import isnan
-from typing import Self
 
 from rmft.embedded_model.tally import START, updated
 from rmft.language.protocol import Round
@@ -17,38 +17,39 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class History:
-    """past: the rounds so far. seen: for every action, the rewards shown, by round t = 1, 2, ...
+    """The rounds so far of a game with d actions. Rewards that were not shown are NaN in them."""
 
-    own: the rewards among them that the player earned by playing the action; under bandit feedback, all of them.
-    scores: the tally of the history (`embedded_model.tally`). before: the tally before the last round.
-    """
+    d: int
+    past: Sequence[Round] = ()
 
-    past: tuple[Round, ...]
-    seen: tuple[dict[int, float], ...]
-    own: tuple[dict[int, float], ...]
-    scores: tuple[int, ...]
-    before: tuple[int, ...]
+    @cached_property
+    def seen(self) -> list[dict[int, float]]:
+        """Return for every action the rewards shown, by round t = 1, 2, ..."""
+        shown = [(past.t, _shown(past)) for past in self.past]
+        return [{t: rewards[action] for t, rewards in shown if action in rewards} for action in range(self.d)]
 
-    @classmethod
-    def begin(cls, d: int) -> Self:
-        """Return the history before the first round."""
-        return cls((), tuple({} for _ in range(d)), tuple({} for _ in range(d)), (START,) * d, (START,) * d)
+    @cached_property
+    def own(self) -> list[dict[int, float]]:
+        """Return the rewards in `seen` that the player earned by playing the action; under bandit feedback, all."""
+        return [{past.t: of[past.t] for past in self.past if past.action == a} for a, of in enumerate(self.seen)]
 
-    @classmethod
-    def of(cls, d: int, past: Sequence[Round]) -> Self:
-        """Return the history of some rounds. Rewards that were not shown are NaN in them."""
-        history = cls.begin(d)
-        for last in past:
-            history = history.after(last)
-        return history
+    @cached_property
+    def tallies(self) -> list[list[int]]:
+        """Return the scores (d,) of `embedded_model.tally` before the first round, and after each."""
+        tallies = [[START] * self.d]
+        for past in self.past:
+            tallies.append(updated(tallies[-1], _shown(past)))
+        return tallies
 
-    def after(self, last: Round) -> Self:
-        """Return the history with one more round."""
-        shown = {a: round(reward, SHOWN_DECIMALS) for a, reward in enumerate(last.rewards) if not isnan(reward)}
-        seen = tuple({**of, last.t: shown[a]} if a in shown else of for a, of in enumerate(self.seen))
-        earned = {last.action: shown[last.action]}
-        own = tuple({**of, last.t: earned[a]} if a in earned else of for a, of in enumerate(self.own))
-        return type(self)((*self.past, last), seen, own, tuple(updated(self.scores, shown)), self.scores)
+    @property
+    def scores(self) -> list[int]:
+        """Return the tally of the history."""
+        return self.tallies[-1]
+
+    @property
+    def before(self) -> list[int]:
+        """Return the tally before the last round."""
+        return self.tallies[-2:][0]
 
     @property
     def last(self) -> Round | None:
@@ -58,9 +59,7 @@ class History:
     @property
     def shown_last(self) -> dict[int, float]:
         """Return the rewards that the last round showed, by action."""
-        if not self.past:
-            return {}
-        return {a: of[self.past[-1].t] for a, of in enumerate(self.seen) if self.past[-1].t in of}
+        return _shown(self.past[-1]) if self.past else {}
 
     def times(self, action: int) -> int:
         """Return how often an action was played."""
@@ -87,5 +86,10 @@ class History:
         return values[action] >= max(values.values()) - ROUNDING
 
 
-def _mean(values: Sequence[float]) -> float:
+def _shown(past: Round) -> dict[int, float]:
+    """Return the rewards that a round showed, by action, as the prompt rounds them."""
+    return {a: round(reward, SHOWN_DECIMALS) for a, reward in enumerate(past.rewards) if not isnan(reward)}
+
+
+def _mean(values: Collection[float]) -> float:
     return sum(values) / len(values)

@@ -3,7 +3,6 @@
 Symbols: n instances, T rounds, d actions. Actions are 0-based in files.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +15,8 @@ from rmft.reasoning.claims import claims_of
 from rmft.reasoning.history import History
 from rmft.reasoning.judges import Judge, PassingReply
 
-Columns = dict[str, list[Any]]
+Row = dict[str, Any]
+Rows = list[Row]
 TIED = 1e-9  # difference of means or probabilities that counts as none
 
 
@@ -70,69 +70,66 @@ def games_of(
             )
 
 
-def examine(games: Sequence[ExaminedGame], tolerance: float, judges: Mapping[str, Judge]) -> tuple[Columns, Columns]:
-    """Return the columns of all replies, and those of all claims in them.
+def examine(games: Sequence[ExaminedGame], tolerance: float, judges: Mapping[str, Judge]) -> tuple[Rows, Rows]:
+    """Return the rows of all replies, and those of all claims in them.
 
     tolerance: as in `parsing.parse`. judges: by column of the replies.
     """
-    replies, claims, passing = defaultdict(list), defaultdict(list), []
+    replies, claims, passing = [], [], []
     for game in games:
-        for t, history in enumerate(_histories(game)):
-            _examine_reply(game, t, history, tolerance, replies, claims)
+        rounds = _rounds_shown(game)
+        for t in range(len(rounds)):
+            reply, of_reply = _examined(game, t, History(game.protocol.d, rounds[:t]), tolerance)
+            replies.append(reply)
+            claims += of_reply
             passing.append(_passing_reply(game, t))
-    rows = [row for row, reply in enumerate(passing) if reply is not None]
+    for row, reply in zip(replies, passing, strict=True):
+        # A reply that is invalid or takes the best action does not pass it over.
+        row |= {"passes_over": reply is not None, **dict.fromkeys(judges, False)}
+    to_judge = [row for row in replies if row["passes_over"]]
     for name, judge in judges.items():
-        verdicts = [False] * len(passing)  # a reply that is invalid or takes the best action does not pass it over
-        for row, verdict in zip(rows, judge([passing[row] for row in rows]), strict=True):
-            verdicts[row] = verdict
-        replies[name] = verdicts
-    replies["passes_over"] = [reply is not None for reply in passing]
-    return dict(replies), dict(claims)
+        for row, verdict in zip(to_judge, judge(list(filter(None, passing))), strict=True):
+            row[name] = verdict
+    return replies, claims
 
 
-def _histories(game: ExaminedGame) -> Iterator[History]:
-    """Yield the history before each of a player's replies."""
-    history, d = History.begin(game.protocol.d), game.protocol.d
-    for t, action in enumerate(game.actions.tolist()):
-        yield history
-        full = game.protocol.feedback == "full"
-        shown = game.rewards[t] if full else np.where(np.arange(d) == action, game.rewards[t], np.nan)
-        policy = tuple(game.policies[t].tolist()) if game.states_policy else None
-        history = history.after(Round(t + 1, action, policy, tuple(shown.tolist())))
+def _rounds_shown(game: ExaminedGame) -> list[Round]:
+    """Return the rounds of a game as its player saw them."""
+    played = np.arange(game.protocol.d) == game.actions[:, None]
+    shown = game.rewards if game.protocol.feedback == "full" else np.where(played, game.rewards, np.nan)
+    policies = game.policies.tolist() if game.states_policy else [None] * len(shown)
+    rounds = zip(game.actions.tolist(), policies, shown.tolist(), strict=True)
+    return [
+        Round(t, action, policy and tuple(policy), tuple(rewards))
+        for t, (action, policy, rewards) in enumerate(rounds, start=1)
+    ]
 
 
-def _examine_reply(
-    game: ExaminedGame, t: int, history: History, tolerance: float, replies: Columns, claims: Columns
-) -> None:
-    """Add the row of one reply and those of its claims."""
-    text = game.replies[t]
+def _examined(game: ExaminedGame, t: int, history: History, tolerance: float) -> tuple[Row, Rows]:
+    """Return the row of one reply and those of its claims."""
+    text, d = game.replies[t], game.protocol.d
     key = {"player": game.player, "training_seed": game.training_seed, "instance": game.instance, "t": t + 1}
     decision = parse(text, game.protocol, tolerance) if game.valid[t] else None
-    claims_in_text = claims_of(text, game.protocol, history, decision, tolerance)
-    averages = [history.averages(action) for action in range(game.protocol.d)]
+    claims = claims_of(text, game.protocol, history, decision, tolerance)
     row = {
         **key,
         "reply": text,
-        "claims": len(claims_in_text),
-        "right": sum(claim.true for claim in claims_in_text),
+        "claims": len(claims),
+        "right": sum(claim.true for claim in claims),
         "valid": bool(game.valid[t]),
         "action": int(game.actions[t]),
         "reward": float(game.rewards[t, game.actions[t]]),
         "best_action": int(np.argmax(game.means[t])),
         "means": game.means[t].tolist(),
-        "times": [history.times(action) for action in range(game.protocol.d)],
-        "averages": [of[0] if of else float("nan") for of in averages],
+        "times": [history.times(action) for action in range(d)],
+        "averages": [next(iter(history.averages(action)), float("nan")) for action in range(d)],
     }
-    _append(replies, row)
-    for claim in claims_in_text:
+    rows = []
+    for claim in claims:
         begin, end = claim.span
         about = {"kind": claim.kind, "begin": begin, "end": end, "text": text[begin:end], "right": claim.true}
-        _append(claims, {**key, **about})
-
-
-def _append(columns: Columns, row: Mapping[str, Any]) -> None:
-    for name, value in row.items():
-        columns[name].append(value)
+        rows.append(key | about)
+    return row, rows
 
 
 def _passing_reply(game: ExaminedGame, t: int) -> PassingReply | None:
