@@ -24,7 +24,7 @@ from rmft.play import action_uniforms, play
 from rmft.selection import demonstrations
 from rmft.training.distillation import distil
 from rmft.workflow.games import game_settings_of, games_of
-from rmft.workflow.paths import artifacts_of, held_out_of, inputs_of_table
+from rmft.workflow.paths import artifacts_of, held_out_of
 from rmft.workflow.plan import distillation_job, held_out_job
 from rmft.workflow.records import DistillationJob, RolloutsJob
 
@@ -177,5 +177,5 @@ def test_an_experiment_of_a_teacher_leaves_its_games_and_no_selection():
 def test_a_table_of_methods_reads_the_papers_values_only_where_something_stands_beside_them():
     params = load()
     for label, paper in (("qwen-ad-grpo-comparison", True), ("selection-scores-mab", False)):
-        inputs = inputs_of_table(params, label, [("open_mab_qwen", "gaussian-100")])
+        inputs = params.tables[label].inputs(label, [("open_mab_qwen", "gaussian-100")], params)
         assert any(path.startswith("data/paper/") for path in inputs) == paper

@@ -27,7 +27,6 @@ from rmft.figures.style import Drawing, dashes, palette, panels, share_limits
 from rmft.params import Params, load
 from rmft.params.outputs import FORMS as ALL_FORMS
 from rmft.reasoning.accuracy import accuracies
-from rmft.workflow.paths import inputs_of_figure
 from rmft.workflow.plan_outputs import figure_job
 
 PARAMS = load().at_scale()
@@ -146,7 +145,7 @@ def inputs_of(params: Params, label: str, folder: Path) -> list[Path]:
     """Write small files for a figure, in its order."""
     figure, job = params.figures.drawn[label], figure_job(params, label, None)
     if figure.form in ("claims", "avoidance"):
-        read = len(inputs_of_figure(params, label)) // len(figure.sources)  # of what is examined, the first ones
+        read = len(figure.inputs(params)) // len(figure.sources)  # of what is examined, the first ones
         return [path for i, _ in enumerate(figure.sources) for path in write_examined(folder / str(i))[:read]]
     if figure.evaluations:
         return [write_games(folder / f"{i}.parquet", figure.players) for i, _ in enumerate(figure.sources)]

@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from rmft.lineage import code, syntax
-from rmft.workflow.records import COMMANDS as COMMANDS_OF_JOBS
 
 COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")
 
@@ -75,7 +74,7 @@ def test_any_helper_of_a_stage_is_part_of_its_fingerprint_and_of_no_other_stage(
 
 
 def test_no_stage_imports_another_one_or_the_command_line():
-    for stage in COMMANDS_OF_JOBS:
+    for stage in code.stages():
         modules = code.code_of(stage).keys()
         assert {name for name in modules if name.startswith("rmft.stages.")} == {f"rmft.stages.{stage}"}
         assert not modules & {"rmft.cli", "rmft.workflow.stage", "rmft.workflow.by_hand", "rmft.workflow.plan"}

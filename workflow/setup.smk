@@ -11,10 +11,9 @@ sys.path.insert(0, str(SOURCE))
 
 from rmft.workflow import forkserver, paths, plan, plan_outputs
 from rmft.artifacts.files import sha256
-from rmft.workflow.records import COMMANDS
 from rmft.params.scenarios import check_spreadsheets
 from rmft.lineage.audit import refuse_altered
-from rmft.lineage.code import not_locked
+from rmft.lineage.code import not_locked, stages
 from rmft.params import load
 from rmft.artifacts.job import JOB_OF, this_run
 from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only

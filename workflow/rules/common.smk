@@ -90,7 +90,7 @@ def held_out_job(wildcards):
 
 def figure_inputs(wildcards):
     """Return the evaluations that a figure draws, or what training has left where it draws that."""
-    return paths.inputs_of_figure(PARAMS, wildcards.label)
+    return PARAMS.figures.drawn[wildcards.label].inputs(PARAMS)
 
 
 def figure_job(wildcards):
@@ -101,7 +101,7 @@ def figure_job(wildcards):
 
 def table_inputs(wildcards):
     """Return what a table is made from and then, if there is one, the file of the paper's values."""
-    return paths.inputs_of_table(PARAMS, wildcards.label, table_job(wildcards).sources)
+    return PARAMS.tables[wildcards.label].inputs(wildcards.label, table_job(wildcards).sources, PARAMS)
 
 
 def values_of_paper(wildcards):

@@ -33,6 +33,6 @@ DRAWN: dict[str, Callable[[FigureJob, Sequence[Path]], tuple[Figure, pd.DataFram
 
 
 def draw(job: FigureJob, paths: Sequence[Path]) -> Drawing:
-    """Draw a figure in its form from the files at `paths`, which are in the order of `paths.inputs_of_figure`."""
+    """Draw a figure in its form from the files at `paths`, which are in the order of the form's `inputs`."""
     set_theme(job.style)
     return finished(*DRAWN[job.figure.form](job, paths), job.style, job.scale_note)

@@ -37,6 +37,12 @@ class SourceCode:
     libraries: frozenset[str]
 
 
+def stages(source: Path = SOURCE) -> list[str]:
+    """Return the names of all stages."""
+    folder = source / STAGES.replace(".", "/")
+    return sorted(file.stem for file in folder.glob("*.py") if file.stem != "__init__")
+
+
 @functools.cache
 def fingerprint(stage: str, source: Path = SOURCE, extensions: tuple[str, ...] = ()) -> tuple[str, dict[str, str]]:
     """Return the code of a stage: a digest, and the versions of its libraries by name.
@@ -124,13 +130,13 @@ def locked(lock: Path) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
 
 
-def not_locked(stages: Iterable[str], lock: Path = Path("requirements.lock")) -> list[str]:
-    """Return a line for each library of these stages whose installed version is not the locked one.
+def not_locked(of: Iterable[str], lock: Path = Path("requirements.lock")) -> list[str]:
+    """Return a line for each library of some stages whose installed version is not the locked one.
 
     Snakemake compares the installed versions and DVC compares the lock file, so the two would disagree.
     """
     pins = locked(lock)
-    installed = {name: version for stage in stages for name, version in fingerprint(stage)[1].items()}
+    installed = {name: version for stage in of for name, version in fingerprint(stage)[1].items()}
     return [
         f"{name} {installed[name]} is installed, {lock} has {version}"
         for name in sorted(installed)

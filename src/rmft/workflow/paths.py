@@ -1,18 +1,9 @@
 """Where every artifact of the workflow is, from the parameters alone."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from rmft.params import Params
-from rmft.params.files import (
-    THEORY,
-    evaluation_of,
-    iteration_of,
-    of_iterations,
-    reasoning_of,
-    training_log_of,
-)
-from rmft.params.outputs import Figure, Table
+from rmft.params.files import THEORY, evaluation_of, iteration_of, reasoning_of, training_log_of
 from rmft.params.reasoning import LEXICAL
 
 METRICS = ("results/metrics.json", "results/summary.json")
@@ -93,18 +84,6 @@ def shards_of(params: Params, experiment: str, training_seed: int, iteration: in
     """Return the shards of an iteration's rollouts, named as Snakemake's scattergather does."""
     folder, shards = iteration_of(experiment, training_seed, iteration), params.shards(experiment)
     return [f"{folder}/shards/{shard}-of-{shards}.parquet" for shard in range(1, shards + 1)]
-
-
-def training_logs_of(params: Params, experiment: str) -> list[str]:
-    """Return the logs of all fine-tuning of a language experiment: by training seed, then iteration from 1."""
-    loop = params.experiments[experiment].loop
-    return of_iterations(experiment, loop.training_seeds, range(1, loop.iterations + 1), "training-log.csv")
-
-
-def selections_of(params: Params, experiment: str) -> list[str]:
-    """Return all selections of a language experiment: by training seed, then iteration from 0."""
-    loop = params.experiments[experiment].loop
-    return of_iterations(experiment, loop.training_seeds, range(loop.iterations), "selection.parquet")
 
 
 def examined_of(params: Params, experiment: str, evaluation: str) -> list[str]:
@@ -193,16 +172,6 @@ def replicate_of(params: Params, experiment: str, evaluation: str, player: str) 
     return int(number) if several and number.isdecimal() else 0
 
 
-def inputs_of_figure(params: Params, label: str) -> list[str]:
-    """Return the files that a figure is drawn from: evaluations, or what the training of its experiments has left."""
-    return params.figures.drawn[label].inputs(params)
-
-
-def inputs_of_table(params: Params, label: str, sources: list[tuple[str, str]]) -> list[str]:
-    """Return the files that a table is made from, the paper's values last. sources: the evaluations that it shows."""
-    return params.tables[label].inputs(label, sources, params)
-
-
 def inputs_of_report(params: Params) -> list[str]:
     """Return what the report's pages are made from: its texts and templates, results, and the games to look at."""
     templates = sorted(file.as_posix() for file in Path(REPORT_TEMPLATES).iterdir() if file.is_file())
@@ -221,16 +190,18 @@ def inputs_of_report(params: Params) -> list[str]:
 
 def section(params: Params, experiments: list[str]) -> list[str]:
     """Return everything that some experiments make, with the figures and tables of them alone, and their rewards."""
-
-    def drawn(kind: Mapping[str, Figure | Table], endings: tuple[str, ...], folder: str) -> list[str]:
-        labels = [label for label, of in kind.items() if of.experiments and set(of.experiments) <= set(experiments)]
-        return [f"results/{folder}/{label}.{ending}" for label in labels for ending in endings]
-
     made = [path for name in experiments for path in artifacts_of(params, name)]
-    figures_and_tables = drawn(params.figures.drawn, FIGURE_ENDINGS, "figures") + drawn(
-        params.tables, TABLE_ENDINGS, "tables"
-    )
-    return [*reward_sets(params), *made, *figures_and_tables]
+    shown = [
+        f"results/{folder}/{label}.{ending}"
+        for folder, outputs, endings in (
+            ("figures", params.figures.drawn, FIGURE_ENDINGS),
+            ("tables", params.tables, TABLE_ENDINGS),
+        )
+        for label, of in outputs.items()
+        if of.experiments and set(of.experiments) <= set(experiments)
+        for ending in endings
+    ]
+    return [*reward_sets(params), *made, *shown]
 
 
 def everything(params: Params) -> list[str]:

@@ -13,26 +13,7 @@ from rmft.params.language import LanguageProblem
 from rmft.params.numeric import NumericProblem, Training
 from rmft.params.reasoning import LEXICAL
 from rmft.params.section import Section
-from rmft.workflow.records import (
-    Code,
-    DistillationJob,
-    EvaluationJob,
-    GatherJob,
-    GRPOJob,
-    JudgeModel,
-    MethodJob,
-    ModelSettings,
-    ModelsJob,
-    OwnServer,
-    ReasoningJob,
-    RewardsJob,
-    RolloutsJob,
-    ScenariosJob,
-    SelectionJob,
-    SFTJob,
-    TheoryJob,
-    TrainingJob,
-)
+from rmft.workflow import records
 
 Kind = TypeVar("Kind", bound=Section)
 
@@ -44,17 +25,17 @@ def _part(kind: type[Kind], whole: Section) -> Kind:
 
 def code_of_job(
     command: str, processes: Iterable[str] = (), algorithms: Iterable[str] = (), methods: Iterable[str] = ()
-) -> Code:
+) -> records.Code:
     """Return what a job runs. processes, algorithms, methods: those that it draws, plays and learns by, ours or not."""
     files = extensions.files_of(processes, algorithms, methods)
     digest, libraries = fingerprint(command, extensions=tuple(files))
-    return Code(digest=digest, libraries=libraries, extensions=files)
+    return records.Code(digest=digest, libraries=libraries, extensions=files)
 
 
-def scenarios_job(params: Params, name: str) -> ScenariosJob:
+def scenarios_job(params: Params, name: str) -> records.ScenariosJob:
     """Return what the job that has scenarios written depends on."""
     scenarios = params.scenarios[name]
-    return ScenariosJob(
+    return records.ScenariosJob(
         code=code_of_job("scenarios"),
         seed=params.seed,
         name=name,
@@ -63,21 +44,23 @@ def scenarios_job(params: Params, name: str) -> ScenariosJob:
     )
 
 
-def rewards_job(params: Params, name: str) -> RewardsJob:
+def rewards_job(params: Params, name: str) -> records.RewardsJob:
     """Return what the job that draws a reward set depends on."""
     rewards = params.rewards[name]
-    return RewardsJob(code=code_of_job("rewards", rewards.process), seed=params.seed, name=name, rewards=rewards)
+    return records.RewardsJob(
+        code=code_of_job("rewards", rewards.process), seed=params.seed, name=name, rewards=rewards
+    )
 
 
-def models_job(params: Params) -> ModelsJob:
+def models_job(params: Params) -> records.ModelsJob:
     """Return what making the embedded model depends on."""
-    return ModelsJob(code=code_of_job("models"), seed=params.seed, pretraining=params.pretraining)
+    return records.ModelsJob(code=code_of_job("models"), seed=params.seed, pretraining=params.pretraining)
 
 
-def training_job(params: Params, experiment: str) -> TrainingJob:
+def training_job(params: Params, experiment: str) -> records.TrainingJob:
     """Return what an experiment's training depends on."""
     chosen = params.experiments[experiment]
-    return TrainingJob(
+    return records.TrainingJob(
         code=code_of_job("training", chosen.process),
         seed=params.seed,
         training=_part(Training, chosen),
@@ -86,10 +69,12 @@ def training_job(params: Params, experiment: str) -> TrainingJob:
     )
 
 
-def rollouts_job(params: Params, experiment: str, training_seed: int, iteration: int, shard: int) -> RolloutsJob:
+def rollouts_job(
+    params: Params, experiment: str, training_seed: int, iteration: int, shard: int
+) -> records.RolloutsJob:
     """Return what a shard (from 1) of an iteration's rollouts depends on, besides the fine-tuned weights."""
     chosen = params.experiments[experiment]
-    return RolloutsJob(
+    return records.RolloutsJob(
         code=code_of_job("rollouts", chosen.process),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
@@ -105,13 +90,13 @@ def rollouts_job(params: Params, experiment: str, training_seed: int, iteration:
     )
 
 
-def distillation_job(params: Params, experiment: str, training_seed: int) -> DistillationJob:
+def distillation_job(params: Params, experiment: str, training_seed: int) -> records.DistillationJob:
     """Return what the games of an experiment's teacher depend on: each has rewards of its own."""
     chosen = params.experiments[experiment]
     distillation = chosen.distillation
     teacher = params.evaluation.algorithms[distillation.teacher]
     games = rollouts_job(params, experiment, training_seed, 0, 1)
-    return DistillationJob(
+    return records.DistillationJob(
         code=code_of_job("distillation", chosen.process, [teacher.algorithm]),
         games=games.model_copy(update={"code": None, "shard": (1, 1)}),
         teacher_name=distillation.teacher,
@@ -120,7 +105,7 @@ def distillation_job(params: Params, experiment: str, training_seed: int) -> Dis
     )
 
 
-def held_out_job(params: Params, experiment: str, evaluation: str, replicate: int = 0) -> RolloutsJob:
+def held_out_job(params: Params, experiment: str, evaluation: str, replicate: int = 0) -> records.RolloutsJob:
     """Return what the games of a model in an evaluation depend on, besides its weights and the reward set.
 
     All models play with the same random numbers, in each replicate.
@@ -128,7 +113,7 @@ def held_out_job(params: Params, experiment: str, evaluation: str, replicate: in
     chosen = params.experiments[experiment]
     evaluation_settings = chosen.evaluations[evaluation]
     words = [stream_name(params, experiment), "evaluation", evaluation]
-    return RolloutsJob(
+    return records.RolloutsJob(
         code=code_of_job("rollouts"),
         seed=params.seed,
         stream="/".join([*words, *([f"replicate-{replicate}"] if replicate else [])]),
@@ -144,16 +129,16 @@ def held_out_job(params: Params, experiment: str, evaluation: str, replicate: in
     )
 
 
-def gather_job(params: Params, experiment: str) -> GatherJob:
+def gather_job(params: Params, experiment: str) -> records.GatherJob:
     """Return what joining the shards of an iteration depends on."""
     loop = params.experiments[experiment].loop
-    return GatherJob(code=code_of_job("gather"), games=loop.scenarios * loop.trajectories)
+    return records.GatherJob(code=code_of_job("gather"), games=loop.scenarios * loop.trajectories)
 
 
-def selection_job(params: Params, experiment: str, training_seed: int, iteration: int) -> SelectionJob:
+def selection_job(params: Params, experiment: str, training_seed: int, iteration: int) -> records.SelectionJob:
     """Return what the selection of an iteration depends on, besides its rollouts."""
     chosen = params.experiments[experiment]
-    return SelectionJob(
+    return records.SelectionJob(
         code=code_of_job("selection", chosen.process),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
@@ -167,10 +152,10 @@ def selection_job(params: Params, experiment: str, training_seed: int, iteration
     )
 
 
-def sft_job(params: Params, experiment: str, training_seed: int, iteration: int) -> SFTJob:
+def sft_job(params: Params, experiment: str, training_seed: int, iteration: int) -> records.SFTJob:
     """Return what the fine-tuning that ends in model(iteration) depends on, besides demonstrations and weights."""
     chosen = params.experiments[experiment]
-    return SFTJob(
+    return records.SFTJob(
         code=code_of_job("sft"),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
@@ -179,10 +164,10 @@ def sft_job(params: Params, experiment: str, training_seed: int, iteration: int)
     )
 
 
-def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int) -> GRPOJob:
+def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int) -> records.GRPOJob:
     """Return what the GRPO that ends in model(iteration + 1) depends on, besides rollouts and weights."""
     chosen = params.experiments[experiment]
-    return GRPOJob(
+    return records.GRPOJob(
         code=code_of_job("grpo"),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
@@ -194,10 +179,10 @@ def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int
     )
 
 
-def method_job(params: Params, experiment: str, training_seed: int, iteration: int) -> MethodJob:
+def method_job(params: Params, experiment: str, training_seed: int, iteration: int) -> records.MethodJob:
     """Return what a method of an extension depends on to give model(iteration + 1), besides the files it reads."""
     chosen = params.experiments[experiment]
-    return MethodJob(
+    return records.MethodJob(
         code=code_of_job("method", methods=[chosen.method]),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
@@ -214,11 +199,11 @@ def method_job(params: Params, experiment: str, training_seed: int, iteration: i
 def model_of(params: Params, model: str) -> dict[str, object]:
     """Return the fields of a record that say which model plays: its settings, its name, what our own server plays."""
     settings = params.models[model]
-    played: ModelSettings = _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
+    played: records.ModelSettings = _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
     return {"model": played, "model_name": model, "served": served(params, model)}
 
 
-def served(params: Params, model: str) -> OwnServer | None:
+def served(params: Params, model: str) -> records.OwnServer | None:
     """Return what our own server plays as a model of params.yaml; None where the model is elsewhere."""
     settings = params.models[model]
     if settings.kind != "endpoint" or settings.serves is None:
@@ -226,12 +211,12 @@ def served(params: Params, model: str) -> OwnServer | None:
     return served_as(params, settings.serves)
 
 
-def served_as(params: Params, model: str) -> OwnServer:
+def served_as(params: Params, model: str) -> records.OwnServer:
     """Return what our own server plays as a language model of params.yaml. Raise InputError where that is none."""
     at_hand = [name for name, of in params.models.items() if of.kind == "language"]
     if model not in at_hand:
         raise InputError(f"models.{model}: is no language model of params.yaml; those are {', '.join(at_hand)}")
-    return OwnServer(seed=params.seed, model=params.models[model], sft=params.server.sft)
+    return records.OwnServer(seed=params.seed, model=params.models[model], sft=params.server.sft)
 
 
 def scenario_set(params: Params, name: str | None) -> str | None:
@@ -260,12 +245,12 @@ def _stream(params: Params, experiment: str, training_seed: int, iteration: int)
     return f"{stream_name(params, experiment)}/seed-{training_seed}/iteration-{iteration}"
 
 
-def evaluation_job(params: Params, experiment: str, evaluation: str) -> EvaluationJob:
+def evaluation_job(params: Params, experiment: str, evaluation: str) -> records.EvaluationJob:
     """Return what one evaluation of an experiment depends on, besides models or rollouts, and rewards."""
     chosen = params.experiments[experiment]
     evaluation_settings = chosen.evaluations[evaluation]
     algorithms = {name: params.evaluation.algorithms[name] for name in evaluation_settings.algorithms}
-    return EvaluationJob(
+    return records.EvaluationJob(
         code=code_of_job("evaluation", algorithms=[of.algorithm for of in algorithms.values()]),
         seed=params.seed,
         players=evaluation_settings.players(chosen.loop.training_seeds) if chosen.in_words else [],
@@ -276,14 +261,14 @@ def evaluation_job(params: Params, experiment: str, evaluation: str) -> Evaluati
     )
 
 
-def reasoning_job(params: Params, experiment: str, evaluation: str) -> ReasoningJob:
+def reasoning_job(params: Params, experiment: str, evaluation: str) -> records.ReasoningJob:
     """Return what examining the replies of an evaluation depends on, besides its games."""
     reasoning, judge = params.reasoning, None
     if reasoning.judge != LEXICAL:
-        judge = JudgeModel(
+        judge = records.JudgeModel(
             **model_of(params, reasoning.judge), prompt=reasoning.prompt, max_tokens=reasoning.max_tokens
         )
-    return ReasoningJob(
+    return records.ReasoningJob(
         code=code_of_job("reasoning"),
         seed=params.seed,
         experiment=experiment,
@@ -296,6 +281,6 @@ def reasoning_job(params: Params, experiment: str, evaluation: str) -> Reasoning
     )
 
 
-def theory_job(params: Params) -> TheoryJob:
+def theory_job(params: Params) -> records.TheoryJob:
     """Return what the check of Theorem 1 depends on."""
-    return TheoryJob(code=code_of_job("theory"), seed=params.seed, theory=params.theory)
+    return records.TheoryJob(code=code_of_job("theory"), seed=params.seed, theory=params.theory)

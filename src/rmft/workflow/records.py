@@ -24,27 +24,6 @@ from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Tr
 from rmft.params.scenarios import Generated
 from rmft.params.section import Section
 
-COMMANDS = (  # that jobs run
-    "scenarios",
-    "rewards",
-    "models",
-    "training",
-    "rollouts",
-    "distillation",
-    "gather",
-    "selection",
-    "sft",
-    "grpo",
-    "method",
-    "evaluation",
-    "reasoning",
-    "theory",
-    "figures",
-    "tables",
-    "metrics",
-    "report",
-)
-
 
 class Code(Section):
     """The code of a job, see `lineage.code`: a digest, versions of libraries by name, and the user's own files."""
