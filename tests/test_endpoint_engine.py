@@ -248,7 +248,7 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
     assert len(engine.runners) == 2
     assert set(loaded) == {*weights} - {weights[2]}
     for number, reply in enumerate(replies):
-        assert (reply.error.status, reply.error.message) == (500, "damaged") if number % 5 == 2 else reply.text
+        assert (reply.error.status_code, reply.error.detail) == (500, "damaged") if number % 5 == 2 else reply.text
 
 
 def test_who_waits_when_the_engine_stops_is_told():
@@ -262,7 +262,7 @@ def test_who_waits_when_the_engine_stops_is_told():
     engine.submit(replies)
     engine.stop()
     assert delivered.wait(60)
-    assert {reply.error.status for reply in replies} == {503}
+    assert {reply.error.status_code for reply in replies} == {503}
     with pytest.raises(ApiError):
         engine.submit(replies)
 

@@ -2,22 +2,28 @@
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from pydantic_core import to_json
 from test_chat_template import byte_tokenizer
 
 from rmft.agents.chat_template import ChatTemplate
 from rmft.endpoint_server import store
 from rmft.endpoint_server.errors import ApiError
-from rmft.endpoint_server.idempotency import HandlerResult, IdempotentRequests
-from rmft.endpoint_server.store import DocumentStore, LineFile, ResponseLog
+from rmft.endpoint_server.idempotency import IdempotentRequests
+from rmft.endpoint_server.store import Store
 from rmft.endpoint_server.tokenisation import ConversationTokenizer
 from rmft.endpoint_server.training_file import read_training_file, tokenise
 from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
 from rmft.params.language import LEAST_LINES
 
+ANSWER = {"choices": [{"n": 1}], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
 COST = {"requests": 1, "answers": 1, "prompt_tokens": 5, "completion_tokens": 3}
 
 
@@ -78,78 +84,91 @@ def test_too_few_lines_are_refused(tmp_path):
 # --- What is kept ---
 
 
-def test_a_line_that_a_kill_has_torn_is_cut_off_and_the_others_are_found_where_they_were(tmp_path):
-    lines = LineFile(tmp_path / "lines")
-    places = [lines.append(f"{'x' * length}\n".encode()) for length in (3, 100_000, 7)]
-    lines.close()
-    with (tmp_path / "lines").open("ab") as file:
-        file.write(b"y" * 200_000)
-    lines = LineFile(tmp_path / "lines")
-    assert [len(lines.line_at(place)) for place in places] == [3, 100_000, 7]
-    assert len(lines.line_at(lines.append(b"new\n"))) == 3
-    assert [len(line) for _, line in lines] == [4, 100_001, 8, 4]
+KILLED = """
+import sys
+from pathlib import Path
+from test_endpoint_state import COST, Store
+store = Store(Path(sys.argv[1]))
+begin = store.cost["requests"]
+for number in range(begin, begin + 100_000):
+    store.put(f"file-{number}", {"n": number})
+    store.record(b"%d" % number, b"request", b"x" * 5000, COST)
+    print(number, flush=True)
+"""
 
 
-def test_answers_and_what_they_cost_are_there_again_after_a_kill_however_often_files_were_begun_anew(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(store, "ROTATE_BYTES", 2000)
-    answers, count = ResponseLog(tmp_path), 40
-    for number in range(count):
-        answers.record(bytes([number] * 16), "b", json.dumps({"text": "x" * 100, "n": number}).encode(), COST)
-        answers.record(None, "", b"", COST)
-    for kept in (answers, ResponseLog(tmp_path)):
-        assert kept.cost == {name: 2 * count * value for name, value in COST.items()}
-        found = [kept.find(bytes([number] * 16)) for number in range(count)]
-        known = [number for number, one in enumerate(found) if one]
-        assert known == list(range(known[0], count))  # the latest ones
-        assert 5 < len(known) < count
-        assert json.loads(found[-1].response)["n"] == count - 1
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 6000
+def test_a_server_killed_while_it_writes_loses_nothing_that_was_sent(tmp_path):
+    for after in (3, 40, 7):
+        command = [sys.executable, "-c", KILLED, str(tmp_path)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parent) as child:
+            lines = [child.stdout.readline() for _ in range(after)]
+            child.send_signal(signal.SIGKILL)
+            lines += child.stdout.read().split()
+        confirmed = int(lines[-1])
+        with closing(Store(tmp_path)) as store:
+            count = store.cost["requests"]
+            assert confirmed < count <= confirmed + 2
+            assert store.cost == {name: count * value for name, value in COST.items()}
+            assert store.response(b"%d" % (count - 1)) == (b"request", b"x" * 5000)
+            assert [file["n"] for file in store.all("file-")][: confirmed + 1] == list(range(confirmed + 1))
 
 
-def test_a_document_is_replaced_whole_and_all_come_back_in_the_order_in_which_they_were_made(tmp_path):
-    shelf = DocumentStore(tmp_path)
-    for name in ("b", "a", "c"):
-        shelf.put(name, {"of": name})
-    shelf.put("b", {"of": "b", "more": 1})
-    shelf.delete("a")
-    assert list(DocumentStore(tmp_path).documents) == ["b", "c"]
-    assert DocumentStore(tmp_path).documents["b"]["more"] == 1
-    (tmp_path / "c.json").write_text("{")
-    with pytest.raises(InputError, match=r"c\.json: damaged"):
-        DocumentStore(tmp_path)
+def test_the_latest_responses_are_kept_and_the_cost_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "KEPT_RESPONSES", 10)
+    with closing(Store(tmp_path)) as kept:
+        for number in range(25):
+            kept.record(b"%d" % number, b"request", b"response", COST)
+            kept.record(None, b"", b"", COST)
+        assert [number for number in range(25) if kept.response(b"%d" % number)] == list(range(15, 25))
+        assert kept.cost == {name: 50 * value for name, value in COST.items()}
+
+
+def test_documents_come_back_in_the_order_of_their_creation_and_a_damaged_file_is_named(tmp_path):
+    with closing(Store(tmp_path)) as shelf:
+        for name in ("file-b", "file-a", "job-a", "file-c"):
+            shelf.put(name, {"of": name})
+        shelf.put("file-b", {"of": "b", "more": 1})
+        shelf.delete("file-a")
+        with pytest.raises(InputError, match="another server keeps its state there"):
+            Store(tmp_path)
+    with closing(Store(tmp_path)) as shelf:
+        assert shelf.all("file-") == [{"of": "b", "more": 1}, {"of": "file-c"}]
+        assert shelf.get("file-a") is None
+    (tmp_path / "state.sqlite").write_bytes(b"x" * 5000)
+    with pytest.raises(InputError, match=r"state\.sqlite: damaged"):
+        Store(tmp_path)
 
 
 def test_what_is_asked_with_a_key_is_made_once_even_if_who_asked_has_gone(tmp_path):
     made = []
 
-    async def make(name: str) -> HandlerResult:
+    async def make(name: str) -> dict:
         made.append(name)
         await asyncio.sleep(0.05)
         if len(made) == 1:
             raise ApiError(500, "once")
-        return HandlerResult(b'{"n": 1}', COST)
+        return ANSWER
 
     async def play() -> None:
-        requests = IdempotentRequests(ResponseLog(tmp_path))
+        requests = IdempotentRequests(kept)
         with pytest.raises(ApiError):  # a failed request may be sent again
             await requests.respond("/a", "key", b"body", make)
         gone = asyncio.create_task(requests.respond("/a", "key", b"body", make))
         await asyncio.sleep(0.01)
         gone.cancel()
         same = await asyncio.gather(*(requests.respond("/a", "key", b"body", make) for _ in range(3)))
-        assert same == [b'{"n": 1}'] * 3
-        assert await IdempotentRequests(ResponseLog(tmp_path)).respond("/a", "key", b"body", make) == b'{"n": 1}'
+        assert same == [to_json(ANSWER)] * 3
+        assert await IdempotentRequests(kept).respond("/a", "key", b"body", make) == to_json(ANSWER)
         assert len(made) == 2
         assert made[0] == made[1]  # the name, so that what was half made is found
         with pytest.raises(ApiError, match="another request") as refusal:
             await requests.respond("/a", "key", b"other", make)
-        assert refusal.value.status == 422
+        assert refusal.value.status_code == 422
         await requests.respond("/b", "key", b"other", make)
         await requests.respond("/a", None, b"body", make)
         await requests.respond("/a", None, b"body", make)
         assert len(set(made)) == 4
-        assert requests.log.cost["answers"] == 4
+        assert kept.cost["answers"] == 4
 
-    asyncio.run(play())
+    with closing(Store(tmp_path)) as kept:
+        asyncio.run(play())

@@ -1,34 +1,34 @@
 """The routes of the server."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from fastapi import FastAPI, Query, Request, Response
+from fastapi import FastAPI, Form, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, StreamingResponse
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from rmft.endpoint_server.chat import ChatRequest, stream_chunks
 from rmft.endpoint_server.completions import CompletionRequest
-from rmft.endpoint_server.errors import ApiError, in_use, invalid
-from rmft.endpoint_server.files import Files, check_purpose, copy, digest_of_file
+from rmft.endpoint_server.errors import ApiError, invalid
+from rmft.endpoint_server.files import FINE_TUNE, Files
 from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
 from rmft.endpoint_server.fine_tuning_request import FineTuningJobRequest
 from rmft.endpoint_server.generation import ResponseGenerator
-from rmft.endpoint_server.idempotency import HandlerResult, IdempotentRequests
+from rmft.endpoint_server.idempotency import Handler, IdempotentRequests
 from rmft.endpoint_server.middleware import RequestGuard, error_response
 from rmft.endpoint_server.models import ServedModels
 from rmft.endpoint_server.schema import RequestModel, schema_error
 from rmft.endpoint_server.settings import ServerSettings
-from rmft.endpoint_server.store import Json
+from rmft.endpoint_server.store import Json, Store
 
 R = TypeVar("R", bound=RequestModel)
 Limit = Annotated[int, Query(ge=1, le=100)]
@@ -39,11 +39,22 @@ JSON = "application/json"
 class Services:
     """The objects that routes use."""
 
+    store: Store
     models: ServedModels
     generator: ResponseGenerator
     files: Files
     jobs: FineTuningJobs
     idempotent: IdempotentRequests
+
+    async def respond(self, request: Request, body: bytes, handler: Handler) -> bytes:
+        """Return the body of the response to a POST request, made once for each idempotency key."""
+        key = request.headers.get("idempotency-key")
+        return await self.idempotent.respond(request.url.path, key, body, handler)
+
+    def require_unused(self, name: str) -> None:
+        """Raise ApiError for deleting a file or model that a job needs."""
+        if job := self.jobs.using(name):
+            raise ApiError(409, f"{name} is in use by {job}, which has not ended.", "id", "in_use")
 
 
 def create(
@@ -52,9 +63,8 @@ def create(
     """Return the application."""
     app = FastAPI(openapi_url=None, lifespan=lifespan, redirect_slashes=False)
     app.add_middleware(RequestGuard, settings=settings)
-    app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(HTTPException, _on_http_error)
-    app.add_exception_handler(RequestValidationError, _on_query_error)
+    app.add_exception_handler(RequestValidationError, _on_schema_error)
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
     app.add_exception_handler(Exception, _on_failure)
     for add_routes in (_chat_routes, _model_routes, _file_routes, _job_routes):
@@ -65,28 +75,25 @@ def create(
 # --- Common to all routes ---
 
 
-async def _on_api_error(_: Request, error: ApiError) -> Response:
+async def _on_http_error(_: Request, error: HTTPException) -> Response:
+    if not isinstance(error, ApiError):
+        messages = {404: "There is no such route.", 405: "The route does not take this method."}
+        message = messages.get(error.status_code, str(error.detail))
+        error = ApiError(error.status_code, message, headers=error.headers)
     return error_response(error)
 
 
-async def _on_failure(_: Request, __: Exception) -> Response:
-    return error_response(ApiError(500, "The server failed; its log says why."))
+async def _on_schema_error(_: Request, error: RequestValidationError) -> Response:
+    first = error.errors()[0]
+    return error_response(schema_error({**first, "loc": first["loc"][1:]}))  # without "query" or "body"
 
 
 async def _on_disconnect(_: Request, __: ClientDisconnect) -> Response:
     return Response(status_code=400)  # nobody reads it
 
 
-async def _on_http_error(_: Request, error: HTTPException) -> Response:
-    messages = {404: "There is no such route.", 405: "The route does not take this method."}
-    message = messages.get(error.status_code, str(error.detail))
-    return error_response(ApiError(error.status_code, message, headers=dict(error.headers or {})))
-
-
-async def _on_query_error(_: Request, error: RequestValidationError) -> Response:
-    first = error.errors()[0]
-    name = str(first["loc"][-1])
-    return error_response(invalid(f"Invalid value for '{name}': {first['msg']}.", name, "invalid_value"))
+async def _on_failure(_: Request, __: Exception) -> Response:
+    return error_response(ApiError(500, "The server failed; its log says why."))
 
 
 def parse(schema: type[R], body: bytes) -> R:
@@ -94,7 +101,7 @@ def parse(schema: type[R], body: bytes) -> R:
     try:
         return schema.model_validate_json(body)
     except ValidationError as error:
-        raise schema_error(error) from None
+        raise schema_error(error.errors()[0]) from None
 
 
 def json_response(value: Json) -> Response:
@@ -104,24 +111,13 @@ def json_response(value: Json) -> Response:
 
 def page(items: Sequence[Json], after: str | None, limit: int) -> Response:
     """Return a page of a list: up to `limit` items after the one with the id `after`."""
-    begin = 0
-    if after is not None:
-        begin = next((place for place, item in enumerate(items, start=1) if item["id"] == after), None)
-        if begin is None:
-            raise invalid(f"after: there is no {after} in this list", "after", "invalid_value")
+    ids = [item["id"] for item in items]
+    if after is not None and after not in ids:
+        raise invalid(f"after: there is no {after} in this list", "after", "invalid_value")
+    begin = 0 if after is None else ids.index(after) + 1
     data = items[begin : begin + limit]
     ends = {"first_id": data[0]["id"] if data else None, "last_id": data[-1]["id"] if data else None}
     return json_response({"object": "list", "data": data, **ends, "has_more": begin + limit < len(items)})
-
-
-async def idempotent(services: Services, request: Request, body: bytes, change: Callable[[str], Json]) -> Response:
-    """Return the JSON response of a change, made once for each idempotency key. change: see `idempotency.Handler`."""
-
-    async def handler(name: str) -> HandlerResult:
-        return HandlerResult(to_json(change(name)), {})
-
-    key = request.headers.get("idempotency-key")
-    return Response(await services.idempotent.respond(request.url.path, key, body, handler), media_type=JSON)
 
 
 # --- The routes ---
@@ -132,12 +128,7 @@ def _chat_routes(app: FastAPI, services: Services) -> None:
     async def create_chat_completion(request: Request) -> Response:
         body = await request.body()
         chat = parse(ChatRequest, body)
-        response = await services.idempotent.respond(
-            "/v1/chat/completions",
-            request.headers.get("idempotency-key"),
-            body,
-            lambda name: services.generator.chat(chat, name),
-        )
+        response = await services.respond(request, body, lambda name: services.generator.chat(chat, name))
         if not chat.stream:
             return Response(response, media_type=JSON)
         include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
@@ -150,7 +141,7 @@ def _chat_routes(app: FastAPI, services: Services) -> None:
 
     @app.get("/usage")
     async def get_usage() -> Response:
-        return json_response({**services.idempotent.log.cost, "jobs": len(services.jobs.store.documents)})
+        return json_response({**services.store.cost, "jobs": len(services.jobs.all())})
 
 
 def _server_sent_events(chunks: Iterator[Json]) -> Iterator[bytes]:
@@ -172,8 +163,7 @@ def _model_routes(app: FastAPI, services: Services) -> None:
 
     @app.delete("/v1/models/{name:path}")
     async def delete_model(name: str) -> Response:
-        if job := services.jobs.using(name):
-            raise in_use(name, job)
+        services.require_unused(name)
         models.delete(name)
         return json_response({"id": name, "object": "model", "deleted": True})
 
@@ -182,31 +172,24 @@ def _file_routes(app: FastAPI, services: Services) -> None:
     files = services.files
 
     @app.post("/v1/files")
-    async def create_file(request: Request) -> Response:
-        async with request.form(max_files=1, max_fields=8) as form:
-            upload, purpose = form.get("file"), check_purpose(form.get("purpose"))
-            if not isinstance(upload, UploadFile):
-                raise invalid("Missing required parameter: 'file'.", "file", "missing_required_parameter")
-            filename = upload.filename or "upload"
-
-            async def handler(name: str) -> HandlerResult:
-                name = f"file-{name[:24]}"
-                if name not in files.store.documents:
-                    await run_in_threadpool(files.write, name, lambda target: copy(upload.file, target))
-                    files.register(name, filename, purpose)
-                return HandlerResult(to_json(files.get(name)), {})
-
-            # The body itself has a random boundary, so that it differs each time.
-            content = await run_in_threadpool(digest_of_file, upload.file)
-            body, key = content + json.dumps([filename, purpose]).encode(), request.headers.get("idempotency-key")
-            return Response(await services.idempotent.respond("/v1/files", key, body, handler), media_type=JSON)
+    async def create_file(
+        request: Request, file: UploadFile, purpose: Annotated[Literal[FINE_TUNE], Form()]
+    ) -> Response:
+        filename = file.filename or "upload"
+        # The body itself has a random boundary, so that it differs each time.
+        digest = await run_in_threadpool(hashlib.file_digest, file.file, "sha256")
+        body = digest.digest() + json.dumps([filename, purpose]).encode()
+        response = await services.respond(
+            request, body, lambda name: files.create(f"file-{name[:24]}", filename, purpose, file.file)
+        )
+        return Response(response, media_type=JSON)
 
     @app.get("/v1/files")
     async def list_files(
         purpose: str | None = None,
         after: str | None = None,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
-        order: Annotated[str, Query(pattern="^(asc|desc)$")] = "desc",
+        order: Literal["asc", "desc"] = "desc",
     ) -> Response:
         return page(files.all(purpose)[:: -1 if order == "desc" else 1], after, limit)
 
@@ -220,8 +203,7 @@ def _file_routes(app: FastAPI, services: Services) -> None:
 
     @app.delete("/v1/files/{name}")
     async def delete_file(name: str) -> Response:
-        if job := services.jobs.using(name):
-            raise in_use(name, job)
+        services.require_unused(name)
         files.delete(name)
         return json_response({"id": name, "object": "file", "deleted": True})
 
@@ -233,11 +215,12 @@ def _job_routes(app: FastAPI, services: Services) -> None:
     async def create_job(request: Request) -> Response:
         body = await request.body()
         settings = parse(FineTuningJobRequest, body)
-        return await idempotent(services, request, body, lambda name: jobs.create(settings, name))
+        response = await services.respond(request, body, lambda name: jobs.create(settings, name))
+        return Response(response, media_type=JSON)
 
     @app.get(root)
     async def list_jobs(request: Request, after: str | None = None, limit: Limit = 20) -> Response:
-        return page([job for job in jobs.all() if _matches(job, request)], after, limit)
+        return page([job for job in jobs.all()[::-1] if _matches(job, request)], after, limit)
 
     @app.get(root + "/{name}")
     async def get_job(name: str) -> Response:
@@ -245,7 +228,7 @@ def _job_routes(app: FastAPI, services: Services) -> None:
 
     @app.post(root + "/{name}/cancel")
     async def cancel_job(request: Request, name: str) -> Response:
-        return await idempotent(services, request, b"", lambda _: jobs.cancel(name))
+        return Response(await services.respond(request, b"", lambda _: jobs.cancel(name)), media_type=JSON)
 
     @app.get(root + "/{name}/events")
     async def list_events(name: str, after: str | None = None, limit: Limit = 20) -> Response:

@@ -1,24 +1,28 @@
 """Errors of the server in the protocol's shape."""
 
-from dataclasses import dataclass, field
+from starlette.exceptions import HTTPException
 
 
-@dataclass
-class ApiError(Exception):
+class ApiError(HTTPException):
     """An error response. param: the parameter at fault. code: the reason, for programs."""
 
-    status: int
-    message: str
-    param: str | None = None
-    code: str | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.param, self.code = param, code
 
     @property
     def body(self) -> dict[str, dict[str, str | None]]:
         """Return the body of the response."""
         kinds = {401: "authentication_error", 409: "conflict_error", 429: "rate_limit_error"}
-        kind = "server_error" if self.status >= 500 else kinds.get(self.status, "invalid_request_error")
-        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+        kind = "server_error" if self.status_code >= 500 else kinds.get(self.status_code, "invalid_request_error")
+        return {"error": {"message": self.detail, "type": kind, "param": self.param, "code": self.code}}
 
 
 def invalid(message: str, param: str | None = None, code: str | None = None) -> ApiError:
@@ -29,22 +33,6 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
 def missing(kind: str, name: str, param: str = "id") -> ApiError:
     """Return the error for an unknown file or job."""
     return ApiError(404, f"No such {kind}: {name}", param, "not_found")
-
-
-def no_model(name: str) -> ApiError:
-    """Return the error for an unknown model."""
-    return ApiError(404, f"The model `{name}` does not exist or was deleted.", "model", "model_not_found")
-
-
-def in_use(name: str, job: str) -> ApiError:
-    """Return the error for deleting a file or model that a job needs."""
-    return ApiError(409, f"{name} is in use by {job}, which has not ended.", "id", "in_use")
-
-
-def busy(queued: int) -> ApiError:
-    """Return the error for a request that finds the queue full."""
-    message = f"The queue is full with {queued} responses; send the request again later."
-    return ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": "1"})
 
 
 def stopping() -> ApiError:

@@ -14,8 +14,8 @@ from rmft.agents.local import LanguageModel, load
 from rmft.endpoint_server.chat import ChatRequest, choice, token_entry, usage
 from rmft.endpoint_server.completions import CompletionRequest, completion_choice
 from rmft.endpoint_server.engine import Engine
-from rmft.endpoint_server.errors import busy, invalid
-from rmft.endpoint_server.idempotency import HandlerResult, digest_of
+from rmft.endpoint_server.errors import ApiError, invalid
+from rmft.endpoint_server.idempotency import digest_of
 from rmft.endpoint_server.model_runner import Generation, prefix_key
 from rmft.endpoint_server.models import ServedModel, ServedModels
 from rmft.endpoint_server.schema import texts_of
@@ -62,7 +62,7 @@ class ResponseGenerator:
             if future := self.pending.pop(generation, None):
                 future.set_result(None)
 
-    async def chat(self, request: ChatRequest, name: str) -> HandlerResult:
+    async def chat(self, request: ChatRequest, name: str) -> Json:
         """Return the response to a chat request. name: for its id."""
         created = int(time.time())
         request.check()
@@ -70,8 +70,7 @@ class ResponseGenerator:
         generations = self._generations(request, model)
         await self._generate(generations)
         first = generations[0]
-        cost = usage(len(first.prompt_ids), first.cached, sum(len(generation.ids) for generation in generations))
-        response = {
+        return {
             "id": f"chatcmpl-{name}",
             "object": "chat.completion",
             "created": created,
@@ -80,13 +79,11 @@ class ResponseGenerator:
                 choice(number, generation.text, generation.reason, self._token_entries(generation))
                 for number, generation in enumerate(generations)
             ],
-            "usage": cost,
+            "usage": usage(len(first.prompt_ids), first.cached, sum(len(one.ids) for one in generations)),
             "service_tier": "default",
             # What the response depends on besides the request.
             "system_fingerprint": f"fp_{digest_of(model.identity.encode()).hex()[:10]}",
         }
-        paid = {name: cost[name] for name in ("prompt_tokens", "completion_tokens")}
-        return HandlerResult(to_json(response), {"requests": 1, "answers": len(generations), **paid})
 
     async def complete(self, request: CompletionRequest) -> Json:
         """Return the response to a request for a completion of ids."""
@@ -157,7 +154,8 @@ class ResponseGenerator:
     async def _generate(self, generations: list[Generation]) -> None:
         """Wait until the engine has generated responses. Raise ApiError if it cannot."""
         if self.pending and len(self.pending) + len(generations) > self.settings.queue:
-            raise busy(len(self.pending))
+            message = f"The queue is full with {len(self.pending)} responses; send the request again later."
+            raise ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": "1"})
         futures = {generation: self.loop.create_future() for generation in generations}
         self.pending |= futures
         try:

@@ -4,31 +4,22 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+
+from pydantic_core import to_json
 
 from rmft.endpoint_server.errors import ApiError, invalid
-from rmft.endpoint_server.store import ResponseLog
+from rmft.endpoint_server.store import Json, Store
 
 LONGEST_KEY = 255
-
-
-@dataclass(frozen=True)
-class HandlerResult:
-    """A response, JSON in one line, and its cost by the names in store.COUNTED; an empty cost is not counted."""
-
-    response: bytes
-    cost: dict[str, int]
-
-
-Handler = Callable[[str], Awaitable[HandlerResult]]  # its argument: an id for a new object, the same for the same key
+Handler = Callable[[str], Awaitable[Json]]  # its argument: an id for a new object, the same for the same key
 
 
 class IdempotentRequests:
     """Run the handler of each key once, and keep its response."""
 
-    def __init__(self, log: ResponseLog) -> None:
-        self.log = log
-        self.running: dict[bytes, tuple[str, asyncio.Task[bytes]]] = {}
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.running: dict[bytes, tuple[bytes, asyncio.Task[bytes]]] = {}
 
     async def respond(self, route: str, key: str | None, body: bytes, handler: Handler) -> bytes:
         """Return the recorded response of the key, or else run the handler and record its response.
@@ -36,16 +27,13 @@ class IdempotentRequests:
         With a key, the handler runs to its end even if the client disconnects: the client may send the request again.
         """
         if key is None:
-            result = await handler(secrets.token_hex(16))
-            if result.cost:
-                self.log.record(None, "", b"", result.cost)
-            return result.response
+            return self._record(None, b"", await handler(secrets.token_hex(16)))
         if not 0 < len(key) <= LONGEST_KEY:
             raise invalid(f"Idempotency-Key must have 1 to {LONGEST_KEY} characters.", "Idempotency-Key")
-        digest, request = digest_of(f"{route}\n{key}".encode()), digest_of(body).hex()
-        if stored := self.log.find(digest):
-            _require_same(stored.request, request)
-            return stored.response
+        digest, request = digest_of(f"{route}\n{key}".encode()), digest_of(body)
+        if stored := self.store.response(digest):
+            _require_same(stored[0], request)
+            return stored[1]
         if digest not in self.running:
             task = asyncio.create_task(self._run(digest, request, handler))
             self.running[digest] = request, task
@@ -58,10 +46,17 @@ class IdempotentRequests:
         if not done.cancelled():
             done.exception()  # without this, asyncio warns of an exception where the client has disconnected
 
-    async def _run(self, digest: bytes, request: str, handler: Handler) -> bytes:
-        result = await handler(digest.hex())
-        self.log.record(digest, request, result.response, result.cost)
-        return result.response
+    async def _run(self, digest: bytes, request: bytes, handler: Handler) -> bytes:
+        return self._record(digest, request, await handler(digest.hex()))
+
+    def _record(self, digest: bytes | None, request: bytes, response: Json) -> bytes:
+        """Record a response, and its cost if it was sampled. Return its body."""
+        cost, body = {}, to_json(response)
+        if usage := response.get("usage"):
+            cost = {"requests": 1, "answers": len(response["choices"])}
+            cost |= {name: usage[name] for name in ("prompt_tokens", "completion_tokens")}
+        self.store.record(digest, request, body, cost)
+        return body
 
 
 def digest_of(data: bytes) -> bytes:
@@ -69,7 +64,7 @@ def digest_of(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
-def _require_same(first: str, request: str) -> None:
+def _require_same(first: bytes, request: bytes) -> None:
     if first != request:
         message = "This Idempotency-Key was used with another request."
         raise ApiError(422, message, "Idempotency-Key", "idempotency_key_reused")

@@ -61,4 +61,4 @@ def too_large(limit: int) -> ApiError:
 
 def error_response(error: ApiError) -> Response:
     """Return the response that reports an error."""
-    return Response(to_json(error.body), error.status, error.headers, "application/json")
+    return Response(to_json(error.body), error.status_code, error.headers, "application/json")

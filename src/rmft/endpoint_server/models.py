@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmft.endpoint_server.errors import ApiError, no_model
-from rmft.endpoint_server.store import Json, read_json
+from rmft.artifacts.json_files import read_json
+from rmft.endpoint_server.errors import ApiError
+from rmft.endpoint_server.store import Json
 
 MODEL, WEIGHTS = "model.json", "model.safetensors"
-OWNER = "rmft"
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class ServedModel:
     @property
     def description(self) -> Json:
         """Return the model as the protocol describes it."""
-        return {"id": self.id, "object": "model", "created": self.created, "owned_by": OWNER}
+        return {"id": self.id, "object": "model", "created": self.created, "owned_by": "rmft"}
 
 
 class ServedModels:
@@ -31,19 +31,19 @@ class ServedModels:
     def __init__(self, folder: Path, base: str) -> None:
         self.folder, self.base = folder, base
         folder.mkdir(parents=True, exist_ok=True)
-        tuned = sorted((read_model(path.parent) for path in folder.glob(f"*/{MODEL}")), key=lambda one: one.created)
+        tuned = sorted(map(read_model, folder.glob(f"*/{MODEL}")), key=lambda one: one.created)
         first = ServedModel(base, 0, None, base)  # created: 0, so that the answer is the same after each start
         self.by_id = {model.id: model for model in (first, *tuned)}
 
     def get(self, name: str) -> ServedModel:
         """Return a model. Raise ApiError if there is none of this name."""
         if name not in self.by_id:
-            raise no_model(name)
+            raise ApiError(404, f"The model `{name}` does not exist or was deleted.", "model", "model_not_found")
         return self.by_id[name]
 
-    def add(self, folder: Path) -> ServedModel:
-        """Serve the model in a folder from now on."""
-        model = read_model(folder)
+    def add(self, file: Path) -> ServedModel:
+        """Serve the model that a model.json describes from now on."""
+        model = read_model(file)
         self.by_id[model.id] = model
         return model
 
@@ -57,7 +57,7 @@ class ServedModels:
         del self.by_id[name]
 
 
-def read_model(folder: Path) -> ServedModel:
-    """Return the model in a folder. Raise InputError if its description is damaged."""
-    value = read_json(folder / MODEL)
-    return ServedModel(value["id"], value["created"], folder / WEIGHTS, f"{value['base']} {value['sha256']}")
+def read_model(file: Path) -> ServedModel:
+    """Return the model that a model.json describes."""
+    value = read_json(file)
+    return ServedModel(value["id"], value["created"], file.parent / WEIGHTS, f"{value['base']} {value['sha256']}")

@@ -3,10 +3,10 @@
 System (or developer) messages are put before the first user message, since not every chat template has such a role.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from rmft.endpoint_server.errors import ApiError, invalid
 
@@ -72,9 +72,8 @@ def texts_of(messages: Sequence[Message], last: Literal["user", "assistant"]) ->
     return ("\n\n".join(texts[: begin + 1]), *texts[begin + 1 :])
 
 
-def schema_error(error: ValidationError) -> ApiError:
-    """Return the response to a request that does not follow its schema."""
-    first = error.errors(include_url=False)[0]
+def schema_error(first: Mapping[str, Any]) -> ApiError:
+    """Return the response to a request that does not follow its schema. first: the first error of pydantic."""
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     kind, reason = first["type"], first["msg"].removeprefix("Value error, ")
     if kind == "extra_forbidden":

@@ -1,7 +1,6 @@
 """The server process: it locks its folder, binds its port, serves until a signal, and leaves no process behind."""
 
 import asyncio
-import fcntl
 import gc
 import json
 import os
@@ -9,7 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import uvicorn
@@ -22,7 +21,7 @@ from rmft.endpoint_server.generation import ResponseGenerator
 from rmft.endpoint_server.idempotency import IdempotentRequests
 from rmft.endpoint_server.models import ServedModels
 from rmft.endpoint_server.settings import ServerSettings
-from rmft.endpoint_server.store import ResponseLog
+from rmft.endpoint_server.store import Store
 from rmft.errors import InputError
 
 KEEP_ALIVE_SECONDS = 600  # longer than clients keep connections, or they would be closed as a client reuses them
@@ -34,8 +33,8 @@ def serve(settings: ServerSettings) -> None:
     """Serve until SIGTERM or SIGINT. Raise InputError if the server cannot start."""
     if not settings.token:
         raise InputError("server: needs a key that clients must send; an empty one would let in everybody")
-    with _locked(settings.state), _bound(settings.host, settings.port) as listener:
-        services = _services(settings)
+    with closing(Store(settings.state)) as store, _bound(settings.host, settings.port) as listener:
+        services = _services(settings, store)
         app = create(settings, services, lambda _: _background(services))
         config = uvicorn.Config(
             app,
@@ -54,20 +53,6 @@ def serve(settings: ServerSettings) -> None:
 
 
 @contextmanager
-def _locked(state: Path) -> Iterator[None]:
-    """Keep other servers out of a state folder."""
-    try:
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (state / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-    except BlockingIOError:
-        raise InputError(f"{state}: another server keeps its state there; stop it, or take another folder") from None
-    except OSError as error:
-        raise InputError(f"{state}: cannot be used: {error.strerror or error}") from None
-
-
-@contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
     """Yield a socket bound to a port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -80,13 +65,12 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def _services(settings: ServerSettings) -> Services:
+def _services(settings: ServerSettings, store: Store) -> Services:
     """Load the state and the base model."""
     models = ServedModels(settings.state / "models", settings.name)
-    files = Files(settings.state / "files")
-    jobs = FineTuningJobs(settings, files, models)
-    idempotent = IdempotentRequests(ResponseLog(settings.state))
-    return Services(models, ResponseGenerator(settings, models), files, jobs, idempotent)
+    files = Files(store, settings.state / "files")
+    jobs = FineTuningJobs(settings, store, files, models)
+    return Services(store, models, ResponseGenerator(settings, models), files, jobs, IdempotentRequests(store))
 
 
 @asynccontextmanager

@@ -47,9 +47,9 @@ def _lines(path: Path) -> Iterator[TrainingLine]:
             line = TrainingLine.model_validate_json(text)
             texts_of(line.messages, "assistant")
         except ValidationError as error:
-            raise InputError(f"line {number}: {schema_error(error).message}") from None
+            raise InputError(f"line {number}: {schema_error(error.errors()[0]).detail}") from None
         except ApiError as error:
-            raise InputError(f"line {number}: {error.message}") from None
+            raise InputError(f"line {number}: {error.detail}") from None
         if not any(line.weights):
             raise InputError(f"line {number}: all messages of the assistant have weight 0, so there is none to learn")
         yield line

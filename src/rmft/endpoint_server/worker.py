@@ -13,13 +13,13 @@ import os
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from rmft.artifacts.files import atomic, sha256
+from rmft.artifacts.json_files import write_json
 from rmft.endpoint_server.models import MODEL, WEIGHTS
-from rmft.endpoint_server.store import write_json
 from rmft.errors import InputError
 from rmft.params.language import LanguageSFT
 from rmft.params.language_model import LanguageModelSettings
@@ -44,10 +44,6 @@ class WorkerTask:
     id: str
     name: str
     seed: int
-
-    def line(self) -> bytes:
-        """Return the task as the worker reads it."""
-        return json.dumps(asdict(self)).encode() + b"\n"
 
 
 def main() -> None:
