@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from rmft.reasoning import ALL, DIFFERENCE
-from rmft.tables.layout import VALUES, RenderedTable, direction_verdict
+from rmft.tables.layout import RenderedTable, direction_verdict, tidy_frame
 
 KEYS = ["experiment", "evaluation", "kind", "player"]
 COLUMNS = ["player", "kind", "claims", "with_claims", "accuracy", "low", "high", "standard_error"]  # of accuracy.csv
@@ -26,13 +26,8 @@ def claims_table(accuracies: Mapping[tuple[str, str], pd.DataFrame]) -> Rendered
 
     accuracies: accuracy.csv by (experiment, evaluation).
     """
-    frames = [
-        frame.assign(experiment=experiment, evaluation=evaluation)
-        for (experiment, evaluation), frame in accuracies.items()
-    ]
-    accuracy = pd.concat(frames, ignore_index=True)
-    lines = [line for _, row in accuracy.iterrows() for line in _tidy(row)]
-    tidy = pd.DataFrame(lines, columns=[*KEYS, *VALUES])
+    accuracy = pd.concat(accuracies, names=KEYS[:2]).reset_index(KEYS[:2]).reset_index(drop=True)
+    tidy = tidy_frame(KEYS, (line for _, row in accuracy.iterrows() for line in _tidy(row)))
     return RenderedTable("How many claims of replies are right", tidy, pd.DataFrame(_shaped(accuracy)), NOTES)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import pandas as pd
 
 from rmft.language.diversity import SEGMENT, diversity
-from rmft.tables.layout import DIRECTION_ONLY, NOT_REPRODUCED, VALUES, RenderedTable
+from rmft.tables.layout import DIRECTION_ONLY, NOT_REPRODUCED, RenderedTable, tidy_frame
 
 HEADERS = {
     "vocabulary": "vocabulary (higher: more varied)",
@@ -42,7 +42,7 @@ def diversity_table(
         for statistic, value in values.items():
             verdict = "" if place else verdicts[statistic]
             lines.append((name, len(texts[name]), statistic, value, None, theirs.get(statistic), verdict))
-    tidy = pd.DataFrame(lines, columns=[*KEYS, *VALUES])
+    tidy = tidy_frame(KEYS, lines)
     notes = [
         f"Of each set the first {most} texts, or all there are. MSTTR: of segments of {SEGMENT} words. Jargon: terms "
         "in data/scenarios/jargon.txt. The paper says neither.",

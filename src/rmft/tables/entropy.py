@@ -10,7 +10,7 @@ import pandas as pd
 
 from rmft.metrics.entropy import relative_entropy
 from rmft.metrics.players import PlayerResults
-from rmft.tables.layout import VALUES, RenderedTable, standard_error
+from rmft.tables.layout import RenderedTable, standard_error, tidy_frame
 
 DECIDED, EXTREME = 0.9, 0.1  # probability of a decided policy; probability that, by the paper, weak models never state
 KEYS = ["experiment", "evaluation", "player", "instances"]
@@ -45,8 +45,7 @@ def entropy_table(evaluations: Mapping[tuple[str, str], Mapping[str, PlayerResul
         cells = {"player": "trained - base", HEADERS["entropy"]: _mean_and_error(change)}
         shown.append({"experiment": experiment, "evaluation": evaluation, **cells})
     title = "How undecided policies are, before and after training"
-    tidy = pd.DataFrame(lines, columns=[*KEYS, *VALUES])
-    return RenderedTable(title, tidy, pd.DataFrame(shown).fillna(""), NOTES)
+    return RenderedTable(title, tidy_frame(KEYS, lines), pd.DataFrame(shown).fillna(""), NOTES)
 
 
 def entropy_statistics(played: PlayerResults) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """Tables `simplex_table` and `l2ball_table`: how fast regret grows, by reward process and player."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +18,11 @@ from rmft.tables.layout import (
     NOT_REPRODUCED,
     REPRODUCED,
     TOLERANCE,
-    VALUES,
     Estimation,
     RenderedTable,
     errors_apart,
+    notes_on_comparison,
+    tidy_frame,
     value_verdict,
 )
 
@@ -70,28 +71,22 @@ class GrowthRow:
         """
         return math.hypot(self.slope_error, self.slope_error_of_one_run)
 
-    @property
-    def apart(self) -> float:
-        """Return how far the slope is from the paper's in standard errors of that difference."""
-        return errors_apart(self.fit.slope, self.difference_error, self.paper.slope)
-
-    @property
-    def _looks_interchanged(self) -> bool:
-        other = self.paper.interchanged
-        return other is not None and abs(errors_apart(self.fit.slope, self.difference_error, other)) <= AGREEMENT
+    def apart(self, slope: float) -> float:
+        """Return how far our slope is from one of the paper's in standard errors of that difference."""
+        return errors_apart(self.fit.slope, self.difference_error, slope)
 
     @property
     def slope_verdict(self) -> str:
         """Return the verdict on the paper's β̂; its claim, and so its direction, is growth slower than linear."""
         if self.paper.slope is None:
             return ""
-        margin = CONFIDENT * self.exponent_error
+        margin, interchanged = CONFIDENT * self.exponent_error, self.paper.interchanged
         verdict = value_verdict(self.fit.slope, self.difference_error, self.paper.slope)
         if verdict == INCONCLUSIVE:
             return NOT_REPRODUCED if self.fit.exponent - margin > 1 else INCONCLUSIVE
         if verdict == REPRODUCED:
             return REPRODUCED
-        if self._looks_interchanged:
+        if interchanged is not None and abs(self.apart(interchanged)) <= AGREEMENT:
             return INCONSISTENT
         return DIRECTION_ONLY if self.fit.exponent + margin < 1 else NOT_REPRODUCED
 
@@ -114,7 +109,13 @@ def growth_table(
 
     results: by reward process and player. beside: the paper's players by our names for them.
     """
-    rows = list(_rows(estimation, results, paper, beside))
+    of_paper = _read(paper)
+    rows = [
+        _row(estimation, reward, player, played, of_paper.get((reward, beside.get(player, player)), PaperGrowth()))
+        for reward, players in results.items()
+        for player, played in players.items()
+        if not player.startswith("base")
+    ]
     notes = [
         "slope: of Regret(t) on t, which reproduces the paper's β̂ where nothing is random; "
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
@@ -126,81 +127,64 @@ def growth_table(
         "else, or an exponent that lies above 1 by as many errors.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
         *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
-        *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in sorted(beside.items())),
+        *notes_on_comparison(beside),
     ]
-    title = TITLES.get(estimation.label, estimation.label)
-    return RenderedTable(title, pd.concat(map(_tidy, rows), ignore_index=True), _shaped(rows), notes)
-
-
-def _rows(
-    estimation: Estimation,
-    results: Mapping[str, Mapping[str, PlayerResults]],
-    paper: pd.DataFrame,
-    beside: Mapping[str, str],
-) -> Iterator[GrowthRow]:
-    values = {(row.reward, row.player, row.statistic): row for row in paper.itertuples()}
-
-    def of_paper(reward: str, player: str) -> PaperGrowth:
-        slope = values.get((reward, player, "beta_hat"))
-        if slope is None:
-            return PaperGrowth()
-        other = values.get((slope.interchanged_with, player, "beta_hat"))
-        p = values[reward, player, "p_reg"].value
-        return PaperGrowth(float(slope.value), p, float(other.value) if other else None)
-
-    for reward, players in results.items():
-        for player, played in players.items():
-            if not player.startswith("base"):
-                fit, errors = growth(played.curve, estimation.floor), _errors(estimation, played, reward, player)
-                yield GrowthRow(reward, player, fit, *errors, of_paper(reward, beside.get(player, player)))
-
-
-def _errors(estimation: Estimation, played: PlayerResults, reward: str, player: str) -> tuple[float, float, float]:
-    """Return standard errors of slope and exponent, and that of the slope of a single training run.
-
-    The errors of a trained model with a single seed cannot be known: NaN.
-    """
-    seeds = len(played.regret)
-    if seeds == 1 and player.startswith("trained"):
-        return math.nan, math.nan, math.nan
-    means, singles = resampled_growth(
-        played.regret, estimation.resamples, estimation.floor, estimation.stream(reward, player)
+    return RenderedTable(
+        TITLES.get(estimation.label, estimation.label),
+        tidy_frame(["reward", "player"], [line for row in rows for line in _tidy(row)]),
+        pd.DataFrame(map(_shaped, rows)),
+        notes,
     )
-    slopes = [fit.slope for fit in means]
-    of_one = np.std([fit.slope for fit in singles], ddof=1) * math.sqrt(seeds / max(seeds - 1, 1))
-    return float(np.std(slopes, ddof=1)), exponent_error(means), float(of_one)
 
 
-def _tidy(row: GrowthRow) -> pd.DataFrame:
-    fit = row.fit
-    values = [
-        ("slope", fit.slope, row.slope_error, row.paper.slope, row.slope_verdict),
-        ("slope_p", fit.slope_p, None, row.paper.p, row.p_verdict),
-        ("exponent", fit.exponent, row.exponent_error, None, ""),
-        ("exponent_p", fit.exponent_p, None, None, ""),
-        ("dropped", fit.dropped, None, None, ""),
+def _read(paper: pd.DataFrame) -> dict[tuple[str, str], PaperGrowth]:
+    """Return the paper's values by reward process and player."""
+    values = {(row.statistic, row.reward, row.player): row for row in paper.itertuples()}
+    slopes = {key: float(row.value) for key, row in values.items() if key[0] == "beta_hat"}
+    return {
+        (reward, player): PaperGrowth(
+            slope,
+            p=values["p_reg", reward, player].value,
+            interchanged=slopes.get(("beta_hat", values["beta_hat", reward, player].interchanged_with, player)),
+        )
+        for (_, reward, player), slope in slopes.items()
+    }
+
+
+def _row(estimation: Estimation, reward: str, player: str, played: PlayerResults, paper: PaperGrowth) -> GrowthRow:
+    """Return the row of a player; the errors of a trained model with a single seed cannot be known: NaN."""
+    fit, seeds = growth(played.curve, estimation.floor), len(played.regret)
+    if seeds == 1 and player.startswith("trained"):
+        return GrowthRow(reward, player, fit, math.nan, math.nan, math.nan, paper)
+    generator = estimation.stream(reward, player)
+    means, singles = resampled_growth(played.regret, estimation.resamples, estimation.floor, generator)
+    slope_error, of_one = (float(np.std([of.slope for of in fits], ddof=1)) for fits in (means, singles))
+    of_one *= math.sqrt(seeds / max(seeds - 1, 1))
+    return GrowthRow(reward, player, fit, slope_error, exponent_error(means), of_one, paper)
+
+
+def _tidy(row: GrowthRow) -> list[tuple]:
+    fit, key = row.fit, (row.reward, row.player)
+    return [
+        (*key, "slope", fit.slope, row.slope_error, row.paper.slope, row.slope_verdict),
+        (*key, "slope_p", fit.slope_p, None, row.paper.p, row.p_verdict),
+        (*key, "exponent", fit.exponent, row.exponent_error, None, ""),
+        (*key, "exponent_p", fit.exponent_p, None, None, ""),
+        (*key, "dropped", fit.dropped, None, None, ""),
     ]
-    return pd.DataFrame([(row.reward, row.player, *value) for value in values], columns=["reward", "player", *VALUES])
 
 
-def _shaped(rows: list[GrowthRow]) -> pd.DataFrame:
-    def line(row: GrowthRow) -> dict[str, str]:
-        known = row.paper.slope is not None
-        return {
-            "reward": row.reward,
-            "player": row.player,
-            "paper": f"{row.paper.slope:.3f}" if known else "",
-            "paper p": row.paper.p or "",
-            "slope": f"{row.fit.slope:.3f} ± {row.slope_error:.3f}",
-            "p": _p(row.fit.slope_p),
-            "apart (s.e.)": f"{row.apart:+.1f}" if known else "",
-            "exponent": f"{row.fit.exponent:.3f} ± {row.exponent_error:.3f}",
-            "dropped": str(row.fit.dropped),
-            "verdict": row.slope_verdict,
-        }
-
-    return pd.DataFrame([line(row) for row in rows])
-
-
-def _p(value: float) -> str:
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
+def _shaped(row: GrowthRow) -> dict[str, str]:
+    fit, slope = row.fit, row.paper.slope
+    return {
+        "reward": row.reward,
+        "player": row.player,
+        "paper": "" if slope is None else f"{slope:.3f}",
+        "paper p": row.paper.p or "",
+        "slope": f"{fit.slope:.3f} ± {row.slope_error:.3f}",
+        "p": "<0.001" if fit.slope_p < 0.001 else f"{fit.slope_p:.3f}",
+        "apart (s.e.)": "" if slope is None else f"{row.apart(slope):+.1f}",
+        "exponent": f"{fit.exponent:.3f} ± {row.exponent_error:.3f}",
+        "dropped": str(fit.dropped),
+        "verdict": row.slope_verdict,
+    }

@@ -1,6 +1,7 @@
 """What tables share: the three formats, the resampling behind errors, and verdicts on our value beside the paper's."""
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,13 +13,8 @@ from rmft.artifacts.text import write_text
 from rmft.streams import stream
 
 VALUES = ["statistic", "ours", "standard_error", "paper", "verdict"]
-REPRODUCED, DIRECTION_ONLY, NOT_REPRODUCED, INCONSISTENT, INCONCLUSIVE = (
-    "reproduced",
-    "direction only",
-    "not reproduced",
-    "paper inconsistent",
-    "inconclusive",
-)
+REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
+DIRECTION_ONLY, INCONSISTENT = "direction only", "paper inconsistent"
 AGREEMENT = 3.0  # two values agree if they differ by at most so many standard errors
 CONFIDENT = 2.0  # a bound is sure if it holds with a margin of so many standard errors
 ROUNDING = 1e-9  # relative error of sums over instances that are all alike
@@ -42,13 +38,28 @@ class RenderedTable:
         csv, md, tex = (stem.with_name(f"{stem.name}.{ending}") for ending in ("csv", "md", "tex"))
         write_csv(csv, self.tidy)
         notes = "".join(f"- {note}\n" for note in self.notes)
-        write_text(
-            md,
-            f"# {self.title}\n\n{self.shaped.to_markdown(index=False, disable_numparse=True)}\n\n{notes}",
-        )
+        markdown = self.shaped.to_markdown(index=False, disable_numparse=True)
+        write_text(md, f"# {self.title}\n\n{markdown}\n\n{notes}")
         latex = self.shaped.style.hide(axis="index").format(escape="latex").to_latex(hrules=True)
         comments = "".join(f"% {note}\n" for note in (self.title, *self.notes))
         write_text(tex, comments + latex)
+
+
+def notes_on_comparison(beside: Mapping[str, str], model: str = "", models: Iterable[str] = ()) -> list[str]:
+    """Return notes on what stands beside the paper's values.
+
+    beside: the paper's players by our names for them. model: ours. models: those that play in the paper.
+    """
+    others = sorted({*models} - {model})
+    return [
+        *(f"{model} plays where the paper has {other}." for other in others),
+        *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in sorted(beside.items())),
+    ]
+
+
+def tidy_frame(keys: Sequence[str], lines: Iterable[tuple]) -> pd.DataFrame:
+    """Return lines of keys and VALUES as a frame."""
+    return pd.DataFrame(list(lines), columns=[*keys, *VALUES])
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from rmft.tables.layout import (
     DIRECTION_ONLY,
     INCONCLUSIVE,
     NOT_REPRODUCED,
-    VALUES,
     Estimation,
     RenderedTable,
+    notes_on_comparison,
     standard_error,
+    tidy_frame,
     value_verdict,
 )
 
@@ -131,9 +132,12 @@ def methods_table(
         of_paper = {row.player: PaperMean(row.model, int(row.T), float(row.value)) for row in paper.itertuples()}
     paper_means = {ours: of_paper[theirs] for ours, theirs in beside.items() if theirs in of_paper}
     rows = list(_rows(estimation, trained, results, paper_means, model))
-    tidy = pd.concat(map(_tidy, rows), ignore_index=True)
-    title = TITLES.get(estimation.label, estimation.label)
-    return RenderedTable(title, tidy, _shaped(rows), _notes(rows, model, compared=bool(beside)))
+    return RenderedTable(
+        TITLES.get(estimation.label, estimation.label),
+        tidy_frame(KEYS, (line for row in rows for line in _tidy(row))),
+        _shaped(rows),
+        _notes(rows, model, compared=bool(beside)),
+    )
 
 
 def _rows(
@@ -166,17 +170,15 @@ def _rows(
             )
 
 
-def _tidy(row: MethodRow) -> pd.DataFrame:
-    budget = (row.trained.played, row.trained.learnt) if row.trained else (None, None)
-    key = (row.reward, row.method, row.final.shape[1], *budget)
-    paper, difference = row.paper.mean if row.paper else None, row.difference
-    lines = [(*key, "mean", float(row.final.mean()), row.error, paper, row.verdict)]
+def _tidy(row: MethodRow) -> Iterator[tuple]:
+    budget = (row.trained.played, row.trained.learnt) if row.trained else ("", "")  # so that numbers stay whole
+    key, difference = (row.reward, row.method, row.final.shape[1], *budget), row.difference
+    yield (*key, "mean", float(row.final.mean()), row.error, row.paper.mean if row.paper else None, row.verdict)
     if difference is not None:
         compared = (row.difference_error, row.paper_difference, row.difference_verdict)
-        lines.append((*key, "difference", difference.mean, *compared))
-        ends = (("low", difference.low), ("high", difference.high))
-        lines += [(*key, f"difference_{end}", value, None, None, "") for end, value in ends]
-    return pd.DataFrame(lines, columns=[*KEYS, *VALUES])
+        yield (*key, "difference", difference.mean, *compared)
+        yield (*key, "difference_low", difference.low, None, None, "")
+        yield (*key, "difference_high", difference.high, None, None, "")
 
 
 def _shaped(rows: list[MethodRow]) -> pd.DataFrame:
@@ -202,7 +204,11 @@ def _shaped(rows: list[MethodRow]) -> pd.DataFrame:
 
 def _notes(rows: list[MethodRow], model: str, *, compared: bool) -> list[str]:
     n, runs = rows[0].final.shape[1], max(len(row.final) for row in rows)
-    other_models = {row.paper.model for row in rows if row.paper} - {model}
+    if_compared = [
+        "Values are compared where the paper's model plays and several training seeds are run. Else the sign "
+        "of the difference is: direction only where it is the paper's, not reproduced where it is the other, "
+        "inconclusive where the interval has 0 in it, none where a method was given less than its budget (cut)."
+    ]
     return [
         f"regret: mean at the last round over the same {n} instances, ± its standard error"
         f"{', over training seeds too' if runs > 1 else ', of one training run'}.",
@@ -210,14 +216,6 @@ def _notes(rows: list[MethodRow], model: str, *, compared: bool) -> list[str]:
         "the other method is worse.",
         "played, learnt: trajectories that were played for training, by the model or by a teacher, and those that were "
         "fine-tuned on.",
-        *(
-            [
-                "Values are compared where the paper's model plays and several training seeds are run. Else the sign "
-                "of the difference is: direction only where it is the paper's, not reproduced where it is the other, "
-                "inconclusive where the interval has 0 in it, none where a method was given less than its budget (cut)."
-            ]
-            if compared
-            else []
-        ),
-        *(f"{model} plays where the paper has {other}." for other in sorted(other_models)),
+        *(if_compared if compared else []),
+        *notes_on_comparison({}, model, (row.paper.model for row in rows if row.paper)),
     ]

@@ -1,6 +1,6 @@
 """Tables of how large regret gets and how fast it grows: `open-FOL-indist`, `-appendix-A2`, `FOL-*`, `nsmab`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -11,10 +11,11 @@ from rmft.tables.layout import (
     CONFIDENT,
     NOT_REPRODUCED,
     TOLERANCE,
-    VALUES,
     Estimation,
     RenderedTable,
     direction_verdict,
+    notes_on_comparison,
+    tidy_frame,
     value_verdict,
 )
 from rmft.tables.measured import RegretStatistics, regret_statistics
@@ -74,15 +75,13 @@ def regret_table(
     model: the one that plays as `base` and `trained`.
     """
     of_paper = _read(paper)
-    rows = [
-        row
-        for reward, players in results.items()
-        for row in _rows(estimation, reward, players, of_paper, beside, model)
-    ]
-    tidy = pd.concat(map(_tidy, rows), ignore_index=True)
-    title = TITLES.get(estimation.label, estimation.label)
-    shaped = _shaped(rows, _columns(of_paper.values()), model)
-    return RenderedTable(title, tidy, shaped, _notes(rows, beside, model))
+    rows = [row for item in results.items() for row in _rows(estimation, *item, of_paper, beside, model)]
+    return RenderedTable(
+        TITLES.get(estimation.label, estimation.label),
+        tidy_frame(KEYS, (line for row in rows for line in _tidy(row))),
+        _shaped(rows, [name for name in HEADERS if name in set(paper["statistic"])], model),
+        _notes(rows, beside, model),
+    )
 
 
 def _read(paper: pd.DataFrame) -> dict[tuple[str, str], PaperRegret]:
@@ -94,12 +93,6 @@ def _read(paper: pd.DataFrame) -> dict[tuple[str, str], PaperRegret]:
         model = first["model"] if isinstance(first["model"], str) else None
         regrets[key] = PaperRegret(model, int(first["T"]), int(first["instances"]), values)
     return regrets
-
-
-def _columns(regrets: Iterable[PaperRegret]) -> dict[str, str]:
-    """Return the headers of the statistics that the paper prints in this table, by statistic."""
-    statistics = {name for of_player in regrets for name in of_player.values}
-    return {name: header for name, header in HEADERS.items() if name in statistics}
 
 
 def _rows(
@@ -152,21 +145,22 @@ def _verdict(
     return direction_verdict(*ours.above(our_base, statistic), difference)
 
 
-def _tidy(row: RegretRow) -> pd.DataFrame:
-    key, lines = (row.reward, row.player, row.ours.instances), []
+def _tidy(row: RegretRow) -> Iterator[tuple]:
     for name, value in row.ours.values.items():
         error = None if name == "dropped" else row.ours.error(name)
         paper = row.paper.values.get(name) if row.paper else None
-        lines.append((*key, name, value, error, paper, row.verdicts.get(name, "")))
-    return pd.DataFrame(lines, columns=[*KEYS, *VALUES])
+        yield row.reward, row.player, row.ours.instances, name, value, error, paper, row.verdicts.get(name, "")
 
 
-def _shaped(rows: list[RegretRow], columns: dict[str, str], model: str) -> pd.DataFrame:
-    """Return the paper's columns; for every player a line with the paper's values, lines of ours, and the verdicts."""
+def _shaped(rows: list[RegretRow], columns: list[str], model: str) -> pd.DataFrame:
+    """Return the paper's columns; for every player a line with the paper's values, lines of ours, and the verdicts.
+
+    columns: the statistics that the paper prints in this table.
+    """
     lines: dict[tuple[str, str], dict[str, str]] = {}
 
     def put(row: RegretRow, source: str, cells: list[str]) -> None:
-        headers = (f"{row.reward} {header}" for header in columns.values())
+        headers = (f"{row.reward} {HEADERS[name]}" for name in columns)
         lines.setdefault((row.player, source), {}).update(zip(headers, cells, strict=True))
 
     for row in rows:
@@ -186,7 +180,6 @@ def _shaped(rows: list[RegretRow], columns: dict[str, str], model: str) -> pd.Da
 
 def _notes(rows: list[RegretRow], beside: Mapping[str, str], model: str) -> list[str]:
     m, runs = next(row.paper for row in rows if row.paper).instances, max(row.ours.runs for row in rows)
-    models = {row.paper.model for row in rows if row.paper and row.paper.model}
     return [
         "max(LR), avg(LR): largest and mean regret at round T. exponent: β̂ of log Regret(t) on log t, as the paper's "
         "text defines it. Of FTRL it is near the β̂ printed here, while in the tables of Section 4 the slope is.",
@@ -201,7 +194,6 @@ def _notes(rows: list[RegretRow], beside: Mapping[str, str], model: str) -> list
         "compared with its base model on the same instances: direction only where it is below it too, not reproduced "
         f"where it is above, inconclusive where that is not sure by {CONFIDENT:g} standard errors, empty where the "
         "paper's is not below.",
-        *(f"{model} plays where the paper has {other}." for other in sorted(models - {model})),
-        *(f"{ours} is set beside the paper's {theirs}." for ours, theirs in sorted(beside.items())),
+        *notes_on_comparison(beside, model, (row.paper.model for row in rows if row.paper and row.paper.model)),
         *([] if any(any(row.verdicts.values()) for row in rows) else ["No verdicts: other games than the paper's."]),
     ]

@@ -14,7 +14,7 @@ import pandas as pd
 from rmft.metrics.comparison import sd_of_numbers
 from rmft.metrics.players import PlayerResults
 from rmft.metrics.power import instances_needed, paired_sd, replicates_needed, spread
-from rmft.tables.layout import CONFIDENT, VALUES, Estimation, RenderedTable, direction_verdict
+from rmft.tables.layout import CONFIDENT, Estimation, RenderedTable, direction_verdict, tidy_frame
 
 ALPHA, POWER = 0.05, 0.8
 KEYS = ["player", "replicates", "instances"]
@@ -53,10 +53,9 @@ def replicates_table(
         error, paper_value = errors.get((player, statistic)), theirs.get((player, statistic))
         verdict = _verdict(statistic, value, error, paper_value)
         rows.append((player, replicates, instances, statistic, value, error, paper_value, verdict))
-    tidy = pd.DataFrame(rows, columns=[*KEYS, *VALUES])
     title = "Final regret over replicates and over tasks, and how many games show the difference"
     shaped = pd.DataFrame([_shaped(f"ours, {model}, R = {replicates}, n = {instances}", row) for row in rows])
-    return RenderedTable(title, tidy, shaped, _notes(replicates))
+    return RenderedTable(title, tidy_frame(KEYS, rows), shaped, _notes(replicates))
 
 
 def _spreads(final: Mapping[str, np.ndarray]) -> dict[tuple[str, str], float]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmft.metrics.players import PlayerResults
-from rmft.tables.layout import CONFIDENT, VALUES, RenderedTable, direction_verdict, standard_error
+from rmft.tables.layout import CONFIDENT, RenderedTable, direction_verdict, standard_error, tidy_frame
 
 VARIED = ["trajectories", "selected", "iterations", "temperature"]
 SYMBOLS = dict(zip(VARIED, ("L", "k", "iterations", "temperature"), strict=True))
@@ -63,7 +63,7 @@ def sensitivity_table(
     title = "Final regret at T = 100 by L, k, number of iterations and temperature, trained on T = 25"
     shaped = pd.DataFrame(shown, columns=[*SYMBOLS.values(), "paper", ours, "change", "verdict"]).fillna("")
     notes = _notes(min(trained.runs for trained in models))
-    return RenderedTable(title, pd.DataFrame(lines, columns=[*KEYS, *VALUES]), shaped, notes)
+    return RenderedTable(title, tidy_frame(KEYS, lines), shaped, notes)
 
 
 def _read(paper: pd.DataFrame) -> dict[Values | None, dict[str, float]]:

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from rmft.tables.layout import NOT_REPRODUCED, REPRODUCED, VALUES, RenderedTable
+from rmft.tables.layout import NOT_REPRODUCED, REPRODUCED, RenderedTable, tidy_frame
 
 C_TOLERANCE = 0.01  # of c
 REST_TOLERANCE = 0.05  # of ‖c I‖: how much of C - c I the finite sample of N sequences may leave
@@ -37,7 +37,7 @@ def theorem_table(fits: pd.DataFrame) -> RenderedTable:
         "global ones, does not mention.",
     ]
     title = "Theorem 1: linear attention trained on the best policy in hindsight"
-    return RenderedTable(title, pd.DataFrame(tidy, columns=[*KEYS, *VALUES]), shaped, notes)
+    return RenderedTable(title, tidy_frame(KEYS, tidy), shaped, notes)
 
 
 def _verdict(fit: pd.Series) -> str:
