@@ -3,10 +3,8 @@
 Nothing here decides what a stage does: this file is no part of any job's code.
 """
 
-import functools
-import inspect
 import sys
-from collections.abc import Callable
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated
 
@@ -36,193 +34,149 @@ Write = Annotated[Path | None, Option(help="A file to write, which appears only 
 Folder = Annotated[Path | None, Option(help="The folder to write into. By hand: in scratch/, unless given.")]
 Stem = Annotated[Path | None, Option(help="The path to write, without its ending. By hand: in scratch/, unless given.")]
 
+Name = Annotated[str | None, Option(help="Its name in params.yaml.", rich_help_panel=BY_HAND)]
+Label = Annotated[str | None, Option(help="Its label in params.yaml.", rich_help_panel=BY_HAND)]
 Experiment = Annotated[str | None, Option(help="An experiment of params.yaml.", rich_help_panel=BY_HAND)]
 TrainingSeed = Annotated[int, Option(help="A training seed, from 0.", rich_help_panel=BY_HAND)]
 Iteration = Annotated[int | None, Option(help="The iteration of the rollouts, from 0.", rich_help_panel=BY_HAND)]
 Shard = Annotated[int, Option(help="A shard of the rollouts, from 1.", rich_help_panel=BY_HAND)]
 Evaluation = Annotated[str | None, Option(help="An evaluation of the experiment.", rich_help_panel=BY_HAND)]
 Player = Annotated[str, Option(help="base, trained-<seed> or iteration-<i>-<seed>.", rich_help_panel=BY_HAND)]
-Name = Annotated[str | None, Option(help="Its name in params.yaml.", rich_help_panel=BY_HAND)]
-Label = Annotated[str | None, Option(help="Its label in params.yaml.", rich_help_panel=BY_HAND)]
+TUNED = {"weights": Read, "output": Write, "log": Write}  # the files of a stage that trains a language model
+OF_ITERATION = {"experiment": Experiment, "training_seed": TrainingSeed, "iteration": Iteration}
+DEFAULTS = {"training_seed": 0, "shard": 1, "player": "base"}  # of the options above; None of the others
 
 
-def stage(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the sub-command that runs the stage of its name, with the options that it lists."""
-    parameters = inspect.signature(command).parameters
-    writes = [name for name, parameter in parameters.items() if parameter.annotation in (Write, Folder, Stem)]
+def stage(name: str, does: str, /, **options: object) -> None:
+    """Add the sub-command that runs a stage. options: the files of its `run`, and what names its job by hand."""
+    writes = [option for option, kind in options.items() if kind in (Write, Folder, Stem)]
 
-    @app.command(command.__name__, rich_help_panel=STAGES)
-    @functools.wraps(command)
-    def run(settings: str | None = None, **options: object) -> None:
+    def run(settings: str | None, **given: object) -> None:
         from rmft.workflow.stage import run_stage
 
-        run_stage(command.__name__, settings, options, writes)
+        run_stage(name, settings, given, writes)
 
-    return run
-
-
-@stage
-def scenarios(settings: Settings = None, output: Write = None, name: Name = None) -> None:
-    """Have a model behind an endpoint write scenarios (jsonl)."""
-
-
-@stage
-def rewards(settings: Settings = None, output: Write = None, name: Name = None) -> None:
-    """Draw a reward set: rewards and means of every action, round and instance, and contexts (npz)."""
+    run.__signature__ = Signature(
+        Parameter(option, Parameter.KEYWORD_ONLY, default=DEFAULTS.get(option), annotation=kind)
+        for option, kind in {"settings": Settings, **options}.items()
+    )
+    app.command(name, help=does, rich_help_panel=STAGES)(run)
 
 
-@stage
-def models(settings: Settings = None, folder: Folder = None) -> None:
-    """Pre-train the embedded language model; write it only if it passes the fidelity gate."""
-
-
-@stage
-def training(settings: Settings = None, folder: Folder = None, experiment: Experiment = None) -> None:
-    """Train the numeric agent by iterative RMFT; keep base, checkpoints, last model and the training log."""
-
-
-@stage
-def rollouts(
-    settings: Settings = None,
-    weights: Read = None,
-    rewards: Read = None,
-    output: Write = None,
-    experiment: Experiment = None,
-    training_seed: TrainingSeed = 0,
-    iteration: Iteration = None,
-    shard: Shard = 1,
-    evaluation: Evaluation = None,
-    player: Player = "base",
-) -> None:
-    """Have a language model play games in words: a shard of an iteration, or the games of an evaluation (parquet)."""
-
-
-@stage
-def distillation(
-    settings: Settings = None,
-    output: Write = None,
-    demonstrations: Write = None,
-    experiment: Experiment = None,
-    training_seed: TrainingSeed = 0,
-) -> None:
-    """Have a reference algorithm play games in words, for a model to learn from (parquet, jsonl)."""
-
-
-@stage
-def gather(
-    settings: Settings = None,
-    inputs: Inputs = None,
-    output: Write = None,
-    experiment: Experiment = None,
-    training_seed: TrainingSeed = 0,
-    iteration: Iteration = None,
-) -> None:
-    """Join the shards of an iteration's rollouts (parquet)."""
-
-
-@stage
-def selection(
-    settings: Settings = None,
-    rollouts: Read = None,
-    output: Write = None,
-    demonstrations: Write = None,
-    experiment: Experiment = None,
-    training_seed: TrainingSeed = 0,
-    iteration: Iteration = None,
-) -> None:
-    """Rank trajectories by regret and keep the best of each scenario (parquet, jsonl)."""
-
-
-@stage
-def sft(
-    settings: Settings = None,
-    demonstrations: Read = None,
-    weights: Read = None,
-    output: Write = None,
-    log: Write = None,
-    experiment: Experiment = None,
-    training_seed: TrainingSeed = 0,
-    iteration: Iteration = None,
-) -> None:
-    """Fine-tune a language model on demonstrations (safetensors, or at an endpoint its model's name: json)."""
-
-
-@stage
-def grpo(
-    settings: Settings = None,
-    rollouts: Read = None,
-    weights: Read = None,
-    output: Write = None,
-    log: Write = None,
-    experiment: Experiment = None,
-    training_seed: TrainingSeed = 0,
-    iteration: Iteration = None,
-) -> None:
-    """Reinforce what earned more than the other trajectories of its scenario (safetensors)."""
-
-
-@stage
-def method(
-    settings: Settings = None,
-    rollouts: Read = None,
-    selection: Read = None,
-    weights: Read = None,
-    output: Write = None,
-    log: Write = None,
-    experiment: Experiment = None,
-    training_seed: TrainingSeed = 0,
-    iteration: Iteration = None,
-) -> None:
-    """Learn from trajectories and their regret by a training method of an extension (safetensors)."""
-
-
-@stage
-def evaluation(
-    settings: Settings = None,
-    inputs: Inputs = None,
-    rewards: Read = None,
-    output: Write = None,
-    experiment: Experiment = None,
-    evaluation: Evaluation = None,
-) -> None:
-    """Compare base model, trained model and reference algorithms on common instances (parquet)."""
-
-
-@stage
-def reasoning(
-    settings: Settings = None,
-    inputs: Inputs = None,
-    folder: Folder = None,
-    experiment: Experiment = None,
-    evaluation: Evaluation = None,
-) -> None:
-    """Compare what replies claim with what happened, and judge why they pass over the best action."""
-
-
-@stage
-def theory(settings: Settings = None, output: Write = None) -> None:
-    """Check Theorem 1: train linear attention without its Operator on the best policy in hindsight (csv)."""
-
-
-@stage
-def figures(settings: Settings = None, inputs: Inputs = None, stem: Stem = None, label: Label = None) -> None:
-    """Draw a figure of the paper, with the numbers that are drawn (pdf, png, csv)."""
-
-
-@stage
-def tables(settings: Settings = None, inputs: Inputs = None, stem: Stem = None, label: Label = None) -> None:
-    """Make a table of the paper, beside the values that the paper reports (csv, md, tex)."""
-
-
-@stage
-def metrics(settings: Settings = None, inputs: Inputs = None, output: Write = None, summary: Write = None) -> None:
-    """Collect final regrets, growth and tests of every evaluation (json), and of the trained model alone."""
-
-
-@stage
-def report(settings: Settings = None, inputs: Inputs = None, output: Write = None, trajectories: Write = None) -> None:
-    """Write the report, one page with every figure and table, and the trajectory viewer (html)."""
-
+stage("scenarios", "Have a model behind an endpoint write scenarios (jsonl).", output=Write, name=Name)
+stage(
+    "rewards",
+    "Draw a reward set: rewards and means of every action, round and instance, and contexts (npz).",
+    output=Write,
+    name=Name,
+)
+stage("models", "Pre-train the embedded language model; write it only if it passes the fidelity gate.", folder=Folder)
+stage(
+    "training",
+    "Train the numeric agent by iterative RMFT; keep base, checkpoints, last model and the training log.",
+    folder=Folder,
+    experiment=Experiment,
+)
+stage(
+    "rollouts",
+    "Have a language model play games in words: a shard of an iteration, or the games of an evaluation (parquet).",
+    weights=Read,
+    rewards=Read,
+    output=Write,
+    **OF_ITERATION,
+    shard=Shard,
+    evaluation=Evaluation,
+    player=Player,
+)
+stage(
+    "distillation",
+    "Have a reference algorithm play games in words, for a model to learn from (parquet, jsonl).",
+    output=Write,
+    demonstrations=Write,
+    experiment=Experiment,
+    training_seed=TrainingSeed,
+)
+stage("gather", "Join the shards of an iteration's rollouts (parquet).", inputs=Inputs, output=Write, **OF_ITERATION)
+stage(
+    "selection",
+    "Rank trajectories by regret and keep the best of each scenario (parquet, jsonl).",
+    rollouts=Read,
+    output=Write,
+    demonstrations=Write,
+    **OF_ITERATION,
+)
+stage(
+    "sft",
+    "Fine-tune a language model on demonstrations (safetensors, or at an endpoint its model's name: json).",
+    demonstrations=Read,
+    **TUNED,
+    **OF_ITERATION,
+)
+stage(
+    "grpo",
+    "Reinforce what earned more than the other trajectories of its scenario (safetensors).",
+    rollouts=Read,
+    **TUNED,
+    **OF_ITERATION,
+)
+stage(
+    "method",
+    "Learn from trajectories and their regret by a training method of an extension (safetensors).",
+    rollouts=Read,
+    selection=Read,
+    **TUNED,
+    **OF_ITERATION,
+)
+stage(
+    "evaluation",
+    "Compare base model, trained model and reference algorithms on common instances (parquet).",
+    inputs=Inputs,
+    rewards=Read,
+    output=Write,
+    experiment=Experiment,
+    evaluation=Evaluation,
+)
+stage(
+    "reasoning",
+    "Compare what replies claim with what happened, and judge why they pass over the best action.",
+    inputs=Inputs,
+    folder=Folder,
+    experiment=Experiment,
+    evaluation=Evaluation,
+)
+stage(
+    "theory",
+    "Check Theorem 1: train linear attention without its Operator on the best policy in hindsight (csv).",
+    output=Write,
+)
+stage(
+    "figures",
+    "Draw a figure of the paper, with the numbers that are drawn (pdf, png, csv).",
+    inputs=Inputs,
+    stem=Stem,
+    label=Label,
+)
+stage(
+    "tables",
+    "Make a table of the paper, beside the values that the paper reports (csv, md, tex).",
+    inputs=Inputs,
+    stem=Stem,
+    label=Label,
+)
+stage(
+    "metrics",
+    "Collect final regrets, growth and tests of every evaluation (json), and of the trained model alone.",
+    inputs=Inputs,
+    output=Write,
+    summary=Write,
+)
+stage(
+    "report",
+    "Write the report, one page with every figure and table, and the trajectory viewer (html).",
+    inputs=Inputs,
+    output=Write,
+    trajectories=Write,
+)
 
 app.add_typer(tools.app)
 
