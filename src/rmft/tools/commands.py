@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TOOLS = "Tools"
 app = typer.Typer()
+Scale = Annotated[str | None, Option(help="A scale of params.yaml. Default: the one that is set there.")]
 TraceFormat = Literal["text", "json", "mermaid", "rocrate"]
 GameRegret = Literal["realized", "expected", "pseudo"]
 PROCESS = f"Reward process: {', '.join(PROCESSES)}, or an extension's; several with commas make an even mixture."
@@ -42,7 +43,7 @@ def params(
         str | None, Argument(help="Print this experiment alone, and where each of its values comes from.")
     ] = None,
     file: Annotated[Path, Option(help="The file to check; outputs.yaml is beside it.")] = Path("params.yaml"),
-    scale: Annotated[str | None, Option(help="A scale of params.yaml. Default: the one that is set there.")] = None,
+    scale: Scale = None,
     write: Annotated[
         Path | None, Option(help="A folder: write each experiment's parameters to a file of its own instead, for DVC.")
     ] = None,
@@ -102,18 +103,8 @@ def serve(
     if not key:
         raise InputError("serve: needs a key that clients must show: export RMFT_API_KEY=…")
     served = OwnServer.parse(settings) if settings else served_as(load(), plays)
-    server = ServerSettings(
-        model=served.model,
-        name=model or plays,
-        token=key,
-        state=state,
-        sft=served.sft,
-        seed=served.seed,
-        host=host,
-        port=port,
-        announce=announce,
-    )
-    start(server)
+    where = {"state": state, "host": host, "port": port, "announce": announce}
+    start(ServerSettings(served.model, model or plays, key, sft=served.sft, seed=served.seed, **where))
 
 
 @app.command(rich_help_panel=TOOLS)
@@ -121,7 +112,7 @@ def estimate(
     experiments: Annotated[
         list[str] | None, Argument(help="Experiments that play or are judged at an endpoint. Default: all of them.")
     ] = None,
-    scale: Annotated[str | None, Option(help="A scale of params.yaml. Default: the one that is set there.")] = None,
+    scale: Scale = None,
 ) -> None:
     """Estimate what experiments will cost at an endpoint: calls, tokens, dollars, hours; show what journals hold."""
     from rich.console import Console
