@@ -31,8 +31,8 @@ include: "workflow/checks.smk"
 rule all:
     default_target: True
     input:
-        paths.everything(PARAMS),
-        paths.EMBEDDED if AUDIT and os.path.exists(paths.EMBEDDED[0]) else [],
+        paths.everything(BY_DEFAULT),
+        [path for path in (*paths.EMBEDDED, *paths.everything(BY_REQUEST)) if AUDIT and os.path.exists(path)],
     message:
         "Everything is built: open results/report.html"
 
@@ -46,23 +46,30 @@ rule quick:
 
 rule numeric:
     input:
-        paths.section(PARAMS, with_model("linear-attention")),
+        paths.section(BY_DEFAULT, with_model("linear-attention")),
     message:
         "Section 4 is built: look into results/figures and results/tables"
 
 
 rule open_weight:
     input:
-        paths.section(PARAMS, with_model("language")),
+        paths.section(BY_DEFAULT, with_model("language")),
     message:
         "Section 5 is built: look into results/figures and results/tables"
 
 
 rule closed_weight:
     input:
-        paths.section(PARAMS, with_model("endpoint")),
+        paths.section(BY_DEFAULT, with_model("endpoint")),
     message:
         "Section 6 is built: look into results/figures and results/tables"
+
+
+rule on_request:
+    input:
+        paths.section(PARAMS, list(PARAMS.on_request)),
+    message:
+        "What is built on request is there: look into results/figures and results/tables"
 
 
 rule scenarios:
@@ -82,8 +89,8 @@ rule rewards:
 rule figures:
     input:
         paths.reward_sets(PARAMS),
-        [paths.artifacts_of(PARAMS, experiment) for experiment in EXPERIMENTS],
-        paths.figures(PARAMS),
+        [paths.artifacts_of(PARAMS, experiment) for experiment in BY_DEFAULT.experiments],
+        paths.figures(BY_DEFAULT),
     message:
         "All figures are in results/figures"
 
@@ -91,9 +98,9 @@ rule figures:
 rule tables:
     input:
         paths.reward_sets(PARAMS),
-        [paths.artifacts_of(PARAMS, experiment) for experiment in EXPERIMENTS],
+        [paths.artifacts_of(PARAMS, experiment) for experiment in BY_DEFAULT.experiments],
         paths.THEORY,
-        paths.tables(PARAMS),
+        paths.tables(BY_DEFAULT),
         paths.METRICS,
     message:
         "All tables are in results/tables"
@@ -101,7 +108,7 @@ rule tables:
 
 rule report:
     input:
-        paths.everything(PARAMS),
+        paths.everything(BY_DEFAULT),
     message:
         "The report is written: open results/report.html"
 

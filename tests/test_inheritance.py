@@ -1,6 +1,7 @@
 """Inheritance by name in params.yaml, and edits of it as `dvc exp run --set-param` makes them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -183,3 +184,39 @@ def test_a_method_of_an_extension_is_one_file_and_one_experiment(tmp_path, monke
             load(tmp_path / "params.yaml")
     finally:
         extensions.forget("extensions/nothing.py")
+
+
+ON_REQUEST = {  # a variant of it must be on request as well, or `snakemake` would build it
+    "mine": {"kind": "language", "environment": "mab", "model": "embedded", "process": ["gaussian"], "scale": "own",
+             "evaluations": {"gaussian-25": {"rewards": "gaussian", "T": 25, "algorithms": ["ucb"]}}},
+    "mine_long": {"varies": "mine", "T": 50},
+}  # fmt: skip
+
+
+def test_only_its_own_targets_build_an_experiment_on_request_with_its_figures_and_tables(tmp_path):
+    copy_parameters(tmp_path)
+    path = tmp_path / "params.yaml"
+    before = load(path).at_scale()
+    values = yaml.safe_load(path.read_text(encoding="utf-8")) | {"on_request": ON_REQUEST}
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    outputs = yaml.safe_load((tmp_path / "outputs.yaml").read_text(encoding="utf-8"))
+    figure = {"form": "regret", "experiments": ["mine"], "evaluations": ["gaussian-25"], "players": ["trained", "ucb"]}
+    outputs["figures"]["drawn"]["mine"] = figure
+    (tmp_path / "outputs.yaml").write_text(yaml.safe_dump(outputs), encoding="utf-8")
+    after = load(path).at_scale()
+    assert after.experiments["mine_long"].process == ["gaussian"]
+    assert sorted(paths.everything(after.by_default)) == sorted(paths.everything(before))
+    asked_for = paths.section(after, list(after.on_request))
+    assert "results/figures/mine.pdf" in asked_for
+    assert not {path for path in asked_for if "mine" in path} & set(paths.everything(before))
+
+
+def test_a_mistake_in_an_experiment_on_request_is_named_where_it_is_written(tmp_path):
+    copy_parameters(tmp_path)
+    path = tmp_path / "params.yaml"
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for wrong, key in (({"T": 0}, "on_request.mine_long.T"), ({"model": "absent"}, "on_request.mine_long.model")):
+        experiments = {**ON_REQUEST, "mine_long": ON_REQUEST["mine_long"] | wrong}
+        path.write_text(yaml.safe_dump(values | {"on_request": experiments}), encoding="utf-8")
+        with pytest.raises(InputError, match=re.escape(f"params.yaml: {key}: ")):
+            load(path)

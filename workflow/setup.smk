@@ -26,6 +26,7 @@ if workflow.is_main_process and not AUDIT:
 FULL_SIZE = or_stop(load)
 
 PARAMS = FULL_SIZE.at_scale()
+BY_DEFAULT, BY_REQUEST = PARAMS.by_default, PARAMS.by_request
 or_stop(check_spreadsheets, PARAMS.scenarios.values())
 EXPERIMENTS = PARAMS.experiments
 

@@ -12,8 +12,8 @@ def extensions(job):
 
 
 def with_model(kind):
-    """Return the experiments that start from a model of a kind."""
-    return [name for name, of in EXPERIMENTS.items() if of.model_kind == kind]
+    """Return the experiments that start from a model of a kind, without those on request."""
+    return [name for name, of in BY_DEFAULT.experiments.items() if of.model_kind == kind]
 
 
 def trained_by(rule):

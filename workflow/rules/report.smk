@@ -3,7 +3,7 @@
 
 rule report_pages:
     input:
-        paths.inputs_of_report(PARAMS),
+        paths.inputs_of_report(BY_DEFAULT),
     output:
         page=paths.REPORT[0],
         trajectories=paths.REPORT[1],
@@ -12,7 +12,7 @@ rule report_pages:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: plan_outputs.report_job(PARAMS, FULL_SIZE).canonical(),  # labels have braces
+        settings=lambda wildcards: plan_outputs.report_job(BY_DEFAULT, FULL_SIZE).canonical(),  # labels have braces
     message:
         "Write the report"
     shell:

@@ -26,7 +26,7 @@ rule table:
 
 rule metrics:
     input:
-        [path for experiment in EXPERIMENTS for path in paths.evaluations_of(PARAMS, experiment)],
+        [path for experiment in BY_DEFAULT.experiments for path in paths.evaluations_of(PARAMS, experiment)],
     output:
         full="results/metrics.json",
         summary="results/summary.json",
@@ -35,7 +35,7 @@ rule metrics:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=plan_outputs.metrics_job(PARAMS).canonical(),
+        settings=plan_outputs.metrics_job(BY_DEFAULT).canonical(),
     message:
         "Collect the metrics of all evaluations"
     shell:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from rmft.params.kinds import KINDS
 
 EACH = "each_evaluation"
+ON_REQUEST = "on_request"
+SECTIONS = ("experiments", ON_REQUEST)  # that hold experiments
 Path = tuple[str, ...]
 
 
@@ -34,23 +36,35 @@ def with_origins(values: object) -> tuple[object, dict[Path, Path | None]]:
     """Return the resolved values, and of each leaf of an experiment, by its path, the place that it comes from."""
     if not isinstance(values, Mapping) or not isinstance(values.get("experiments"), Mapping):
         return values, {}
-    trees = {name: _experiment(values, name) for name in values["experiments"]}
+    sections = {name: section for section in SECTIONS for name in _names(values, section)}
+    trees = {name: _experiment(values, sections, name) for name in sections}
     for tree in trees.values():
         if isinstance(tree, dict) and isinstance(tree.get(EACH), dict):
             del tree[EACH]
-    rest = {key: value for key, value in values.items() if key != "defaults"}
     origins = {path: leaf.place for path, leaf in _leaves({"experiments": trees})}
-    return {**rest, "experiments": {name: _plain(tree) for name, tree in trees.items()}}, origins
+    found = {key: value for key, value in values.items() if key != "defaults"}
+    found["experiments"] = {name: _plain(tree) for name, tree in trees.items()}
+    if names := _names(values, ON_REQUEST):
+        found[ON_REQUEST] = {name: found["experiments"][name] for name in names}
+    return found, origins
 
 
-def _experiment(values: Mapping[str, Any], name: str, varied_by: Path = ()) -> Tree | Leaf:
-    """Return an experiment and what it inherits. varied_by: experiments that wait for this one, so as not to loop."""
-    own = _placed(values["experiments"][name], ("experiments", name))
+def _names(values: Mapping[str, Any], section: str) -> list[str]:
+    """Return the names of the experiments in a section; none where the section is malformed."""
+    return list(values[section]) if isinstance(values.get(section), Mapping) else []
+
+
+def _experiment(values: Mapping[str, Any], sections: Mapping[str, str], name: str, varied_by: Path = ()) -> Tree | Leaf:
+    """Return an experiment and what it inherits.
+
+    sections: where each experiment is written. varied_by: experiments that wait for this one, so as not to loop.
+    """
+    own = _placed(values[sections[name]][name], (sections[name], name))
     if not isinstance(own, dict):
         return own
     original, inherited = _value(own.get("varies")), {}
-    if original in values["experiments"] and original not in (name, *varied_by):
-        inherited = _experiment(values, original, (name, *varied_by))
+    if original in sections and original not in (name, *varied_by):
+        inherited = _experiment(values, sections, original, (name, *varied_by))
         inherited = inherited if isinstance(inherited, dict) else {}
     kind = _value(own.get("kind", inherited.get("kind")))
     theirs = inherited.pop("evaluations", None)

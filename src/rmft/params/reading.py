@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from rmft import extensions
 from rmft.errors import InputError
+from rmft.params.inheritance import SECTIONS, with_origins
 from rmft.params.inheritance import Path as Place
-from rmft.params.inheritance import with_origins
 from rmft.params.outputs import Outputs
 from rmft.params.section import Section, first_error
 from rmft.params.whole import EXTENSION, Params, Science
@@ -57,6 +57,11 @@ def _check_keys(node: yaml.MappingNode) -> None:
         keys.add((key.tag, str(key.value)))
 
 
+def _same_experiment(place: Place, other: Place) -> bool:
+    """Return whether two places are in the same experiment, whichever section it is written in."""
+    return place[0] in SECTIONS and other[0] in SECTIONS and place[1:2] == other[1:2]
+
+
 class _Origins(NamedTuple):
     """Where values come from: files by section, and places in params.yaml of what experiments inherit."""
 
@@ -74,8 +79,10 @@ class _Origins(NamedTuple):
             for path, place in self.places.items()
             if place is not None and path[: len(keys)] == keys
         }
-        if len(places) == 1 and (place := places.pop())[:2] != keys[:2]:
-            key = f"{'.'.join(place)} (which {'.'.join(keys[:2])} inherits)"
+        own = next((place[:2] for place in self.places.values() if place and _same_experiment(place, keys)), keys[:2])
+        key = ".".join([*own, *keys[2:]])
+        if len(places) == 1 and (place := places.pop())[:2] != own:
+            key = f"{'.'.join(place)} (which {'.'.join(own)} inherits)"
         return f"{path}: {key}{colon}{message}"
 
 

@@ -1,6 +1,7 @@
 """All of params.yaml and outputs.yaml, and the only place where `scale` acts."""
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -11,7 +12,7 @@ from rmft.params.kinds import AnyExperiment
 from rmft.params.language import LanguageSFT, WordsExperiment, check_trainable
 from rmft.params.language_model import LanguageModelSettings, Pretraining
 from rmft.params.numeric import LinearAttentionModel, Theory
-from rmft.params.outputs import Outputs
+from rmft.params.outputs import Figure, Outputs, Table
 from rmft.params.reasoning import Reasoning
 from rmft.params.scales import Scale
 from rmft.params.scenarios import ScenarioSet
@@ -74,6 +75,11 @@ class Science(Section):
     rewards: dict[Name, RewardSet] = Field(description="Held-out reward sets, by name.")
     evaluation: Measures = Field(description="What all evaluations share.")
     experiments: dict[Name, AnyExperiment] = Field(description="Experiments, by name.")
+    on_request: dict[Name, AnyExperiment] = Field(
+        default={},
+        description="Further experiments, written like those of `experiments`, that only their own target builds "
+        "(`snakemake exp_NAME`, or `make real` for all of them): they take hours, or need a model's files.",
+    )
     quick: dict[Name, Name] = Field(
         description="What `make quick` builds: experiments with all their training, and one evaluation of each."
     )
@@ -118,6 +124,34 @@ class Params(Outputs, Science):
     def selecting(self) -> dict[str, WordsExperiment]:
         """Return the experiments that select games in words, which the report shows."""
         return {name: of for name, of in self.experiments.items() if of.selects}
+
+    @property
+    def by_default(self) -> Self:
+        """Return these parameters without the experiments on request, their figures and their tables."""
+        return self._part(requested=False)
+
+    @property
+    def by_request(self) -> Self:
+        """Return these parameters with the experiments on request alone, their figures and their tables."""
+        return self._part(requested=True)
+
+    def _part(self, *, requested: bool) -> Self:
+        def kept(outputs: Mapping[str, Figure | Table]) -> dict[str, Figure | Table]:
+            return {
+                label: of
+                for label, of in outputs.items()
+                if any(name in self.on_request for name in of.experiments) == requested
+            }
+
+        experiments = {name: of for name, of in self.experiments.items() if (name in self.on_request) == requested}
+        story = self.report.story if self.report.story in experiments else None
+        changes = {
+            "experiments": experiments,
+            "figures": self.figures.model_copy(update={"drawn": kept(self.figures.drawn)}),
+            "tables": kept(self.tables),
+            "report": self.report.model_copy(update={"story": story}),
+        }
+        return self.model_copy(update=changes)
 
     def first_evaluation(self, experiment: str) -> str:
         """Return the evaluation of an experiment that stands for it."""

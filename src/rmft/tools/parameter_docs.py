@@ -7,7 +7,7 @@ from typing import Any
 
 from rmft.artifacts.text import write_text
 from rmft.params.evaluation import ALGORITHM_FIELDS
-from rmft.params.inheritance import EACH
+from rmft.params.inheritance import EACH, ON_REQUEST
 from rmft.params.kinds import KINDS
 from rmft.params.outputs import Outputs
 from rmft.params.whole import Science
@@ -90,6 +90,8 @@ def page() -> str:
         schema = _described(sections)
         for name, section in schema["properties"].items():
             lines += [f"## {name}", "", f"In `{file}`. {_description(schema['$defs'], section)}", ""]
+            if name == ON_REQUEST:  # has the keys of `experiments`
+                continue
             for title, rows in tables(schema["$defs"], name, section):
                 lines += [*([f"### {title}", ""] if title else []), "| key | type | default | description |"]
                 lines += ["|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows), ""]
