@@ -30,7 +30,7 @@ from rmft.params.endpoint import EndpointSettings
 from rmft.streams import Word, stream
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from httpx2 import AsyncClient
 
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # seconds
 IDLE_SECONDS = 30.0  # for which an idle connection is kept open
@@ -108,7 +108,7 @@ class Connection:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint, self.statistics = endpoint, Statistics()
         self._runner = asyncio.Runner()
-        self._clients: list[AsyncOpenAI] = []  # one for each address
+        self._clients: list[AsyncClient] = []  # one for each address
         self._reached: set[int] = set()  # addresses, by number, that have responded
         self._paused_until = 0.0  # on the loop's clock: the endpoint wants no requests until then
 
@@ -122,7 +122,7 @@ class Connection:
 
     async def _close(self) -> None:
         for client in self._clients:
-            await client.close()
+            await client.aclose()
 
     def send(self, requests: Sequence[Request]) -> list[Json]:
         """Return the responses to requests; all of them are on record by then.
@@ -152,21 +152,23 @@ class Connection:
 
     def _connect(self) -> None:
         """Create the clients, unless they exist; this may start our own server."""
-        endpoint = self.endpoint
         if self._clients:
             return
-        key = required_key(endpoint.settings, endpoint.api_key)
-        from openai import AsyncOpenAI, DefaultAsyncHttpx2Client
+        settings = self.endpoint.settings
+        self._key = required_key(settings, self.endpoint.api_key)
+        from httpx2 import AsyncClient, Limits
 
-        from rmft.endpoint.connection_pool import ConnectionPool
-
-        for url in endpoint.base_urls():
-            http = DefaultAsyncHttpx2Client(
-                timeout=endpoint.settings.timeout_seconds,
-                transport=ConnectionPool(endpoint.settings.concurrency, IDLE_SECONDS),
+        limits = Limits(max_connections=settings.concurrency, keepalive_expiry=IDLE_SECONDS)
+        for url in self.endpoint.base_urls():
+            client = AsyncClient(
+                base_url=url,
+                headers={"Authorization": f"Bearer {self._key}"},
+                timeout=settings.timeout_seconds,
+                limits=limits,
+                follow_redirects=True,
                 trust_env=may_use_proxy(url),
             )
-            self._clients.append(AsyncOpenAI(base_url=url, api_key=key, max_retries=0, http_client=http))
+            self._clients.append(client)
 
     async def _send_all(self, requests: Sequence[tuple[Json, str, Request]]) -> list[Json]:
         self._stopped, self._settled = asyncio.Event(), asyncio.Event()
@@ -220,29 +222,24 @@ class Connection:
         """Send a request once. Return the response when it is on record, or the failure."""
         reservation = await self._reserve(record)
         begun = asyncio.get_running_loop().time()
-        outcome: Json | Failure = Failure("stopped")
+        usage, lost = None, False
         try:
             self.statistics.requests += 1
             outcome = await self._post(record, key, address)
-            if not isinstance(outcome, Failure):
+            if isinstance(outcome, Failure):
+                # Our own server honours Idempotency-Key, so that a lost response is not paid for twice.
+                lost = outcome.paid and self.endpoint.settings.serves is None
+            else:
                 # No await before this line: a response that has arrived is recorded even if we are interrupted now.
                 recorded = self.endpoint.journal.record_soon(key, record, outcome)
-                self.statistics.usage += Usage.of(outcome)
+                usage = Usage.of(outcome)
+                self.statistics.usage += usage
                 self.statistics.seconds += asyncio.get_running_loop().time() - begun
                 await asyncio.wrap_future(recorded)
+            return outcome
         finally:
-            self._settle(reservation, outcome)
-        return outcome
-
-    def _settle(self, reservation: Reservation, outcome: Json | Failure) -> None:
-        """Tell the budget what a request has cost."""
-        if isinstance(outcome, Failure):
-            # Our own server honours Idempotency-Key, so that a lost response is not paid for twice.
-            lost = outcome.paid and self.endpoint.settings.serves is None
-            self.endpoint.budget.settle(reservation, None, lost=lost)
-        else:
-            self.endpoint.budget.settle(reservation, Usage.of(outcome))
-        self._settled.set()
+            self.endpoint.budget.settle(reservation, usage, lost=lost)
+            self._settled.set()
 
     async def _reserve(self, record: Json) -> Reservation:
         """Reserve the most that a request can cost; if necessary, wait until others have cost less than reserved."""
@@ -257,32 +254,29 @@ class Connection:
 
     async def _post(self, record: Json, key: str, address: int) -> Json | Failure:
         """Send a request once; return the response or the failure. Raise InputError if no retry can succeed."""
-        from httpx2 import Response
-        from openai import APIConnectionError, APIStatusError, APITimeoutError
+        from httpx2 import ConnectError, ConnectTimeout, PoolTimeout, RequestError, TimeoutException
 
-        settings, client = self.endpoint.settings, self._clients[address]
+        settings, never_sent = self.endpoint.settings, (ConnectError, ConnectTimeout, PoolTimeout)
         # Our own server answers a request that it has seen before, with the same Idempotency-Key, from its records, so
         # that a lost response costs nothing more; vendors ignore the header. The body has to be the same to the byte,
         # hence the order.
         body = {name: record[name] for name in sorted(record) if name not in ("endpoint", "words")}
-        options = {"headers": {"Idempotency-Key": key}}
+        target = RequestTarget(self._url(address), self.endpoint.model, settings.api_key, self._key)
         try:
             async with asyncio.timeout(settings.timeout_seconds):  # of everything, however slowly the body arrives
-                # Not by chat.completions.create, which validates every message of a conversation each time.
-                response = await client.post(ROUTE, cast_to=Response, body=body, options=options)
-            self._pause(until_renewed(response.headers))
-            return parse_response(response.content)
-        except (TimeoutError, APITimeoutError) as error:
-            return Failure("timeout", paid=not _never_sent(error))
-        except APIConnectionError as error:
-            return Failure("connection", redacted(str(error.__cause__), client.api_key), paid=not _never_sent(error))
+                response = await self._clients[address].post(ROUTE, json=body, headers={"Idempotency-Key": key})
+            if response.is_success:
+                self._pause(until_renewed(response.headers))
+                return parse_response(response.content)
+        except (TimeoutError, TimeoutException) as error:
+            return Failure("timeout", paid=not isinstance(error, never_sent))
+        except RequestError as error:
+            return Failure("connection", redacted(str(error), target.key), paid=not isinstance(error, never_sent))
         except MalformedError as error:
             return Failure("malformed", str(error), paid=True)
-        except APIStatusError as error:
-            target = RequestTarget(self._url(address), self.endpoint.model, settings.api_key, client.api_key)
-            failure = failure_of(error.status_code, error.response.headers, error.response.content, target)
-            self._pause(failure.delay)
-            return failure
+        failure = failure_of(response.status_code, response.headers, response.content, target)
+        self._pause(failure.delay)
+        return failure
 
     def _url(self, address: int) -> str:
         return str(self._clients[address].base_url).rstrip("/")
@@ -332,10 +326,3 @@ def _backoff(key: str, attempt: int) -> float:
 def _most_tokens(record: Mapping[str, Any]) -> int:
     """Return a number of tokens that the messages of a request cannot exceed: a token has at least one byte."""
     return sum(len(message["content"].encode()) + TEMPLATE_TOKENS for message in record["messages"])
-
-
-def _never_sent(error: Exception) -> bool:
-    """Return whether a connection failed before anything was sent."""
-    from httpx2 import ConnectError, ConnectTimeout, PoolTimeout
-
-    return isinstance(error.__cause__, ConnectError | ConnectTimeout | PoolTimeout)
