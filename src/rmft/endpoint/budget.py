@@ -74,8 +74,7 @@ class SpendingLimit:
         elsewhere: Callable[[], Mapping[str, Usage]] = dict,
     ) -> None:
         self.limit, self.prices, self.elsewhere = limit, prices, elsewhere
-        self.ours = self._dollars(spent or {})
-        self.others = 0.0
+        self.ours, self.others = self._dollars(spent or {}), 0.0
         self.lost = 0.0  # the most that requests without a response may have cost
         self.reserved: set[Reservation] = set()
         self.requests = 0
@@ -101,9 +100,8 @@ class SpendingLimit:
         if self.requests % REFRESH_EVERY == 0:
             self.others = self._dollars(self.elsewhere())
         self.requests += 1
-        most = self._most(model, prompt_tokens, max_tokens)
-        self._require(most, "the next request")
-        reservation = Reservation(model, most)
+        reservation = Reservation(model, self._most(model, prompt_tokens, max_tokens))
+        self._require(reservation.dollars, "the next request")
         self.reserved.add(reservation)
         return reservation
 
@@ -137,10 +135,7 @@ class SpendingLimit:
     def _dollars(self, usage: Mapping[str, Usage]) -> float:
         if self.limit is None:
             return 0.0
-        return sum(cost(used, self._prices(model)) for model, used in usage.items())
-
-    def _prices(self, model: str) -> "Prices":
         try:
-            return self.prices[model]
-        except KeyError:
-            raise InputError(f"prices: none are known for {model!r}, so that budget.dollars cannot be kept") from None
+            return sum(cost(used, self.prices[model]) for model, used in usage.items())
+        except KeyError as error:
+            raise InputError(f"prices: none are known for {error}, so that budget.dollars cannot be kept") from None

@@ -20,7 +20,6 @@ from openai.types.fine_tuning import FineTuningJob, FineTuningJobEvent
 from rmft.endpoint.budget import Usage
 from rmft.endpoint.failures import LONGEST_PAUSE, MalformedError, redacted, requested_delay
 from rmft.endpoint.fine_tuning_responses import (
-    JobEvent,
     Loss,
     advice,
     checked_job,
@@ -43,8 +42,6 @@ CLOSED = (
     " from 2027-01-06, and gpt-4o-mini itself on 2027-01-14); point base_urls at an endpoint that fine-tunes, e.g."
     " `rmft serve`"
 )
-
-NO_USAGE = Usage()
 
 T = TypeVar("T")
 
@@ -73,17 +70,9 @@ class FineTuningRequest:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {**values, "file": file, "settings": self.settings.model_dump()}
 
-    @cached_property
-    def sha256(self) -> str:
-        """Return the hash of the request."""
-        return self._hash()
-
-    def journal_key(self, step: str) -> str:
-        """Return the key of a step in the journal."""
-        return self._hash(step)
-
-    def _hash(self, *words: str) -> str:
-        return hashlib.sha256(json.dumps([self.description, *words], sort_keys=True).encode()).hexdigest()
+    def digest(self, *step: str) -> str:
+        """Return the hash of the request, or the key of a step in the journal."""
+        return hashlib.sha256(json.dumps([self.description, *step], sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -109,10 +98,10 @@ class TunedModel:
 class RetryPolicy:
     """Pauses between retries, and between looks at a job: they double from `first` to `longest` seconds.
 
-    attempts: failures in a row after which to give up, None for never.
+    attempts: failures in a row after which to give up.
     """
 
-    attempts: int | None = 20
+    attempts: int = 20
     first: float = 2.0
     longest: float = 30.0
 
@@ -125,14 +114,14 @@ def fine_tune(
     client: openai.OpenAI,
     journal: "Journal",
     request: FineTuningRequest,
-    on_event: Callable[[JobEvent], object],
+    on_event: Callable[[str], object],
     before_paying: Callable[[], object] = lambda: None,
     retry_policy: RetryPolicy = RetryPolicy(),
 ) -> TunedModel:
     """Fine-tune, or continue where an earlier call was stopped, at whatever moment that was.
 
-    on_event: called with all events of the job, and with failures that are retried. before_paying: called before a job
-    is created; it raises InputError if the job would cost too much.
+    on_event: called with a message for each event of the job, and for each failure that is retried. before_paying:
+    called before a job is created; it raises InputError if the job would cost too much.
 
     Raise InputError for an error that a retry cannot fix: the key is refused, the endpoint does not fine-tune, the job
     failed or was cancelled.
@@ -147,7 +136,7 @@ def fine_tune(
 
 def recorded_model(journal: "Journal", request: FineTuningRequest) -> TunedModel | None:
     """Return the model that an earlier call recorded, or None."""
-    values = journal.response(request.journal_key("model"))
+    values = journal.response(request.digest("model"))
     return TunedModel(**values) if values else None
 
 
@@ -158,16 +147,16 @@ class _Run:
     client: openai.OpenAI
     journal: "Journal"
     request: FineTuningRequest
-    on_event: Callable[[JobEvent], object]
+    on_event: Callable[[str], object]
     before_paying: Callable[[], object]
     retry_policy: RetryPolicy
 
     def recorded(self, step: str) -> dict[str, Any] | None:
-        return self.journal.response(self.request.journal_key(step))
+        return self.journal.response(self.request.digest(step))
 
-    def record(self, step: str, response: dict[str, Any], usage: Usage = NO_USAGE) -> dict[str, Any]:
+    def record(self, step: str, response: dict[str, Any], usage: Usage | None = None) -> dict[str, Any]:
         request = {"model": self.request.base, "step": step, "fine_tuning": self.request.description}
-        self.journal.record(self.request.journal_key(step), request, response, usage)
+        self.journal.record(self.request.digest(step), request, response, usage)
         return response
 
     # --- Find or create the job ---
@@ -199,7 +188,7 @@ class _Run:
     def _jobs(self, file: str | None) -> Iterator[FineTuningJob]:
         """Yield the endpoint's jobs that belong to this request."""
         for job in list_items(self.client.fine_tuning.jobs.list):
-            if (job.metadata or {}).get(REQUEST) == self.request.sha256 or (file and job.training_file == file):
+            if (job.metadata or {}).get(REQUEST) == self.request.digest() or (file and job.training_file == file):
                 yield checked_job(job)
 
     def _find(self, file: str | None, earlier: list[str]) -> FineTuningJob | None:
@@ -208,22 +197,18 @@ class _Run:
     def _upload(self) -> FileObject:
         # A retry may upload the file twice: this costs nothing, and only one of the two is used.
         file = self.client.files.create(
-            file=(f"rmft-{self.request.sha256[:16]}.jsonl", self.request.file.encode(), "application/jsonl"),
+            file=(f"rmft-{self.request.digest()[:16]}.jsonl", self.request.file.encode(), "application/jsonl"),
             purpose="fine-tune",
-            extra_headers={"Idempotency-Key": self.request.journal_key("file")},
+            extra_headers={"Idempotency-Key": self.request.digest("file")},
         )
         if not isinstance(file, FileObject) or not isinstance(file.id, str):
             raise MalformedError("the response is no file")
         return file
 
     def _create(self, file: str, earlier: list[str]) -> FineTuningJob:
-        settings = self.request.settings
-        values = {
-            "n_epochs": settings.epochs,
-            "batch_size": settings.batch_size,
-            "learning_rate_multiplier": settings.learning_rate_multiplier,
-        }
-        hyperparameters = {name: value for name, value in values.items() if value is not None}
+        hyperparameters = self.request.settings.model_dump(exclude={"method"}, exclude_none=True)
+        if "epochs" in hyperparameters:
+            hyperparameters["n_epochs"] = hyperparameters.pop("epochs")
         self.before_paying()
         job = self.client.fine_tuning.jobs.create(
             model=self.request.base,
@@ -231,8 +216,8 @@ class _Run:
             method={"type": "supervised", "supervised": {"hyperparameters": hyperparameters}},
             seed=self.request.seed,
             suffix=self.request.suffix,
-            metadata={NAME: self.request.key, REQUEST: self.request.sha256},
-            extra_headers={"Idempotency-Key": self.request.journal_key(f"job {len(earlier)}")},
+            metadata={NAME: self.request.key, REQUEST: self.request.digest()},
+            extra_headers={"Idempotency-Key": self.request.digest(f"job {len(earlier)}")},
         )
         return checked_job(job)
 
@@ -248,7 +233,7 @@ class _Run:
             job = self._retry(doing, lambda: checked_job(self.client.fine_tuning.jobs.retrieve(job_id)), unknown)
             new = self._retry(doing, partial(self._new_events, job_id, seen), unknown)
             for event in new:
-                self.on_event(JobEvent.of(event, job.estimated_finish))
+                self.on_event(event.message)
             seen |= {event.id: event for event in new}
             if job.status == "succeeded":
                 return self._tuned_model(job, list(seen.values()))
@@ -271,10 +256,9 @@ class _Run:
         return new[::-1]
 
     def _end_of(self, job: FineTuningJob) -> str:
-        if job.status == "cancelled":
-            return f"fine-tuning {self.request.key}: job {job.id} was cancelled at the endpoint; {self._begin_again}"
         reason = self._one_line(job.error.message if job.error and job.error.message else "it gives no reason")
-        return f"fine-tuning {self.request.key}: job {job.id} failed: {reason}; {self._begin_again}"
+        end = "was cancelled at the endpoint" if job.status == "cancelled" else f"failed: {reason}"
+        return f"fine-tuning {self.request.key}: job {job.id} {end}; {self._begin_again}"
 
     def _tuned_model(self, job: FineTuningJob, events: list[FineTuningJobEvent]) -> TunedModel:
         supervised = job.method.supervised if job.method else None
@@ -334,7 +318,7 @@ class _Run:
                     " run again when it can be reached: nothing is lost, and no job is created twice"
                 )
             pause = max(self.retry_policy.pause(failures), min(delay, LONGEST_PAUSE))
-            self.on_event(JobEvent("warn", f"{doing}: {failure}; again in {pause:.0f} s"))
+            self.on_event(f"{doing}: {failure}; again in {pause:.0f} s")
             time.sleep(pause)
 
     def _message(self, error: openai.APIStatusError) -> str:
@@ -342,5 +326,4 @@ class _Run:
         return f"{error.status_code}: {self._one_line(message)}" if message else f"status {error.status_code}"
 
     def _one_line(self, text: object) -> str:
-        """Return an endpoint's message as one line without our key."""
-        return " ".join(redacted(str(text), self.client.api_key).split())[:300].rstrip(".")
+        return redacted(str(text), self.client.api_key).rstrip(".")

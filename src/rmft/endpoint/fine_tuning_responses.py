@@ -9,7 +9,6 @@ import csv
 import io
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 import openai
@@ -23,28 +22,6 @@ PAGE = 100  # items of a list in one response
 
 Loss = tuple[int, float, float | None]  # of a step: its number, the loss, and the learning rate if known
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class JobEvent:
-    """An event of a job in progress.
-
-    step, steps, loss: of a step that has ended. estimated_finish: of the job, in seconds since 1970.
-    """
-
-    level: str
-    message: str
-    step: int | None = None
-    steps: int | None = None
-    loss: float | None = None
-    estimated_finish: int | None = None
-
-    @classmethod
-    def of(cls, event: FineTuningJobEvent, estimated_finish: int | None = None) -> "JobEvent":
-        """Return an event of the protocol."""
-        data = event.data if isinstance(event.data, dict) else {}
-        numbers = (data.get("step"), data.get("total_steps"), data.get("train_loss"))
-        return cls(event.level, event.message, *numbers, estimated_finish)
 
 
 def checked_job(job: FineTuningJob) -> FineTuningJob:
@@ -83,9 +60,10 @@ def unless_missing(call: Callable[[], T]) -> T | None:
 
 def losses_in_events(events: Iterable[FineTuningJobEvent]) -> Iterator[Loss]:
     """Yield the loss of every step that events report."""
-    for event in map(JobEvent.of, events):
-        if event.step is not None and event.loss is not None:
-            yield event.step, event.loss, None
+    for event in events:
+        data = event.data if isinstance(event.data, dict) else {}
+        if data.get("step") is not None and data.get("train_loss") is not None:
+            yield data["step"], data["train_loss"], None
 
 
 def losses_in_file(content: bytes) -> Iterator[Loss]:
@@ -114,14 +92,15 @@ def training_log(losses: list[Loss], epochs: int) -> list[dict[str, float | None
 def advice(error: openai.APIStatusError, if_refused: str) -> str | None:
     """Return what to do about an error that a retry cannot fix, else None. if_refused: advice for 403, 404, …."""
     status = error.status_code
+    lines = {
+        401: "the key is not accepted: set the environment variable that api_key names",
+        413: "the training file is too large: select fewer demonstrations",
+        **dict.fromkeys((403, 404, 405, 501), if_refused),
+    }
     if UNPAID & {error.code, error.type}:
         return "the key's quota is used up: raise it at the endpoint and run again"
-    if status == 401:
-        return "the key is not accepted: set the environment variable that api_key names"
-    if error.code == "model_not_found":
+    if error.code == "model_not_found" and status != 401:
         return f"it has no such model to fine-tune: correct `model`; or {if_refused}"
-    if status in (403, 404, 405, 501):
-        return if_refused
-    if status == 413:
-        return "the training file is too large: select fewer demonstrations"
-    return None if status in RETRIED or status >= 500 else "it refuses the request"
+    if status in RETRIED or (status >= 500 and status not in lines):
+        return None
+    return lines.get(status, "it refuses the request")

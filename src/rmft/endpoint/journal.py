@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmft.endpoint.budget import Usage
-from rmft.endpoint.journal_file import append, compress, damaged, decompress, frames, open_file, read_from, unwritable
+from rmft.endpoint.journal_file import append, compress, damaged, frame_at, frames, open_file, read_from, unwritable
 from rmft.errors import InputError
 
 SUFFIX = ".jsonl.zst"
@@ -48,7 +48,8 @@ def key_of(request: Mapping[str, Any]) -> str:
 
     Requests that may get different responses must differ: callers add words that tell them apart.
     """
-    return hashlib.sha256(_canonical(_with_link(request))).hexdigest()
+    canonical = json.dumps(_with_link(request), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def links(messages: Sequence[Mapping[str, str]]) -> list[str]:
@@ -69,10 +70,6 @@ def _with_link(request: Mapping[str, Any]) -> Json:
     """Return a request with the hash of the last message in place of its messages."""
     messages = request.get("messages")
     return {**request, "messages": links(messages)[-1]} if messages else dict(request)
-
-
-def _canonical(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 class Journal:
@@ -126,17 +123,16 @@ class Journal:
 
     def response(self, key: str) -> Json | None:
         """Return the recorded response with a key, the last one if there are several, or None."""
-        place = self._places.get(key)
-        if place is None:
+        if key not in self._places:
             return None
-        begin, end, number = place
+        begin, end, number = self._places[key]
         return json.loads(self._frame(begin, end)[number])["response"]
 
     def _read_frame(self, begin: int, end: int) -> list[bytes]:
-        lines = decompress(os.pread(self._file, end - begin, begin))
-        if lines is None:
+        frame = frame_at(os.pread(self._file, end - begin, begin), 0)
+        if frame is None:
             raise damaged(self.path, begin)
-        return lines
+        return frame[1]
 
     def require_writable(self) -> None:
         """Raise InputError if nothing can be recorded; call this before a request is sent."""
@@ -175,7 +171,9 @@ class Journal:
         if not entries:
             return
         try:
-            self._append([line for *entry, _ in entries for line in self._lines(*entry)])
+            lines = [line for *entry, _ in entries for line in self._lines(*entry)]
+            begin, self._end = self._end, append(self._file, self._end, compress(lines))
+            self._index(begin, self._end, lines)
         except Exception as error:  # any error must reach those who wait for the futures
             self._stored.clear()  # some messages were not written; storing others again does no harm
             reason = unwritable(self.path, error) if isinstance(error, OSError) else error
@@ -199,10 +197,6 @@ class Journal:
         # Key and usage come first, so that they can be read without the rest.
         head = {"kind": "answer", "key": key, "usage": usage}
         yield _line({**head, "request": _with_link(request), "response": dict(response)})
-
-    def _append(self, lines: list[bytes]) -> None:
-        begin, self._end = self._end, append(self._file, self._end, compress(lines))
-        self._index(begin, self._end, lines)
 
     def close(self) -> None:
         """Wait until everything is on the disk, and close the file."""
@@ -239,7 +233,10 @@ def _conversation(path: Path, messages: Mapping[str, Json], last: str) -> list[J
 
 def usage_of(paths: Iterable[Path]) -> dict[str, Usage]:
     """Return the usage of all responses in journals, by model. Other processes may be writing to them."""
-    return _total(_usage(path, read_from(path))[0] for path in paths)
+    total: dict[str, Usage] = defaultdict(Usage)
+    for path in paths:
+        _add_usage(total, path, read_from(path))
+    return dict(total)
 
 
 class FolderUsage:
@@ -258,36 +255,32 @@ class FolderUsage:
             if path.resolve() != self.but:
                 with suppress(FileNotFoundError):  # somebody may have deleted it
                     self._update(path, path.stat().st_size)
-        return _total(usage for _, usage in self._read.values())
+        total: dict[str, Usage] = defaultdict(Usage)
+        for _, usage in self._read.values():
+            for model, used in usage.items():
+                total[model] += used
+        return dict(total)
 
     def _update(self, path: Path, size: int) -> None:
-        end, usage = self._read.get(path, (0, {}))
+        end, usage = self._read.get(path, (0, defaultdict(Usage)))
         if size < end:  # another journal has its name now
-            end, usage = 0, {}
+            end, usage = 0, defaultdict(Usage)
         if size > end:
-            new, length = _usage(path, read_from(path, end))
-            self._read[path] = end + length, _total([usage, new])
+            self._read[path] = end + _add_usage(usage, path, read_from(path, end)), usage
 
 
-def _usage(path: Path, data: bytes) -> tuple[dict[str, Usage], int]:
-    """Return the usage in complete frames, by model, and the length of these frames in bytes."""
-    usage, size = defaultdict(Usage), 0
+def _add_usage(total: defaultdict[str, Usage], path: Path, data: bytes) -> int:
+    """Add the usage in complete frames to a total by model. Return the length of these frames in bytes."""
+    size = 0
     for _, end, lines in frames(path, data):
+        size = end
         for line in lines:
             if line.startswith(RESPONSE):
                 stated = json.loads(line[: line.index(REQUEST)] + b"}")["usage"]
-                usage[stated.pop("model")] += Usage(**stated)
-        size = end
-    return usage, size
-
-
-def _total(parts: Iterable[Mapping[str, Usage]]) -> dict[str, Usage]:
-    total: dict[str, Usage] = defaultdict(Usage)
-    for part in parts:
-        for model, usage in part.items():
-            if usage != Usage():
-                total[model] += usage
-    return dict(total)
+                model, used = stated.pop("model"), Usage(**stated)
+                if used != Usage():
+                    total[model] += used
+    return size
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

@@ -11,8 +11,7 @@ from pathlib import Path
 from rmft.errors import InputError
 
 MAGIC = b"\x28\xb5\x2f\xfd"  # the first bytes of a frame
-MOST_HEADER_BYTES, CHECKSUM_BYTES = 18, 4
-REPEATED = 1  # the kind of a block that is stored as one byte
+CHUNK_BYTES = 1 << 16
 LEVEL = 6
 
 
@@ -23,37 +22,35 @@ def frames(path: Path, data: bytes) -> Iterator[tuple[int, int, list[bytes]]]:
     """
     begin = 0
     while begin < len(data):
-        end, lines = _frame(data, begin)
-        if lines is None:
+        if (frame := frame_at(data, begin)) is None:
             incomplete = MAGIC.startswith(data[begin : begin + len(MAGIC)]) or not data[begin:].strip(b"\0")
             if not incomplete or _has_frame_after(data, begin):
                 raise damaged(path, begin)
             return
-        yield begin, end, lines
-        begin = end
+        yield begin, *frame
+        begin = frame[0]
 
 
-def _frame(data: bytes, begin: int) -> tuple[int, list[bytes] | None]:
-    """Return the end and the lines of the frame at a position; None if there is no complete frame."""
+def frame_at(data: bytes, begin: int) -> tuple[int, list[bytes]] | None:
+    """Return the end and the lines of the frame at a position; None if there is no complete frame as it was written."""
     import zstandard
 
+    decompressor, parts, end = zstandard.ZstdDecompressor().decompressobj(), [], begin
     try:
-        end = begin + zstandard.frame_header_size(data[begin : begin + MOST_HEADER_BYTES])
+        while not decompressor.eof and end < len(data):
+            chunk = data[end : end + CHUNK_BYTES]
+            parts.append(decompressor.decompress(chunk))
+            end += len(chunk)
     except zstandard.ZstdError:
-        return begin, None
-    last = 0
-    while not last and end + 3 <= len(data):
-        header = int.from_bytes(data[end : end + 3], "little")
-        last, kind, size = header & 1, header >> 1 & 3, header >> 3
-        end += 3 + (1 if kind == REPEATED else size)
-    end += CHECKSUM_BYTES
-    return (end, decompress(data[begin:end])) if last and end <= len(data) else (end, None)
+        return None
+    lines = b"".join(parts).split(b"\n")[:-1]
+    return (end - len(decompressor.unused_data), lines) if decompressor.eof else None
 
 
 def _has_frame_after(data: bytes, begin: int) -> bool:
     """Return whether there is a complete frame anywhere after a position."""
     while (begin := data.find(MAGIC, begin + 1)) >= 0:
-        if _frame(data, begin)[1] is not None:
+        if frame_at(data, begin):
             return True
     return False
 
@@ -65,16 +62,6 @@ def compress(lines: Sequence[bytes]) -> bytes:
     return zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compress(b"\n".join([*lines, b""]))
 
 
-def decompress(frame: bytes) -> list[bytes] | None:
-    """Return the lines of a frame, or None if they are not what was written."""
-    import zstandard
-
-    try:
-        return zstandard.ZstdDecompressor().decompress(frame).split(b"\n")[:-1]
-    except zstandard.ZstdError:
-        return None
-
-
 def open_file(path: Path) -> tuple[int, bool]:
     """Return a file descriptor, and whether the file is writable; if so, it is locked against other writers."""
     try:
@@ -83,27 +70,19 @@ def open_file(path: Path) -> tuple[int, bool]:
         if not new and not path.stat().st_mode & 0o222:
             return os.open(path, os.O_RDONLY), False
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        if new:
-            _sync_folder(path.parent)
+        if new:  # write its name to the disk
+            folder = os.open(path.parent, os.O_RDONLY)
+            os.fsync(folder)
+            os.close(folder)
     except OSError as error:
         raise unwritable(path, error) from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        raise InputError(
-            f"{path}: another process is writing to this journal; wait until it ends, or stop it"
-        ) from None
+        reason = "another process is writing to this journal; wait until it ends, or stop it"
+        raise InputError(f"{path}: {reason}") from None
     return file, True
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write the name of a new file to the disk."""
-    directory = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def append(file: int, end: int, frame: bytes) -> int:

@@ -167,7 +167,7 @@ def fine_tune_at_endpoint(
         session.client(),
         session.journal,
         request,
-        lambda event: on_message(event.message),
+        on_message,
         lambda: session.budget.require({base: expected}, "fine-tuning"),
         RetryPolicy(attempts=endpoint.attempts),
     )
