@@ -40,7 +40,7 @@ def connected(
     with Journal.open(journal) as opened:
         settings = SETTINGS.model_copy(update=changed)
         budget = SpendingLimit(limit, {MODEL: settings.prices}, usage_of([journal]))
-        with Connection(Endpoint(settings, settings.model, lambda: urls, key, opened, budget, pace)) as connection:
+        with Connection(Endpoint(settings, lambda: urls, key, opened, budget, pace), settings.model) as connection:
             yield connection
 
 

@@ -65,7 +65,7 @@ from pathlib import Path
 from endpoint_games import *
 with Journal.open(Path({str(journal)!r})) as journal:
     nowhere = lambda: sys.exit("started")
-    with Connection(Endpoint(SETTINGS, MODEL, nowhere, None, journal, SpendingLimit(0.0, {{}}))) as connection:
+    with Connection(Endpoint(SETTINGS, nowhere, None, journal, SpendingLimit(0.0, {{}})), MODEL) as connection:
         assert len(ask(connection, 3)) == 3
 assert "openai" not in sys.modules and "httpx2" not in sys.modules
 """

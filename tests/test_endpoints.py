@@ -14,7 +14,7 @@ from trees import digests, done, environment
 
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import usage_of
-from rmft.endpoint.session import PriceList, journal_of, open_session
+from rmft.endpoint.session import PriceList, journal_of, open_endpoint
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.tools.estimate import expected_work, spent_on, total
@@ -58,10 +58,10 @@ def test_every_artifact_has_a_journal_of_its_own():
 
 def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_not_before(monkeypatch, tmp_path):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with open_session("gpt-4o-mini", None, tmp_path / "a.jsonl.zst") as access:
-        assert access.key is None
+    with open_endpoint("gpt-4o-mini", None, tmp_path / "a.jsonl.zst") as endpoint:
+        assert endpoint.api_key is None
         with pytest.raises(InputError, match=r"^https://api.openai.com/v1: needs a key: export OPENAI_API_KEY=…$"):
-            access.client()
+            endpoint.client()
 
 
 def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):
@@ -71,8 +71,8 @@ def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):
     other = plays.model_copy(update={"seed": 1})
     names = []
     for one in (plays, plays, other):
-        with open_session("embedded-endpoint", one, tmp_path / "a.jsonl.zst") as access:
-            names.append(access.settings.name)
+        with open_endpoint("embedded-endpoint", one, tmp_path / "a.jsonl.zst") as endpoint:
+            names.append(endpoint.settings.name)
     assert names[0] == names[1] != names[2]
     assert names[0].startswith("own server of embedded-")
 

@@ -225,7 +225,9 @@ def test_a_job_comes_to_its_end_though_the_client_stops_and_every_request_meets_
     events = []
     tuned = tune(proxy.url, journal, wanted, events.append)
     assert not any(proxy.faults[path] for path in paths)
-    assert [event.split(":")[0] for event in events if "training loss=" in event] == [f"Step {i}/4" for i in (1, 2, 3, 4)]
+    assert [event.split(":")[0] for event in events if "training loss=" in event] == [
+        f"Step {i}/4" for i in (1, 2, 3, 4)
+    ]
 
     [job] = jobs_at(proxy.url, wanted.key)
     assert proxy.passed["POST", "/jobs"] == 1

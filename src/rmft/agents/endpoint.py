@@ -13,7 +13,7 @@ import numpy as np
 
 from rmft.agents.policy_from_logprobs import Token, policy, tokens_of
 from rmft.agents.policy_from_model import TOP
-from rmft.endpoint.connection import Connection, Json, Request
+from rmft.endpoint.connection import Connection, Json, Request, text_of
 from rmft.errors import InputError
 
 SEEDS = 1 << 31
@@ -129,8 +129,6 @@ class EndpointChatModel:
 
 
 def _completion(response: Json) -> EndpointCompletion:
-    """Return the completion in a response; a refused or filtered one is empty."""
-    choice = response["choices"][0]
-    text = choice["message"].get("content") or ""
     # A text that ends within a surrogate pair could not be sent back.
-    return EndpointCompletion(text.encode(errors="replace").decode(), tokens_of(choice))
+    text = text_of(response).encode(errors="replace").decode()
+    return EndpointCompletion(text, tokens_of(response["choices"][0]))

@@ -31,6 +31,7 @@ from rmft.streams import Word, stream
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
+    from openai import OpenAI
 
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # seconds
 IDLE_SECONDS = 30.0  # for which an idle connection is kept open
@@ -41,20 +42,31 @@ LOOPBACK = ("://127.", "://localhost", "://[::1]")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model of an endpoint, with how to reach it and where to record it.
+    """How to reach an endpoint, and where to record its responses.
 
-    model: its id there, perhaps a fine-tuned one's. base_urls: returns the addresses; it is called before the first
-    request is sent, so that a rerun that finds every response on record needs no endpoint, and no api_key. pace: factor
-    of all waiting times.
+    base_urls: returns the addresses; it is called before the first request is sent, so that a rerun that finds every
+    response on record needs no endpoint, and no api_key. pace: factor of all waiting times.
     """
 
     settings: EndpointSettings
-    model: str
     base_urls: Callable[[], Sequence[str]]
     api_key: str | None = field(repr=False)
     journal: Journal = field(repr=False)
     budget: SpendingLimit = field(repr=False)
     pace: float = 1.0
+
+    @property
+    def key(self) -> str:
+        """Return the API key. Raise InputError if there is none, or one that no header can hold."""
+        return required_key(self.settings, self.api_key)
+
+    def client(self) -> "OpenAI":
+        """Return the official client, for one request at a time. Raise InputError if there is no key."""
+        from openai import DefaultHttpx2Client, OpenAI
+
+        key, url = self.key, self.base_urls()[0]
+        http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=may_use_proxy(url))
+        return OpenAI(base_url=url, api_key=key, http_client=http)
 
 
 @dataclass(frozen=True)
@@ -100,13 +112,14 @@ class _StoppedError(Exception):
 
 
 class Connection:
-    """A connection to an endpoint, for one thread: `with Connection(endpoint) as connection`.
+    """A connection to a model of an endpoint, for one thread: `with Connection(endpoint, model) as connection`.
 
-    The HTTP clients stay open from one `send` to the next, on an event loop of their own.
+    model: its id there, perhaps a fine-tuned one's. The HTTP clients stay open from one `send` to the next, on an event
+    loop of their own.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint, self.statistics = endpoint, Statistics()
+    def __init__(self, endpoint: Endpoint, model: str) -> None:
+        self.endpoint, self.model, self.statistics = endpoint, model, Statistics()
         self._runner = asyncio.Runner()
         self._clients: list[AsyncClient] = []  # one for each address
         self._reached: set[int] = set()  # addresses, by number, that have responded
@@ -146,23 +159,22 @@ class Connection:
 
     def _record(self, request: Request) -> Json:
         """Return a request as it is recorded: with the name of the endpoint, without its address and key."""
-        endpoint = self.endpoint
-        words = list(request.words)
-        return {"endpoint": endpoint.settings.name, "words": words, "model": endpoint.model, **request.body}
+        name, words = self.endpoint.settings.name, list(request.words)
+        return {"endpoint": name, "words": words, "model": self.model, **request.body}
 
     def _connect(self) -> None:
         """Create the clients, unless they exist; this may start our own server."""
         if self._clients:
             return
         settings = self.endpoint.settings
-        self._key = required_key(settings, self.endpoint.api_key)
+        key = self.endpoint.key
         from httpx2 import AsyncClient, Limits
 
         limits = Limits(max_connections=settings.concurrency, keepalive_expiry=IDLE_SECONDS)
         for url in self.endpoint.base_urls():
             client = AsyncClient(
                 base_url=url,
-                headers={"Authorization": f"Bearer {self._key}"},
+                headers={"Authorization": f"Bearer {key}"},
                 timeout=settings.timeout_seconds,
                 limits=limits,
                 follow_redirects=True,
@@ -245,7 +257,7 @@ class Connection:
         """Reserve the most that a request can cost; if necessary, wait until others have cost less than reserved."""
         budget = self.endpoint.budget
         max_tokens = record.get("max_completion_tokens", self.endpoint.settings.context)
-        most = (self.endpoint.model, _most_tokens(record), max_tokens)
+        most = (self.model, _most_tokens(record), max_tokens)
         while budget.reserved and not budget.allows(*most):
             self._settled.clear()
             await self._settled.wait()
@@ -261,7 +273,7 @@ class Connection:
         # that a lost response costs nothing more; vendors ignore the header. The body has to be the same to the byte,
         # hence the order.
         body = {name: record[name] for name in sorted(record) if name not in ("endpoint", "words")}
-        target = RequestTarget(self._url(address), self.endpoint.model, settings.api_key, self._key)
+        target = RequestTarget(self._url(address), self.model, settings.api_key, self.endpoint.key)
         try:
             async with asyncio.timeout(settings.timeout_seconds):  # of everything, however slowly the body arrives
                 response = await self._clients[address].post(ROUTE, json=body, headers={"Idempotency-Key": key})
@@ -310,6 +322,11 @@ class Connection:
     def _raise_if_stopped(self) -> None:
         if self._stopped.is_set():
             raise _StoppedError
+
+
+def text_of(response: Json) -> str:
+    """Return the text of a chat response; of a refused or filtered one, an empty text."""
+    return response["choices"][0]["message"].get("content") or ""
 
 
 def may_use_proxy(url: str) -> bool:

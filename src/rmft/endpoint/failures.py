@@ -127,7 +127,7 @@ def requested_delay(headers: Mapping[str, str]) -> float | None:
 
     Read from retry-after-ms, Retry-After (seconds or a date), or the renewal of a used-up limit (x-ratelimit-*).
     """
-    delays = [_seconds(_first(headers.get("retry-after-ms")), 0.001), _retry_after(headers.get("retry-after"))]
+    delays = [_seconds(headers.get("retry-after-ms"), 0.001), _retry_after(headers.get("retry-after"))]
     return next((delay for delay in delays if delay is not None), until_renewed(headers))
 
 
@@ -156,7 +156,7 @@ def _duration(text: str) -> float | None:
 
 
 def _retry_after(text: str | None) -> float | None:
-    seconds = _seconds(_first(text), 1.0)
+    seconds = _seconds(text, 1.0)
     if seconds is not None or not text:
         return seconds
     try:
@@ -167,14 +167,10 @@ def _retry_after(text: str | None) -> float | None:
     return max(0.0, (until - datetime.now(UTC)).total_seconds())
 
 
-def _first(text: str | None) -> str:
-    """Return the first value of a header that came twice."""
-    return (text or "").partition(",")[0]
-
-
-def _seconds(text: str, unit: float) -> float | None:
+def _seconds(text: str | None, unit: float) -> float | None:
+    """Return the seconds in a header of so many units; the first value counts of a header that came twice."""
     try:
-        number = float(text)
+        number = float((text or "").partition(",")[0])
     except ValueError:
         return None
     return number * unit if math.isfinite(number) and number >= 0 else None

@@ -1,6 +1,6 @@
-"""A job's session with its endpoint: settings, API key, address, journal and budget.
+"""What a job does with its endpoint: settings, API key, address, journal and budget come together here.
 
-Settings that change no response (addresses, prices, budget) are read from params.yaml here, when the session opens, so
+Settings that change no response (addresses, prices, budget) are read from params.yaml when the endpoint is opened, so
 that jobs do not depend on them.
 """
 
@@ -8,14 +8,12 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmft.artifacts.files import note_reading, sha256
 from rmft.endpoint.budget import SpendingLimit, Usage
-from rmft.endpoint.connection import Connection, Endpoint, Request, may_use_proxy
-from rmft.endpoint.failures import required_key
+from rmft.endpoint.connection import Connection, Endpoint, Request, text_of
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
 from rmft.params import Params, load
@@ -25,8 +23,6 @@ from rmft.workflow.paths import model_files
 from rmft.workflow.records import OwnServer
 
 if TYPE_CHECKING:
-    from openai import OpenAI
-
     from rmft.endpoint.fine_tuning import TunedModel
 
 JOURNALS = Path("journal")
@@ -51,41 +47,6 @@ class PriceList(dict[str, Prices]):
         raise KeyError(model)
 
 
-@dataclass(frozen=True)
-class EndpointSession:
-    """What a job needs to use an endpoint. served: the model that our own server plays, if it is the endpoint."""
-
-    settings: EndpointSettings
-    served: OwnServer | None
-    journal: Journal
-    budget: SpendingLimit
-
-    @property
-    def key(self) -> str | None:
-        """Return the API key, or None. A session without a key can replay its journal."""
-        if self.served is None:
-            return os.environ.get(self.settings.api_key)
-        from rmft.endpoint_server.launch import server_key
-
-        return server_key(self.settings.name)
-
-    def base_urls(self) -> list[str]:
-        """Return the addresses of the endpoint; start our own server if it is the endpoint."""
-        if self.served is None:
-            return self.settings.base_urls
-        from rmft.endpoint_server.launch import server_url
-
-        return [server_url(self.served, self.settings.model, self.settings.name)]
-
-    def client(self) -> "OpenAI":
-        """Return the official client, for one request at a time. Raise InputError if there is no key."""
-        from openai import DefaultHttpx2Client, OpenAI
-
-        key, url = required_key(self.settings, self.key), self.base_urls()[0]
-        http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=may_use_proxy(url))
-        return OpenAI(base_url=url, api_key=key, http_client=http)
-
-
 def journal_of(output: Path) -> Path:
     """Return the journal of the responses from which an artifact in results/ is made.
 
@@ -97,8 +58,8 @@ def journal_of(output: Path) -> Path:
 
 
 @contextmanager
-def open_session(model_name: str, served: OwnServer | None, journal_path: Path) -> Iterator[EndpointSession]:
-    """Yield a session with the endpoint of a model in params.yaml.
+def open_endpoint(model_name: str, served: OwnServer | None, journal_path: Path) -> Iterator[Endpoint]:
+    """Yield the endpoint of a model in params.yaml. served: what our own server plays, if it is the endpoint.
 
     Raise InputError if params.yaml has no such model, or the journal cannot be opened.
     """
@@ -106,19 +67,23 @@ def open_session(model_name: str, served: OwnServer | None, journal_path: Path) 
     settings = params.models.get(model_name)
     if settings is None or settings.kind != "endpoint":
         raise InputError(f"params.yaml: models.{model_name}: is not there any more; run snakemake again")
+    key, base_urls = os.environ.get(settings.api_key), lambda: settings.base_urls
+    if served:
+        from rmft.endpoint_server.launch import server_key, server_url
+
+        settings = _with_digest(settings, served)
+        key, base_urls = server_key(settings.name), lambda: [server_url(served, settings.model, settings.name)]
     with Journal.open(journal_path) as journal:
         elsewhere = FolderUsage(JOURNALS, but=journal_path).usage
         budget = SpendingLimit(params.budget.dollars, PriceList(params), usage_of([journal_path]), elsewhere)
-        yield EndpointSession(_with_digest(settings, served), served, journal, budget)
+        yield Endpoint(settings, base_urls, key, journal, budget)
 
 
 @contextmanager
 def open_connection(model_name: str, served: OwnServer | None, model: str, journal_path: Path) -> Iterator[Connection]:
-    """Yield a connection for many requests at once. model: its id at the endpoint. Otherwise like `open_session`."""
-    with open_session(model_name, served, journal_path) as session:
-        endpoint = Endpoint(session.settings, model, session.base_urls, session.key, session.journal, session.budget)
-        with Connection(endpoint) as connection:
-            yield connection
+    """Yield a connection for many requests at once. model: its id at the endpoint. Otherwise like `open_endpoint`."""
+    with open_endpoint(model_name, served, journal_path) as endpoint, Connection(endpoint, model) as connection:
+        yield connection
 
 
 def text_generator(
@@ -133,13 +98,13 @@ def text_generator(
         body = {"messages": [{"role": "user", "content": prompt}], "temperature": temperature}
         body |= {"max_completion_tokens": max_tokens} | ({"seed": seed} if connection.endpoint.settings.seeded else {})
         (response,) = connection.send([Request(body, (words, seed))])
-        return response["choices"][0]["message"].get("content") or ""
+        return text_of(response)
 
     return generate
 
 
 def fine_tune_at_endpoint(
-    session: EndpointSession,
+    endpoint: Endpoint,
     demonstrations: Sequence[Mapping[str, Any]],
     base: str,
     settings: FineTuningSettings,
@@ -154,29 +119,26 @@ def fine_tune_at_endpoint(
     from rmft.endpoint.fine_tuning import FineTuningRequest, RetryPolicy, fine_tune, recorded_model
     from rmft.endpoint.training_file import as_text, estimated_tokens, training_lines, validate
 
-    endpoint = session.settings
-    lines, per_token = training_lines(demonstrations), endpoint.expected.characters_per_token
-    validate(lines, endpoint.context, per_token)
+    lines, per_token = training_lines(demonstrations), endpoint.settings.expected.characters_per_token
+    validate(lines, endpoint.settings.context, per_token)
     seed = int(stream(seed, "shuffle", words).integers(2**31))
     suffix = words.replace("/", "-")[-SUFFIX_CHARACTERS:].strip("-")
-    request = FineTuningRequest(endpoint.name, base, as_text(lines), settings, seed, suffix, words)
-    if tuned := recorded_model(session.journal, request):  # without a client, which needs a key
+    request = FineTuningRequest(endpoint.settings.name, base, as_text(lines), settings, seed, suffix, words)
+    if tuned := recorded_model(endpoint.journal, request):  # without a client, which needs a key
         return tuned
     expected = Usage(trained=estimated_tokens(lines, per_token) * (settings.epochs or EPOCHS))
     return fine_tune(
-        session.client(),
-        session.journal,
+        endpoint.client(),
+        endpoint.journal,
         request,
         on_message,
-        lambda: session.budget.require({base: expected}, "fine-tuning"),
-        RetryPolicy(attempts=endpoint.attempts),
+        lambda: endpoint.budget.require({base: expected}, "fine-tuning"),
+        RetryPolicy(attempts=endpoint.settings.attempts),
     )
 
 
-def _with_digest(settings: EndpointSettings, served: OwnServer | None) -> EndpointSettings:
+def _with_digest(settings: EndpointSettings, served: OwnServer) -> EndpointSettings:
     """Return settings whose name has a hash of what our own server plays: other weights give other responses."""
-    if served is None:
-        return settings
     files = [Path(name) for name in model_files(served.model.weights)]  # a hub's model has none: it has a revision
     note_reading(files)
     digests = " ".join(map(sha256, files))

@@ -99,7 +99,7 @@ def zero_shot(connection: "Connection", template: Template, max_tokens: int, see
 
     template: may use `reply`, `d`, `names`, `best` and `last` (actions from 1; last: 0 for none).
     """
-    from rmft.endpoint.connection import Request
+    from rmft.endpoint.connection import Request, text_of
 
     always = {"temperature": 0.0, "max_completion_tokens": max_tokens}
     always |= {"seed": seed} if connection.endpoint.settings.seeded else {}
@@ -111,7 +111,7 @@ def zero_shot(connection: "Connection", template: Template, max_tokens: int, see
             part = distinct[start : start + AT_ONCE]
             bodies = [{"messages": [{"role": "user", "content": question}], **always} for question in part]
             responses = connection.send([Request(body, ("judge",)) for body in bodies])
-            answers |= {question: yes_or_no(text) for question, text in zip(part, map(_text, responses), strict=True)}
+            answers |= {question: yes_or_no(text) for question, text in zip(part, map(text_of, responses), strict=True)}
         return [answers[question] for question in questions]
 
     return judge
@@ -123,10 +123,6 @@ def question(template: Template, reply: PassingReply) -> str:
     actions = {"d": reply.protocol.d, "names": scenario.names if scenario else ()}
     last = 0 if reply.last is None else reply.last + 1
     return rendered(template, {**actions, "reply": reply.reply, "best": reply.best + 1, "last": last})
-
-
-def _text(response: dict) -> str:
-    return response["choices"][0]["message"].get("content") or ""
 
 
 def yes_or_no(text: str) -> bool | None:

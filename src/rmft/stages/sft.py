@@ -46,14 +46,14 @@ def _here(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path,
 
 def _at_endpoint(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path, log: Path) -> None:
     from rmft.endpoint.fine_tuning_responses import LOG_COLUMNS
-    from rmft.endpoint.session import fine_tune_at_endpoint, journal_of, open_session
+    from rmft.endpoint.session import fine_tune_at_endpoint, journal_of, open_endpoint
 
     def report(line: str) -> None:
         print(f"sft {output}: {line}", file=sys.stderr, flush=True)
 
-    with open_session(job.model_name, job.served, journal_of(output)) as session:
-        base = session.settings.model if weights is None else read_json(weights)["id"]
+    with open_endpoint(job.model_name, job.served, journal_of(output)) as endpoint:
+        base = endpoint.settings.model if weights is None else read_json(weights)["id"]
         lines = list(read_jsonl(demonstrations))
-        tuned = fine_tune_at_endpoint(session, lines, base, job.sft, job.seed, job.stream, report)
+        tuned = fine_tune_at_endpoint(endpoint, lines, base, job.sft, job.seed, job.stream, report)
     write_csv(log, {column: [row[column] for row in tuned.log] for column in LOG_COLUMNS})
     write_json(output, {name: value for name, value in asdict(tuned).items() if name != "log"})
