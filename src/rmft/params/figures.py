@@ -92,7 +92,7 @@ class TrainingFigure(DrawnFigure):
 class ParametersFigure(TrainingFigure):
     """Parameters of linear attention in training, on the ball and on the simplex."""
 
-    form: Literal["parameters"] = Field(description="Form: parameters of linear attention in training.")
+    form: Literal["parameters"]
 
     def inputs(self, params: "Params") -> list[str]:
         """Return the files that the figure is drawn from."""
@@ -107,7 +107,7 @@ class ParametersFigure(TrainingFigure):
 class LossesFigure(TrainingFigure):
     """Losses of fine-tuning by step."""
 
-    form: Literal["losses"] = Field(description="Form: losses of fine-tuning by step.")
+    form: Literal["losses"]
 
     def inputs(self, params: "Params") -> list[str]:
         """Return the files that the figure is drawn from."""
@@ -117,9 +117,7 @@ class LossesFigure(TrainingFigure):
 class SelectionFigure(TrainingFigure):
     """Regret of selected and of all trajectories, as played and on rewards drawn again."""
 
-    form: Literal["selection"] = Field(
-        description="Form: regret of selected and of all trajectories, as played and on rewards drawn again."
-    )
+    form: Literal["selection"]
 
     def inputs(self, params: "Params") -> list[str]:
         """Return the files that the figure is drawn from."""
@@ -129,7 +127,7 @@ class SelectionFigure(TrainingFigure):
 class DialogueFigure(TrainingFigure):
     """A game in words."""
 
-    form: Literal["dialogue"] = Field(description="Form: a game in words.")
+    form: Literal["dialogue"]
 
     def inputs(self, params: "Params") -> list[str]:
         """Return the files that the figure is drawn from."""
@@ -165,15 +163,13 @@ class EvaluationFigure(DrawnFigure):
 class RegretFigure(EvaluationFigure):
     """Regret by round, alone or beside the distribution of final regrets."""
 
-    form: Literal["regret", "regret-and-distribution"] = Field(
-        description="Form: regret by round, alone or beside the distribution of final regrets."
-    )
+    form: Literal["regret", "regret-and-distribution"]
 
 
 class MinFracFigure(EvaluationFigure):
-    """How rarely the least played action is played."""
+    """How rarely the least played action is played: d · MinFrac(t)."""
 
-    form: Literal["min-frac"] = Field(description="Form: d · MinFrac(t), how rarely the least played action is played.")
+    form: Literal["min-frac"]
 
     def check_experiments(self, key: str, experiments: "list[Experiment]") -> None:
         """Raise ValueError where the figure cannot draw experiments."""
@@ -182,12 +178,9 @@ class MinFracFigure(EvaluationFigure):
 
 
 class ExplorationFigure(MinFracFigure):
-    """One evaluation of bandits: regret, how often the best action is played, and suffix failures."""
+    """Regret of one evaluation beside how players explore, or beside how often they never find the best action."""
 
-    form: Literal["exploration", "sufficient-failure"] = Field(
-        description="Form: regret of one evaluation beside how players explore, or beside how often they never find "
-        "the best action."
-    )
+    form: Literal["exploration", "sufficient-failure"]
     evaluations: Annotated[list[Name], Field(min_length=1)] = Field(description="The evaluation that is drawn.")
 
     def check(self, key: str, params: "Params") -> None:
@@ -200,7 +193,7 @@ class ExplorationFigure(MinFracFigure):
 class PoliciesFigure(EvaluationFigure):
     """Policies of games in words."""
 
-    form: Literal["policies"] = Field(description="Form: policies of games in words.")
+    form: Literal["policies"]
 
     def check_experiments(self, key: str, experiments: "list[Experiment]") -> None:
         """Raise ValueError where the figure cannot draw experiments."""
@@ -222,7 +215,7 @@ class RepliesFigure(EvaluationFigure):
 class ClaimsFigure(RepliesFigure):
     """Claims of replies, and how many of them are right."""
 
-    form: Literal["claims"] = Field(description="Form: claims of replies, and how many of them are right.")
+    form: Literal["claims"]
 
     def inputs(self, params: "Params") -> list[str]:
         """Return the files that the figure is drawn from."""
@@ -232,9 +225,7 @@ class ClaimsFigure(RepliesFigure):
 class AvoidanceFigure(RepliesFigure):
     """How often replies pass over the best action because they call rewards unstable."""
 
-    form: Literal["avoidance"] = Field(
-        description="Form: how often replies pass over the best action because they call rewards unstable."
-    )
+    form: Literal["avoidance"]
 
     def inputs(self, params: "Params") -> list[str]:
         """Return the files that the figure is drawn from: replies alone."""

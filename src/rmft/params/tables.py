@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from rmft.params.whole import Params
 
 Sources = list[tuple[str, str]]
+SomeExperiments = Annotated[Experiments, Field(description="Experiments of the table.")]
+OneExperiment = Annotated[Experiments, Field(max_length=1, description="The experiment of the table.")]
+OneEvaluation = Annotated[
+    list[Name], Field(min_length=1, max_length=1, description="The evaluation that the table shows.")
+]
 BESIDE = Field(
     default={},
     description="Players that stand beside another player of the paper, by our name; of methods, experiments.",
@@ -21,17 +26,14 @@ ALL_EVALUATIONS = Field(default=[], description="Evaluations that the table show
 
 
 class MadeTable(Section):
-    """What all forms share. A form states `experiments`, `evaluations` and `beside`, be it as fixed empty ones."""
+    """What all forms share. A form states `experiments`, `evaluations` and `beside`, be it as fixed empty ones.
 
-    @property
-    def has_values_of_paper(self) -> bool:
-        """Return whether the table stands beside values of the paper."""
-        return True
+    has_values_of_paper: whether there is a file of the paper's values. compares_methods: whether each experiment is a
+    method.
+    """
 
-    @property
-    def compares_methods(self) -> bool:
-        """Return whether each experiment is a method."""
-        return False
+    has_values_of_paper: ClassVar[bool] = True
+    compares_methods: ClassVar[bool] = False
 
     def inputs(self, label: str, sources: Sources, params: "Params") -> list[str]:
         """Return the files that the table is made from, the paper's values last. sources: evaluations that it shows."""
@@ -57,10 +59,15 @@ class MadeTable(Section):
         """Raise ValueError where the table names what is not there, or what it cannot compare."""
         for name in self.experiments:
             known(f"{key}.experiments", name, params.experiments)
+        self.check_experiments(key, params)
+        for name in self.experiments:
             for evaluation in self.evaluations:
                 known(f"{key}.evaluations", evaluation, params.experiments[name].evaluations)
             for player in self.beside:
                 known(f"{key}.beside", player, dict.fromkeys(sorted(self.players(name, params))))
+
+    def check_experiments(self, key: str, params: "Params") -> None:
+        """Raise ValueError where the table cannot compare its experiments."""
 
     def players(self, experiment: str, params: "Params") -> set[str]:
         """Return the players that may stand beside another one of the paper."""
@@ -70,8 +77,8 @@ class MadeTable(Section):
 class GrowthTable(MadeTable):
     """How fast regret grows."""
 
-    form: Literal["growth"] = Field(description="Form: how fast regret grows.")
-    experiments: Experiments = Field(description="Experiments of the table.")
+    form: Literal["growth"]
+    experiments: SomeExperiments
     evaluations: list[Name] = ALL_EVALUATIONS
     beside: dict[Name, Name] = BESIDE
 
@@ -79,10 +86,8 @@ class GrowthTable(MadeTable):
 class RegretTable(MadeTable):
     """How large regret is and how fast it grows, base beside trained."""
 
-    form: Literal["regret"] = Field(description="Form: how large regret is and how fast it grows, base beside trained.")
-    experiments: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field(
-        description="The experiment of the table."
-    )
+    form: Literal["regret"]
+    experiments: OneExperiment
     evaluations: list[Name] = ALL_EVALUATIONS
     beside: dict[Name, Name] = BESIDE
 
@@ -92,23 +97,19 @@ class WordsTable(MadeTable):
 
     beside: ClassVar[dict[str, str]] = {}
 
-    def check(self, key: str, params: "Params") -> None:
-        """Raise ValueError where the table names what is not there, or what it cannot compare."""
+    def check_experiments(self, key: str, params: "Params") -> None:
+        """Raise ValueError where an experiment is not in words."""
         for name in self.experiments:
-            known(f"{key}.experiments", name, params.experiments)
             if not params.experiments[name].in_words:
                 raise ValueError(f"{key}.experiments: form {self.form} is of games in words, not {name}")
-        super().check(key, params)
 
 
 class SensitivityTable(WordsTable):
     """Regret by how a model was trained."""
 
-    form: Literal["sensitivity"] = Field(description="Form: regret by how a model was trained.")
-    experiments: Experiments = Field(description="Experiments of the table.")
-    evaluations: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field(
-        description="The evaluation that the table shows."
-    )
+    form: Literal["sensitivity"]
+    experiments: SomeExperiments
+    evaluations: OneEvaluation
 
     def loops(self, params: "Params") -> "list[RMFT]":
         """Return how each experiment was trained."""
@@ -118,26 +119,19 @@ class SensitivityTable(WordsTable):
 class ReplicatesTable(WordsTable):
     """Regret of all replicates and training seeds of one experiment."""
 
-    form: Literal["replicates"] = Field(description="Form: regret of all replicates and training seeds.")
-    experiments: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field(
-        description="The experiment of the table."
-    )
-    evaluations: Annotated[list[Name], Field(min_length=1, max_length=1)] = Field(
-        description="The evaluation that the table shows."
-    )
+    form: Literal["replicates"]
+    experiments: OneExperiment
+    evaluations: OneEvaluation
 
 
 class EntropyTable(WordsTable):
     """How undecided policies are."""
 
-    form: Literal["entropy"] = Field(description="Form: how undecided policies are.")
-    experiments: Experiments = Field(description="Experiments of the table.")
-    evaluations: list[Name] = ALL_EVALUATIONS
+    has_values_of_paper: ClassVar = False
 
-    @property
-    def has_values_of_paper(self) -> bool:
-        """Return no: the table is ours."""
-        return False
+    form: Literal["entropy"]
+    experiments: SomeExperiments
+    evaluations: list[Name] = ALL_EVALUATIONS
 
 
 class ClaimsTable(MadeTable):
@@ -146,25 +140,24 @@ class ClaimsTable(MadeTable):
     beside: ClassVar[dict[str, str]] = {}
 
     form: Literal["claims"] = Field(description="Form: how many claims of replies are right.")
-    experiments: Experiments = Field(description="Experiments of the table.")
+    experiments: SomeExperiments
     evaluations: Several = Field(description="Evaluations that the table shows, whose replies `reasoning` examines.")
 
     def inputs(self, label: str, sources: Sources, params: "Params") -> list[str]:
         """Return the files that the table is made from."""
         return [reasoning_of(*source)[-1] for source in sources]
 
-    def check(self, key: str, params: "Params") -> None:
-        """Raise ValueError where the table names what is not there, or what it cannot compare."""
+    def check_experiments(self, key: str, params: "Params") -> None:
+        """Raise ValueError where replies of an experiment are not examined."""
         params.reasoning.check_examined(key, self.experiments, self.evaluations)
-        super().check(key, params)
 
 
 class MethodsTable(MadeTable):
     """Regret of the first experiment beside others that teach the same model in another way."""
 
-    form: Literal["methods"] = Field(
-        description="Form: regret of the first experiment beside others that teach the same model in another way."
-    )
+    compares_methods: ClassVar = True
+
+    form: Literal["methods"]
     experiments: Experiments = Field(description="Experiments of the table; all but the first vary the first.")
     evaluations: Several = Field(description="Evaluations that the table shows.")
     beside: dict[Name, Name] = BESIDE
@@ -174,19 +167,12 @@ class MethodsTable(MadeTable):
         """Return whether the table stands beside values of the paper."""
         return bool(self.beside)
 
-    @property
-    def compares_methods(self) -> bool:
-        """Return whether each experiment is a method."""
-        return True
-
     def players(self, experiment: str, params: "Params") -> set[str]:
         """Return the players that may stand beside another one of the paper: the experiments."""
         return {"base", *self.experiments}
 
-    def check(self, key: str, params: "Params") -> None:
-        """Raise ValueError where the table names what is not there, or experiments with other instances."""
-        for name in self.experiments:
-            known(f"{key}.experiments", name, params.experiments)
+    def check_experiments(self, key: str, params: "Params") -> None:
+        """Raise ValueError where an experiment is no variant of the first, or has other instances."""
         first, *others = self.experiments
         if others and not params.experiments[first].in_words:
             raise ValueError(f"{key}.experiments: form methods is of games in words, not {first}")
@@ -199,13 +185,12 @@ class MethodsTable(MadeTable):
                 known(f"{key}.evaluations", evaluation, params.experiments[first].evaluations)
                 if of.evaluations[evaluation].instances != params.experiments[first].evaluations[evaluation].instances:
                     raise ValueError(f"{key}.experiments: {name} has other instances of {evaluation} than {first}")
-        super().check(key, params)
 
 
 class DiversityTable(MadeTable):
     """How diverse sets of scenarios are."""
 
-    form: Literal["diversity"] = Field(description="Form: how diverse sets of scenarios are.")
+    form: Literal["diversity"]
     scenarios: Several = Field(description="Sets of `scenarios`.")
 
     experiments: ClassVar[list[str]] = []
@@ -230,7 +215,7 @@ class DiversityTable(MadeTable):
 class TheoremTable(MadeTable):
     """The minimiser of Theorem 1."""
 
-    form: Literal["theorem"] = Field(description="Form: the minimiser of Theorem 1.")
+    form: Literal["theorem"]
     experiments: ClassVar[list[str]] = []
     evaluations: ClassVar[list[str]] = []
     beside: ClassVar[dict[str, str]] = {}

@@ -67,6 +67,9 @@ def _described(sections: type[Science | Outputs]) -> Schema:
     for name, text in ALGORITHM_FIELDS.items():
         if "AlgorithmSettings" in schema["$defs"]:
             schema["$defs"]["AlgorithmSettings"]["properties"][name]["description"] = text
+    for of in schema["$defs"].values():
+        if "form" in of.get("properties", {}):  # of a figure or table: its class describes it
+            of["properties"]["form"]["description"] = f"Form: {of['description'][0].lower()}{of['description'][1:]}"
     return schema
 
 
