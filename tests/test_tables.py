@@ -448,6 +448,7 @@ def test_sensitivity_compares_settings_that_differ_in_one_thing_on_common_instan
     fewer = 2.5 * rounds * (1 + 0.01 * (np.arange(12) - 9.5))  # the first 12 of 20; two training seeds
     assert tidy.loc[(8, 3, 1.0, "mean"), "ours"].item() == pytest.approx(fewer.mean() * 1.0005)
     assert tidy.loc[(8, 3, 1.0, "mean"), "paper"].item() == 33.08  # whatever its values: it is the paper's default
+    assert "33.08 ± 24.82 (22.37 elsewhere)" in set(table.shaped["paper"])  # the paper has two values for one setting
     assert tidy.loc[(2, 1, 1.0, "mean"), "paper"].item() == 31.05
     assert tidy.loc[(2, 1, 1.0, "sd"), "ours"].item() == pytest.approx((2 * rounds * instances).std(ddof=1))
     changed = tidy[tidy.index.get_level_values("statistic").str.startswith("change")]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.special import factorial, factorial2
 
 from rmft.agents.numeric import SYMBOLS, LinearAttention
 from rmft.streams import stream
@@ -40,3 +41,23 @@ def test_the_loss_from_moments_is_the_loss_over_sequences_of_both_signs():
     best = radius * total / total.norm(dim=1, keepdim=True)
     direct = (played - best[:, None]).square().sum((1, 2)).mean()
     assert loss(model, moments(0, d, horizon, n), radius).item() == pytest.approx(direct.item())
+
+
+@pytest.mark.parametrize("d", range(2, 12))
+def test_the_appendix_has_the_closed_form_right_for_even_d_and_2d_over_d_minus_1_times_too_large_for_odd_d(d):
+    """The last two formulas of App. `appendix:thm1pf`, for T = R_Π = 1."""
+    if d % 2 == 0:
+        appendix = factorial2(d - 1) / 2 ** (d / 2) * np.sqrt(2 * np.pi) / (factorial(d // 2 - 1) * d)
+        assert appendix == pytest.approx(closed_form(d, 1, 1.0))
+    else:
+        half = (d - 1) // 2
+        appendix = np.sqrt(2 / np.pi) * factorial(half - 1) * 2**half / factorial2(d - 2)
+        assert appendix == pytest.approx(closed_form(d, 1, 1.0) * 2 * d / (d - 1))
+
+
+@pytest.mark.parametrize("horizon", [2, 5, 9])
+def test_a_bias_costs_its_square_times_the_sum_of_squares_of_the_rounds_before(horizon):
+    """Step 1 of App. `appendix:thm1pf` has T(T - 1)/2 where Σ(t - 1)² belongs."""
+    bias = moments(0, 2, horizon, 1).even[0, 0].item()
+    assert bias == sum((t - 1) ** 2 for t in range(1, horizon + 1))
+    assert (bias == horizon * (horizon - 1) / 2) == (horizon == 2)

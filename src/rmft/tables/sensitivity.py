@@ -125,11 +125,15 @@ def _shaped(our_header: str, trained: TrainedModel, changes: Sequence[RegretChan
     paper = trained.paper
     return {
         **{SYMBOLS[name]: f"{value:g}" for name, value in zip(VARIED, trained.values, strict=True)},
-        "paper": f"{paper['mean']:.2f} ± {paper['sd']:.2f}" if paper else "",
+        "paper": f"{paper['mean']:.2f} ± {paper['sd']:.2f}{_elsewhere(paper)}" if paper else "",
         our_header: _mean_sd(trained.final),
         "change": "; ".join(map(_change_cell, changes)),
         "verdict": "; ".join(change.verdict for change in changes),
     }
+
+
+def _elsewhere(paper: Mapping[str, float]) -> str:
+    return f" ({paper['mean_elsewhere']:.2f} elsewhere)" if "mean_elsewhere" in paper else ""
 
 
 def _change_cell(change: RegretChange) -> str:
@@ -146,6 +150,8 @@ def _notes(runs: int) -> list[str]:
         "paper and ours: mean ± standard deviation over instances (the paper does not say what its ± is). The first "
         "row of trained models is what the paper calls default, without saying how it was trained, so that no change "
         "from or to it is the paper's.",
+        "elsewhere: in the paper's Table `qwen-ad-grpo-comparison`, for the same model, horizon and method. The paper "
+        "does not say why the two values differ.",
         "change: from the model that was trained with a lower value of one thing, all else being the same, on common "
         "instances and with common random numbers; ± is its standard error over instances"
         + (", of one training run each." if runs == 1 else "."),
