@@ -61,3 +61,9 @@ def now_and_then(every_seconds: float = 5.0) -> Callable[[str], None]:
             print(line, file=sys.stderr, flush=True)
 
     return report
+
+
+def training_steps(name: str) -> Callable[[int, int, float], None]:
+    """Return a function that prints a step of training now and then: it takes the step, of how many, and the loss."""
+    say = now_and_then()
+    return lambda step, steps, loss: say(f"{name}: {step}/{steps} steps, loss {loss:.4f}")

@@ -1,7 +1,7 @@
 """CSV files, and pandas frames read from them."""
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,11 @@ def write_csv(path: Path, columns: "Mapping[str, Iterable[Any]] | pd.DataFrame")
         writer.writerow(columns)
         for row in zip(*(columns[name] for name in columns), strict=True):
             writer.writerow("" if value is None or value != value else value for value in row)
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows that have the same columns as a CSV file."""
+    write_csv(path, {column: [row[column] for row in rows] for column in rows[0]})
 
 
 def read_csv(path: Path, columns: Iterable[str], rows: int | None = None) -> "pd.DataFrame":

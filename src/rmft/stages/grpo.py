@@ -7,10 +7,10 @@ weights or adapter (safetensors) and the log of all steps (csv).
 from pathlib import Path
 
 from rmft.agents.checkpoint import note_model
-from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.csv_files import write_rows
 from rmft.artifacts.tensors import write_tensors
 from rmft.artifacts.trajectories import read_trajectories
-from rmft.progress import now_and_then
+from rmft.progress import training_steps
 from rmft.selection import Scoring
 from rmft.training.grpo import reinforce
 from rmft.workflow.records import GRPOJob
@@ -18,14 +18,10 @@ from rmft.workflow.records import GRPOJob
 
 def run(job: GRPOJob, rollouts: Path, output: Path, log: Path, weights: Path | None = None) -> None:
     """Reinforce the decisions that earned more than those of the other trajectories of their scenario."""
-    say = now_and_then()
     note_model(job.model)
-
-    def report(step: int, steps: int, loss: float) -> None:
-        say(f"grpo {output}: {step}/{steps} steps, loss {loss:.4f}")
-
+    report = training_steps(f"grpo {output}")
     scoring = Scoring(job.problem.environment, job.problem.credited_regret, job.mean)
     played, words = read_trajectories(rollouts), (job.stream,)
     tuned = reinforce(played, job.model, weights, job.grpo, scoring, job.temperature, job.seed, words, report)
-    write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
+    write_rows(log, tuned.log)
     write_tensors(output, tuned.tensors, tuned.metadata)

@@ -9,22 +9,18 @@ from pathlib import Path
 
 from rmft import extensions
 from rmft.agents.checkpoint import note_model
-from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.csv_files import write_rows
 from rmft.artifacts.tensors import write_tensors
 from rmft.artifacts.trajectories import read_selection, read_trajectories
-from rmft.progress import now_and_then
+from rmft.progress import training_steps
 from rmft.workflow.records import MethodJob
 
 
 def run(job: MethodJob, rollouts: Path, selection: Path, output: Path, log: Path, weights: Path | None = None) -> None:
     """Train by the method: it is called with the job, trajectories, their selection, weights, and a report of steps."""
-    say = now_and_then()
     note_model(job.model)
-
-    def report(step: int, steps: int, loss: float) -> None:
-        say(f"method {output}: {step}/{steps} steps, loss {loss:.4f}")
-
+    report = training_steps(f"method {output}")
     train = extensions.METHODS[job.method].train
     tuned = train(job, read_trajectories(rollouts), read_selection(selection), weights, report)
-    write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
+    write_rows(log, tuned.log)
     write_tensors(output, tuned.tensors, tuned.metadata)

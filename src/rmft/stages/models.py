@@ -3,10 +3,11 @@
 Reads the templates of the prompts. Writes the model, its tokenizer and fidelity.csv into a folder.
 """
 
+from functools import partial
 from pathlib import Path
 
 from rmft.agents.local import LanguageModel, LocalChatModel
-from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.csv_files import write_rows
 from rmft.artifacts.files import note_reading
 from rmft.artifacts.tensors import write_pretrained
 from rmft.embedded_model.fidelity import CONTEXT, MAX_TOKENS, examine_all, failures
@@ -14,29 +15,22 @@ from rmft.embedded_model.pretraining import pretrain
 from rmft.embedded_model.tokenizer import build_tokenizer
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
-from rmft.progress import now_and_then
+from rmft.progress import training_steps
 from rmft.workflow.paths import prompt_files
 from rmft.workflow.records import ModelsJob
 
 
 def run(job: ModelsJob, folder: Path) -> None:
     """Pre-train the model; write it only if it passes the fidelity gate."""
-    settings, say = job.pretraining, now_and_then()
+    settings = job.pretraining
     note_reading(map(Path, prompt_files(settings.prompts)))
     prompts = Prompts.load(Path(settings.prompts))
     tokenizer = build_tokenizer(job.seed, prompts)
-
-    def report(step: int, steps: int, loss: float) -> None:
-        say(f"models {folder}: step {step}/{steps}, loss {loss:.3f}")
-
-    network = pretrain(job.seed, settings, prompts, tokenizer, report)
+    network = pretrain(job.seed, settings, prompts, tokenizer, training_steps(f"models {folder}"))
     model = LanguageModel.of(network, tokenizer)
-
-    def chat_model(games: int) -> LocalChatModel:
-        return LocalChatModel(model, games, CONTEXT, MAX_TOKENS)
-
-    rows = list(examine_all(chat_model, prompts, job.seed, settings.gate_games))
+    open_model = partial(LocalChatModel, model, capacity=CONTEXT, max_tokens=MAX_TOKENS)
+    rows = list(examine_all(open_model, prompts, job.seed, settings.gate_games))
     if failed := failures(rows):
         raise InputError(f"models {folder}: the model does not pass its gate: {'; '.join(failed)}")
     write_pretrained(folder, network, tokenizer)
-    write_csv(folder / "fidelity.csv", {column: [row[column] for row in rows] for column in rows[0]})
+    write_rows(folder / "fidelity.csv", rows)

@@ -8,10 +8,10 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.csv_files import write_csv, write_rows
 from rmft.artifacts.json_files import read_json, read_jsonl, write_json
 from rmft.artifacts.tensors import write_tensors
-from rmft.progress import now_and_then
+from rmft.progress import training_steps
 from rmft.workflow.records import SFTJob
 
 
@@ -32,15 +32,10 @@ def _here(job: SFTJob, demonstrations: Path, weights: Path | None, output: Path,
     from rmft.training.sft import fine_tune
 
     note_model(job.model)
-    say = now_and_then()
-
-    def report(step: int, steps: int, loss: float) -> None:
-        if is_first():
-            say(f"sft {output}: {step}/{steps} steps, loss {loss:.4f}")
-
+    report = training_steps(f"sft {output}") if is_first() else lambda *_: None
     tuned = fine_tune(read_jsonl(demonstrations), job.model, weights, job.sft, job.seed, (job.stream,), report)
     if is_first():
-        write_csv(log, {column: [row[column] for row in tuned.log] for column in tuned.log[0]})
+        write_rows(log, tuned.log)
         write_tensors(output, tuned.tensors, tuned.metadata)
 
 

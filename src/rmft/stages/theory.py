@@ -5,7 +5,7 @@ Reads nothing. Writes the minimiser of every number of actions, horizon and radi
 
 from pathlib import Path
 
-from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.csv_files import write_rows
 from rmft.progress import progress
 from rmft.training.numeric import one_thread
 from rmft.training.theory import closed_form, minimise, moments
@@ -25,4 +25,4 @@ def run(job: TheoryJob, output: Path) -> None:
                     c = closed_form(d, horizon, radius)
                     rows.append({"d": d, "T": horizon, "radius": radius, "c_closed_form": c, **vars(minimiser)})
                     advance()
-    write_csv(output, {column: [row[column] for row in rows] for column in rows[0]})
+    write_rows(output, rows)
