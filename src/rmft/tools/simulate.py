@@ -97,29 +97,27 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """Return the values that `rmft simulate --json` prints; those that are not finite become None."""
-        fit, se = self.growth, self.standard_error
-        return finite(
-            {
-                "final_regret": {"mean": self.final.mean(), "se": se, "max": self.final.max()},
-                "growth": {"exponent": fit.exponent, "p": fit.exponent_p, "dropped": fit.dropped, "slope": fit.slope},
-                "suff_fail_freq": self.suff_fail_freq,
-                "min_frac": self.min_frac,
-            }
-        )
+        fit, final = self.growth, self.final
+        values = {
+            "final_regret": {"mean": final.mean(), "se": self.standard_error, "max": final.max()},
+            "growth": {"exponent": fit.exponent, "p": fit.exponent_p, "dropped": fit.dropped, "slope": fit.slope},
+            "suff_fail_freq": self.suff_fail_freq,
+            "min_frac": self.min_frac,
+        }
+        return finite(values)
 
     def as_text(self) -> str:
         """Return the main numbers in a few lines."""
-        fit, se = self.growth, self.standard_error
-        lines = [
-            f"final regret   {self.final.mean():.2f} ± {se:.2f} (largest {self.final.max():.2f})",
+        fit, final = self.growth, self.final
+        text = (
+            f"final regret   {final.mean():.2f} ± {self.standard_error:.2f} (largest {final.max():.2f})\n"
             f"growth         exponent {fit.exponent:.3f} (p = {fit.exponent_p:.2g}, {fit.dropped} rounds dropped), "
-            f"slope {fit.slope:.3f}",
-        ]
-        if self.min_frac is not None:
-            lines.append(
-                f"exploration    d·MinFrac(T) {self.min_frac[-1]:.3f}, SuffFailFreq(T) {self.suff_fail_freq[-1]:.3f}"
-            )
-        return "\n".join(lines)
+            f"slope {fit.slope:.3f}"
+        )
+        if self.min_frac is None:
+            return text
+        explored = f"d·MinFrac(T) {self.min_frac[-1]:.3f}, SuffFailFreq(T) {self.suff_fail_freq[-1]:.3f}"
+        return f"{text}\nexploration    {explored}"
 
 
 def number_or_text(text: str | None) -> float | str | None:
@@ -169,44 +167,29 @@ def simulate(root: int, game: SimulatedGame, replicates: int, on_round: OnRound 
         raise InputError(f"seed must be 0 or more, not {root}")
     if replicates < 1:
         raise InputError(f"replicates must be 1 or more, not {replicates}")
-    regrets, failures, fractions = [], [], []
-    total, square = np.zeros(game.horizon), np.zeros(game.horizon)
-    for block, n in blocks(replicates):
-        curves, failed, fraction = _play_block(root, game, block, n, on_round)
-        regrets.append(curves[:, -1])
-        total += curves.sum(axis=0)
-        square += (curves**2).sum(axis=0)
-        failures.append(failed)
-        fractions.append(fraction)
-    mean = total / replicates
+    final, sums = zip(*(_play_block(root, game, block, n, on_round) for block, n in blocks(replicates)), strict=True)
+    mean, square, failures, fractions = sum(sums) / replicates
     if not np.isfinite(mean).all():
         raise InputError("regret is no finite number: eta or radius is too large")
-    return Summary(
-        final=np.concatenate(regrets),
-        curve=mean,
-        spread=np.sqrt(np.maximum(square / replicates - mean**2, 0)),
-        suff_fail_freq=None if game.radius is not None else sum(failures) / replicates,
-        min_frac=None if game.radius is not None else sum(fractions) / replicates,
-    )
+    spread = np.sqrt(np.maximum(square - mean**2, 0))
+    explored = (None, None) if game.radius is not None else (failures, fractions)
+    return Summary(np.concatenate(final), mean, spread, *explored)
 
 
-def _play_block(
-    root: int, game: SimulatedGame, block: int, n: int, on_round: OnRound
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Regret(t) (n, T), and sums over replicates (T,) of suffix failure and scaled MinFrac."""
-    environment, name = ENVIRONMENTS[game.environment], "simulate"
+def _play_block(root: int, game: SimulatedGame, block: int, n: int, on_round: OnRound) -> tuple[np.ndarray, np.ndarray]:
+    """Return final regrets (n,), and sums over replicates (4, T): of Regret(t), its square, suffix failure, MinFrac."""
+    environment, name, on_ball = ENVIRONMENTS[game.environment], "simulate", game.radius is not None
     shape = (n, game.horizon, game.d)
     rewards = block_of_rewards(root, name, game.processes, shape, block, features=game.features)
     player = start_on(root, f"{name}-{block}", game.algorithm, rewards, game.radius)
-    on_ball = game.radius is not None
     uniforms = None if on_ball else action_uniforms(root, n, name, block)
-    played = play(
-        player, rewards, full_feedback=environment.full_feedback, uniforms=uniforms, on_round=partial(on_round, n)
-    )
-    notion = game.notion or DEFAULT_NOTION[game.environment]
+    full = environment.full_feedback
+    played = play(player, rewards, full_feedback=full, uniforms=uniforms, on_round=partial(on_round, n))
+    notion, table = game.notion or DEFAULT_NOTION[game.environment], played.table
     policies, actions = played.policies, played.actions
-    curves = regret(notion, environment.comparator, played.table, policies, actions, mean=game.mean, radius=game.radius)
-    if on_ball:
-        return curves, np.zeros(game.horizon), np.zeros(game.horizon)
-    best = best_actions(environment.comparator, played.table, game.mean)
-    return curves, suffix_failure(actions, best).sum(axis=0), scaled_min_frac(actions, game.d).sum(axis=0)
+    curves = regret(notion, environment.comparator, table, policies, actions, mean=game.mean, radius=game.radius)
+    failures = fractions = np.zeros_like(curves)
+    if not on_ball:
+        failures = suffix_failure(actions, best_actions(environment.comparator, table, game.mean))
+        fractions = scaled_min_frac(actions, game.d)
+    return curves[:, -1], np.stack([of.sum(axis=0) for of in (curves, curves**2, failures, fractions)])

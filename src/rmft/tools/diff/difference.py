@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmft.artifacts.json_files import finite
+from rmft.params.inheritance import with_origins
 
 ADDED, DELETED, CHANGED = "added", "deleted", "changed"
 Pair = tuple[Any, Any]
+Keys = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -77,3 +79,24 @@ def statuses(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
         key: ADDED if before is None else DELETED if after is None else CHANGED
         for key, (before, after) in differing(old, new)
     }
+
+
+def parameter_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, Pair], dict[str, str]]:
+    """Return pairs by dotted key with all inheritance done, and the keys where inherited values are written, by key.
+
+    old, new: the content of params.yaml and outputs.yaml, as it is written.
+    """
+    (before, old_places), (after, new_places) = with_origins(old), with_origins(new)
+    pairs = dict(tree_difference(before, after))
+    places = {**old_places, **new_places}
+    written = {key: ".".join(_place(tuple(key.split(".")), places)) for key in pairs}
+    return pairs, {key: place for key, place in written.items() if place != key}
+
+
+def _place(key: Keys, places: Mapping[Keys, Keys | None]) -> Keys:
+    """Return where a value is written; a map where the first value in it is."""
+    for path, place in places.items():
+        if path[: len(key)] == key and place:
+            rest = path[len(key) :]
+            return place[: len(place) - len(rest)] if rest and place[-len(rest) :] == rest else place
+    return key

@@ -33,10 +33,10 @@ from rmft.tools.diff.difference import (
     LibraryChange,
     Pair,
     differing,
+    parameter_difference,
     statuses,
     tree_difference,
 )
-from rmft.tools.diff.parameters import parameter_difference
 
 WORKSPACE = "workspace"
 PARAMETERS = ("params.yaml", "outputs.yaml")
@@ -44,6 +44,7 @@ WORKFLOW = ("Snakefile", "profiles", "workflow")
 MEASURES = ("regret", "exponent", "ks_p", "paired_p")  # of the trained model, as in results/summary.json
 NO_METRICS = "no readable results/summary.json, in DVC's cache neither"
 Codes = Mapping[str, Mapping[str, SourceCode]]  # by stage, by module
+Metrics = Mapping[tuple[str, str], Mapping[str, float]]  # the measures by (experiment, evaluation)
 
 
 def compare(a: str = "HEAD", b: str = WORKSPACE) -> Difference:
@@ -56,7 +57,7 @@ def compare(a: str = "HEAD", b: str = WORKSPACE) -> Difference:
         logging.getLogger(library).setLevel(logging.CRITICAL)  # its progress bars go by this as well
     try:
         with Repo() as repo:
-            experiments = _map(_map(_parameters(repo)).get("experiments")).keys() - {WORKSPACE}
+            experiments = _map((_parameters(repo) or {}).get("experiments")).keys() - {WORKSPACE}
             if {a, b} <= experiments:
                 return _of_experiments(repo, a, b)
             return _of_revisions(repo, *_commits(repo, (a, b), experiments))
@@ -80,12 +81,13 @@ def _of_experiments(repo: Repo, a: str, b: str) -> Difference:
     if unknown:
         return Difference(a, b, parameters, unknown=unknown)
     metrics = _metrics(repo)
+    of_each = ({of: value for (name, of), value in (metrics or {}).items() if name == one} for one in (a, b))
     return Difference(
         a,
         b,
         parameters,
         results=statuses(*(_hashes(folder, folder) for folder in folders)),
-        metrics=_metric_pairs(*(_map(_map(metrics).get(name)) for name in (a, b))),
+        metrics=_metric_pairs(*of_each),
         unknown=[] if metrics is not None else [f"metrics are unknown: {NO_METRICS}"],
     )
 
@@ -109,7 +111,7 @@ class _Side:
     libraries: dict[str, str]
     inputs: dict[str, str]
     has_results: bool
-    metrics: Mapping[str, Any] | None
+    metrics: Metrics | None
 
     @property
     def unknown(self) -> Iterator[str]:
@@ -144,11 +146,15 @@ def _of_revisions(repo: Repo, a: tuple[str, str], b: tuple[str, str]) -> Differe
         return Difference(a[0], b[0])
     old, new = (_side(repo, *revision) for revision in (a, b))
     parameters, inherited = parameter_difference(*_if_known(old.parameters, new.parameters))
-    comparable = old.has_results and new.has_results
-    artifacts = _artifacts(repo, old.commit, new.commit) if comparable else {}
+    artifacts, metrics = {}, ({}, {})
+    if old.has_results and new.has_results:
+        artifacts, metrics = _artifacts(repo, old.commit, new.commit), _if_known(old.metrics, new.metrics)
     folders = [path for path in artifacts if path.endswith("/")]
     unlisted = [f"files of {path} are unknown: their list is not in DVC's cache; see dvc fetch" for path in folders]
-    reward_sets, results = (_below(folder, artifacts) for folder in ("data/", "results/"))
+    reward_sets, results = (
+        {path: status for path, status in artifacts.items() if path.startswith(folder)}
+        for folder in ("data/", "results/")
+    )
     return Difference(
         old.name,
         new.name,
@@ -158,7 +164,7 @@ def _of_revisions(repo: Repo, a: tuple[str, str], b: tuple[str, str]) -> Differe
         libraries=_library_changes(old, new),
         inputs=statuses(old.inputs, new.inputs) | reward_sets,
         results=results,
-        metrics=_metric_pairs(*map(_by_evaluation, _if_known(old.metrics, new.metrics))) if comparable else {},
+        metrics=_metric_pairs(*({"/".join(names): of for names, of in side.items()} for side in metrics)),
         unknown=[*old.unknown, *new.unknown, *unlisted],
     )
 
@@ -187,9 +193,8 @@ def _side(repo: Repo, name: str, commit: str) -> _Side:
 def _codes(folder: Path, name: str) -> Codes:
     """Return the code of every stage in a folder."""
     source = folder / "src"
-    stages = sorted(file.stem for file in (source / "rmft" / "stages").glob("[!_]*.py"))
     try:
-        return {stage: code_of(stage, source) for stage in stages}
+        return {file.stem: code_of(file.stem, source) for file in sorted((source / "rmft/stages").glob("[!_]*.py"))}
     except (SyntaxError, ValueError) as error:
         raise InputError(f"diff: code of {name} is not Python: {_one_line(error)}") from None
 
@@ -264,8 +269,15 @@ def _parameters(repo: Repo) -> Mapping[str, Any] | None:
     return {key: value for content in contents for key, value in content.items()}
 
 
-def _metrics(repo: Repo) -> Mapping[str, Any] | None:
-    return _content(repo.metrics.show(), "results/summary.json")
+def _metrics(repo: Repo) -> Metrics | None:
+    summary = _content(repo.metrics.show(), "results/summary.json")
+    if summary is None:
+        return None
+    return {
+        (experiment, evaluation): {name: of[name] for name in MEASURES if isinstance(of.get(name), int | float)}
+        for experiment, evaluations in summary.items()
+        for evaluation, of in _map(evaluations).items()
+    }
 
 
 def _content(shown: Mapping[str, Any], path: str) -> Mapping[str, Any] | None:
@@ -281,28 +293,13 @@ def _if_known(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> t
     return ({}, {}) if old is None or new is None else (old, new)
 
 
-def _below(folder: str, status_of: Mapping[str, str]) -> dict[str, str]:
-    return {path: status for path, status in status_of.items() if path.startswith(folder)}
-
-
 def _hashes(root: Path, folder: Path, ignored: Callable[[Path], bool] = lambda _: False) -> dict[str, str]:
     """Return the hash of a file, or of every file below a folder, READMEs aside, by its path from root."""
     paths = (path for path in (folder, *folder.rglob("*")) if path.is_file() and path.stem != "README")
     return {path.relative_to(root).as_posix(): sha256(path) for path in paths if not ignored(path)}
 
 
-def _by_evaluation(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{name}/{evaluation}": of for name, part in metrics.items() for evaluation, of in _map(part).items()}
-
-
-def _metric_pairs(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, dict[str, Pair]]:
+def _metric_pairs(old: Mapping[str, Mapping], new: Mapping[str, Mapping]) -> dict[str, dict[str, Pair]]:
     """Return, by evaluation, the measures that differ."""
-    pairs = {
-        name: dict(differing(_measures(_map(before)), _measures(_map(after))))
-        for name, (before, after) in differing(old, new)
-    }
+    pairs = {name: dict(differing(before or {}, after or {})) for name, (before, after) in differing(old, new)}
     return {name: measures for name, measures in pairs.items() if measures}
-
-
-def _measures(evaluation: Mapping[str, Any]) -> dict[str, float]:
-    return {name: evaluation[name] for name in MEASURES if isinstance(evaluation.get(name), int | float)}
