@@ -17,12 +17,8 @@ from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Round, Scenario
 
 LONGEST = 100  # rounds
-STRONG = {
-    2: 0.90,
-    3: 0.90,
-    4: 0.91,
-    5: 0.92,
-}  # the probability of the preferred action, by d; the other actions share the rest evenly
+# The probability of the preferred action, by d; the other actions share the rest evenly.
+STRONG = {2: 0.90, 3: 0.90, 4: 0.91, 5: 0.92}
 MILD = {2: 0.70, 3: 0.60, 4: 0.55, 5: 0.52}
 Shares = dict[tuple[str, str], dict[str, float]]
 STYLES: Shares = {  # by interaction and output: the share of each style in the games of the corpus
@@ -102,45 +98,42 @@ class ScriptedPlayer:
 
     def _choice(self, style: str, last: Round | None) -> tuple[str, int]:
         """Return a style's last words before the decision, and its action."""
-        anything = self._among(range(self.protocol.d))
+        d = self.protocol.d
+        anything = self._among(range(d))
         if style == "tally":
-            highest = self._highest()
-            return f"Highest score: {highest + 1}.", highest
-        if style == "turn":
-            following = (last.action + 1) % self.protocol.d if last else anything
-            return f"In turn: {following + 1}.", following
-        if style == "random":
-            return f"At random: {anything + 1}.", anything
-        if last is None:
-            return f"By the last reward: {anything + 1}.", anything
-        if self.protocol.feedback == "full":
-            best = best_of(last.rewards)
-            return f"By the last reward: {best + 1}.", best
-        if is_good(last.rewards[last.action]):
-            return f"Stable by the last reward: {last.action + 1}.", last.action
-        other = self._other_than(last.action)
-        return f"Unstable by the last reward: {other + 1}.", other
+            why, action = "Highest score", self._highest()
+        elif style == "turn":
+            why, action = "In turn", (last.action + 1) % d if last else anything
+        elif style == "random":
+            why, action = "At random", anything
+        elif last is None:
+            why, action = "By the last reward", anything
+        else:
+            why, action, _ = self._by_last_reward(last)
+        return f"{why}: {action + 1}.", action
 
     def _leaning(self, style: str, last: Round | None) -> tuple[str, tuple[float, ...]]:
         """Return a style's last words before the decision, and its policy (d,)."""
         d = self.protocol.d
-        if style == "tally":
-            highest = self._highest()
-            return f"Mostly the highest score: {highest + 1}.", leaning(d, highest, STRONG[d])
-        if style == "mild":
-            highest = self._highest()
-            return f"A little more of the highest score: {highest + 1}.", leaning(d, highest, MILD[d])
         if style == "even":
             return "All alike.", even(d)
-        if last is None:
+        if style == "tally":
+            why, action, weights = "Mostly the highest score", self._highest(), STRONG
+        elif style == "mild":
+            why, action, weights = "A little more of the highest score", self._highest(), MILD
+        elif last is None:
             return "By the last reward: all alike.", even(d)
+        else:
+            why, action, weights = self._by_last_reward(last)
+        return f"{why}: {action + 1}.", leaning(d, action, weights[d])
+
+    def _by_last_reward(self, last: Round) -> tuple[str, int, dict[int, float]]:
+        """Return why the last round speaks for an action, the action, and its probability by d."""
         if self.protocol.feedback == "full":
-            best = best_of(last.rewards)
-            return f"By the last reward: {best + 1}.", leaning(d, best, STRONG[d])
+            return "By the last reward", best_of(last.rewards), STRONG
         if is_good(last.rewards[last.action]):
-            return f"Stable by the last reward: {last.action + 1}.", leaning(d, last.action, STRONG[d])
-        other = self._other_than(last.action)
-        return f"Unstable by the last reward: {other + 1}.", leaning(d, other, MILD[d])
+            return "Stable by the last reward", last.action, STRONG
+        return "Unstable by the last reward", self._other_than(last.action), MILD
 
 
 def even(d: int) -> tuple[float, ...]:

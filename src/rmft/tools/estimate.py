@@ -5,7 +5,7 @@ others' endpoints, the characters of a token. They come from params.yaml (`expec
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -212,7 +212,11 @@ def as_table(parts: Sequence[ExpectedWork], scale: str) -> "Table":
 
 
 def _sums(parts: Sequence[ExpectedWork]) -> tuple[Usage, float, float]:
-    return total(parts), sum(part.dollars for part in parts), sum(part.hours for part in parts)
+    return (
+        sum((part.used for part in parts), Usage()),
+        sum(part.dollars for part in parts),
+        sum(part.hours for part in parts),
+    )
 
 
 def _cells(used: Usage, dollars: float, hours: float) -> list[str]:
@@ -226,8 +230,3 @@ def _short(count: int) -> str:
         return f"{count:,}"
     value, unit = (count / 1e6, "M") if count >= 1_000_000 else (count / 1e3, "k")
     return f"{value:,.{int(value < 100)}f}{unit}"
-
-
-def total(parts: Sequence[ExpectedWork]) -> Usage:
-    """Return the usage of all parts together."""
-    return Usage(*(sum(getattr(part.used, field.name) for part in parts) for field in fields(Usage)))
