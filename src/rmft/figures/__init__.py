@@ -10,7 +10,7 @@ from rmft.figures.avoidance import avoidance
 from rmft.figures.claims import claims_side_by_side
 from rmft.figures.dialogue import example_of_a_game
 from rmft.figures.fine_tuning import losses, luck_in_hindsight
-from rmft.figures.games import exploration, min_frac, regret, regret_and_distribution, sufficient_failure
+from rmft.figures.games import QUANTITIES, games
 from rmft.figures.parameters import parameter_evolution
 from rmft.figures.policies import stated_probabilities
 from rmft.figures.style import Drawing, finished, set_theme
@@ -18,11 +18,7 @@ from rmft.workflow.records_outputs import FigureJob
 
 DRAWN: dict[str, Callable[[FigureJob, Sequence[Path]], tuple[Figure, pd.DataFrame]]] = {
     "parameters": parameter_evolution,
-    "regret": regret,
-    "regret-and-distribution": regret_and_distribution,
-    "exploration": exploration,
-    "sufficient-failure": sufficient_failure,
-    "min-frac": min_frac,
+    **dict.fromkeys(QUANTITIES, games),
     "policies": stated_probabilities,
     "losses": losses,
     "selection": luck_in_hindsight,

@@ -54,6 +54,13 @@ REGRET = Quantity("regret", "Regret($t$)", lambda played: played.regret)
 FINAL = Quantity("final regret", "Share of games", None)
 MIN_FRAC = Quantity("min frac", r"$d\cdot$MinFrac($t$)", _min_frac, bounds=(0, 1))
 FAILURES = Quantity("suff fail freq", "SuffFailFreq($t$)", _failures, bounds=(0, 1))
+QUANTITIES = {  # by form, the rows of panels of each evaluation
+    "regret": [[REGRET]],
+    "min-frac": [[MIN_FRAC]],
+    "regret-and-distribution": [[REGRET], [FINAL]],  # of a single evaluation, beside each other
+    "exploration": [[REGRET, FINAL], [MIN_FRAC, FAILURES]],
+    "sufficient-failure": [[REGRET, FINAL, FAILURES]],
+}
 
 
 @dataclass(frozen=True)
@@ -71,44 +78,15 @@ def read_shown(job: FigureJob, paths: Sequence[Path]) -> Iterator[Shown]:
         yield Shown(job.titles[evaluation], {name: everyone[name] for name in job.figure.players}, everyone)
 
 
-# --- Forms ---
-
-
-def regret(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
-    """Draw regret over time, one panel an evaluation."""
-    return _one_quantity(job, paths, REGRET)
-
-
-def min_frac(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
-    """Draw d · MinFrac(t), one panel an evaluation."""
-    return _one_quantity(job, paths, MIN_FRAC)
-
-
-def regret_and_distribution(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
-    """Draw regret over time above its final distribution; of a single evaluation, beside it."""
+def games(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
+    """Draw the quantities of a form: regret over time, its final distribution, d · MinFrac(t), SuffFailFreq(t)."""
     shown = list(read_shown(job, paths))
-    rows = [[(quantity, one) for one in shown] for quantity in (REGRET, FINAL)]
-    return _draw(job.style, rows if len(shown) > 1 else [[*rows[0], *rows[1]]])
-
-
-def exploration(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
-    """Draw regret over time, its final distribution, d · MinFrac(t) and SuffFailFreq(t)."""
-    (shown,) = read_shown(job, paths)
-    return _draw(job.style, [[(REGRET, shown), (FINAL, shown)], [(MIN_FRAC, shown), (FAILURES, shown)]])
-
-
-def sufficient_failure(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
-    """Draw regret over time, its final distribution and SuffFailFreq(t)."""
-    (shown,) = read_shown(job, paths)
-    return _draw(job.style, [[(REGRET, shown), (FINAL, shown), (FAILURES, shown)]])
-
-
-def _one_quantity(job: FigureJob, paths: Sequence[Path], quantity: Quantity) -> tuple[Figure, pd.DataFrame]:
-    shown = [(quantity, one) for one in read_shown(job, paths)]
-    return _draw(job.style, [shown[first : first + COLUMNS] for first in range(0, len(shown), COLUMNS)])
-
-
-# --- Panels ---
+    rows = [[(quantity, one) for one in shown for quantity in row] for row in QUANTITIES[job.figure.form]]
+    if job.figure.form == "regret-and-distribution" and len(shown) == 1:
+        rows = [[*rows[0], *rows[1]]]
+    if len(rows) == 1:
+        rows = [rows[0][first : first + COLUMNS] for first in range(0, len(rows[0]), COLUMNS)]
+    return _draw(job.style, rows)
 
 
 def _draw(style: Style, rows: Sequence[Sequence[tuple[Quantity, Shown]]]) -> tuple[Figure, pd.DataFrame]:

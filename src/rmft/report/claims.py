@@ -7,6 +7,7 @@ parameters. Further experiments are variants.
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -28,6 +29,7 @@ NO_LOWER = 0.1  # regret that surely falls by less than this share of the base m
 FALLEN = 0.1  # a curve falls if it ends this share of its peak below the peak
 EXPLOITS = 0.5  # a player exploits if d · MinFrac(T) is below this: half of the share under equal play
 HIGH_ENTROPY = 0.8  # of log d: policies of at least this entropy are close to uniform
+PRINTED = "printed: "  # begins the series of a number that is written into a figure
 EvaluationMetrics = dict[str, Any]  # one evaluation in metrics.json
 Metrics = dict[str, dict[str, EvaluationMetrics]]  # by experiment and evaluation
 Outcome = tuple[bool | None, str]  # whether a claim holds (None: unsure), and the numbers that show it
@@ -79,11 +81,21 @@ class FigureData:
         """Return the metrics of the first experiment's evaluations that the figure draws."""
         return {name: self.metrics[self.figure.experiments[0]][name] for name in self.figure.evaluations}
 
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Return the rows of curves."""
+        return self.frame[self.frame["series"] == "curve"].astype({"x": float, "y": float})
+
+    @cached_property
+    def printed(self) -> pd.DataFrame:
+        """Return the rows of numbers that are written into the figure; series: what they are."""
+        rows = self.frame[self.frame["series"].str.startswith(PRINTED)].astype({"y": float})
+        return rows.assign(series=rows["series"].str.removeprefix(PRINTED))
+
     def curve(self, panel: str, player: str) -> np.ndarray:
         """Return the values of a player's curve in panels of that name, (T,) or empty."""
-        rows = self.frame
-        rows = rows[rows["panel"].str.contains(panel) & (rows["player"] == player) & (rows["series"] == "curve")]
-        return rows["y"].astype(float).to_numpy()
+        rows = self.curves[self.curves["player"] == player]
+        return rows.loc[rows["panel"].str.contains(panel), "y"].to_numpy()
 
 
 Check = Callable[[FigureData, PaperClaim], list[Outcome]]
@@ -115,27 +127,12 @@ def all_hold(holds: Iterable[bool | None]) -> bool | None:
 
 def _in_each(check: Callable[[str, EvaluationMetrics, str | None], Outcome]) -> Check:
     """Return the check of all evaluations of a figure, from that of one: (name, metrics, reference algorithm)."""
-
-    def check_all(data: FigureData, claim: PaperClaim) -> list[Outcome]:
-        return [check(name, metrics, claim.of) for name, metrics in data.evaluations.items()]
-
-    return check_all
+    return lambda data, claim: [check(name, metrics, claim.of) for name, metrics in data.evaluations.items()]
 
 
-def _below_base(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
-    return _is_below(metrics), _difference(name, metrics)
-
-
-def _above_base(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
-    return _not(_is_below(metrics)), _difference(name, metrics)
-
-
-def _not_below_base(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
-    """Check that regret has surely not fallen, or by less than NO_LOWER; an unsure fall is no evidence."""
-    below, (low, _, high) = _is_below(metrics), metrics["paired_difference"]
-    known = low is not None and high is not None and max(abs(low), abs(high)) >= NOISE
-    small = below is None and known and low > -NO_LOWER * metrics["base"]["mean"]
-    return True if small else _not(below), _difference(name, metrics)
+def _against_base(holds: Callable[[EvaluationMetrics], bool | None]) -> Check:
+    """Return a check of the difference between trained and base model in every evaluation."""
+    return _in_each(lambda name, metrics, _: (holds(metrics), _difference(name, metrics)))
 
 
 def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str | None) -> Outcome:
@@ -168,12 +165,21 @@ def _is_below(metrics: EvaluationMetrics) -> bool | None:
     return True if high < 0 else (False if low > 0 else None)
 
 
+def _is_above(metrics: EvaluationMetrics) -> bool | None:
+    below = _is_below(metrics)
+    return None if below is None else not below
+
+
+def _is_not_below(metrics: EvaluationMetrics) -> bool | None:
+    """Return whether regret has surely not fallen, or by less than NO_LOWER; an unsure fall is no evidence."""
+    low, _, high = metrics["paired_difference"]
+    known = low is not None and high is not None and max(abs(low), abs(high)) >= NOISE
+    small = _is_below(metrics) is None and known and low > -NO_LOWER * metrics["base"]["mean"]
+    return True if small else _is_above(metrics)
+
+
 def _surely_below(value: float, margin: float, bound: float) -> bool | None:
     return True if value + margin < bound else (False if value - margin > bound else None)
-
-
-def _not(holds: bool | None) -> bool | None:
-    return None if holds is None else not holds
 
 
 def _difference(name: str, metrics: EvaluationMetrics) -> str:
@@ -201,8 +207,8 @@ def _fails_less_than(player: str, *, early: bool) -> Check:
         The interval is Agresti and Caffo's for two shares of n games. It is cautious: all play the same instances, and
         a mean over rounds varies no more than the share in one round.
         """
-        share_of = _early if early else _late
-        ours, theirs = (share_of(data.curve("suff fail freq", name)) for name in ("trained", player))
+        curves = [data.curve("suff fail freq", name) for name in ("trained", player)]
+        ours, theirs = (_share_that_fails(curve, early=early) for curve in curves)
         when, n = "first half" if early else f"{LATE} T", min(metrics["n"] for metrics in data.evaluations.values())
         text = f"SuffFailFreq({when}): trained {ours:.2f}, {player} {theirs:.2f}, n = {n}"
         if math.isnan(ours + theirs):
@@ -214,12 +220,10 @@ def _fails_less_than(player: str, *, early: bool) -> Check:
     return check
 
 
-def _late(curve: np.ndarray) -> float:
-    return float(curve[max(math.floor(LATE * len(curve)) - 1, 0)]) if len(curve) else math.nan
-
-
-def _early(curve: np.ndarray) -> float:
-    return float(curve[: len(curve) // 2].mean()) if len(curve) > 1 else math.nan
+def _share_that_fails(curve: np.ndarray, *, early: bool) -> float:
+    if len(curve) <= early:
+        return math.nan
+    return float(curve[: len(curve) // 2].mean() if early else curve[max(math.floor(LATE * len(curve)) - 1, 0)])
 
 
 def _exploration_rises_and_falls(data: FigureData, _: PaperClaim) -> list[Outcome]:
@@ -234,27 +238,23 @@ def _exploration_rises_and_falls(data: FigureData, _: PaperClaim) -> list[Outcom
 
 def _base_exploits(data: FigureData, _: PaperClaim) -> list[Outcome]:
     """Check that the base model rarely plays its least-played action by the end of the game."""
-    rows = data.frame[(data.frame["player"] == "base") & (data.frame["series"] == "curve")]
-    last = {panel: float(curve["y"].astype(float).iloc[-1]) for panel, curve in rows.groupby("panel", sort=False)}
+    last = data.curves[data.curves["player"] == "base"].groupby("panel", sort=False)["y"].last()
     return [(value < EXPLOITS, f"{panel}: d MinFrac(T) of base {value:.2f}") for panel, value in last.items()]
 
 
 def _distances_vanish(data: FigureData, _: PaperClaim) -> list[Outcome]:
-    ours = data.frame["player"].str.contains("step size")  # ours, drawn beside the paper's distances, and no distance
-    rows = data.frame[(data.frame["series"] == "curve") & ~ours]
-    outcomes = []
-    for (panel, player), curve in rows.groupby(["panel", "player"], sort=False):
-        first, last = curve["y"].astype(float).iloc[[0, -1]]
-        outcomes.append((bool(last <= VANISHED * first), f"{panel}, {plain(player)}: from {first:.2g} to {last:.2g}"))
-    return outcomes
+    ours = data.curves["player"].str.contains("step size")  # drawn beside the paper's distances, and no distance
+    distances = data.curves[~ours].groupby(["panel", "player"], sort=False)["y"].agg(["first", "last"])
+    return [
+        (bool(last <= VANISHED * first), f"{panel}, {plain(player)}: from {first:.2g} to {last:.2g}")
+        for (panel, player), first, last in distances.itertuples()
+    ]
 
 
 def _entropy(*, high: bool) -> Check:
     def check(data: FigureData, _: PaperClaim) -> list[Outcome]:
         """Check on which side of HIGH_ENTROPY the mean entropy of the trained model's stated policies lies."""
-        rows = data.frame[data.frame["series"].str.startswith("printed: ")]
-        numbers = rows.assign(y=rows["y"].astype(float))
-        entropies = numbers.pivot_table(index="panel", columns="player", values="y", sort=False)
+        entropies = data.printed.pivot_table(index="panel", columns="player", values="y", sort=False)
         return [
             ((of["trained"] >= HIGH_ENTROPY) == high, f"{panel}: base {of['base']:.2f}, trained {of['trained']:.2f}")
             for panel, of in entropies.iterrows()
@@ -265,9 +265,8 @@ def _entropy(*, high: bool) -> Check:
 
 def _loss_rises_again(data: FigureData, _: PaperClaim) -> list[Outcome]:
     """Check that the loss ends above its value after the first iteration, in the first experiment's panel."""
-    panel = data.frame["panel"] == data.figure.experiments[0]
-    curve = data.frame[panel & (data.frame["series"] == "curve")]
-    x, y = curve["x"].astype(float), curve["y"].astype(float)
+    curve = data.curves[data.curves["panel"] == data.figure.experiments[0]]
+    x, y = curve["x"], curve["y"]
     first, last = y[x <= 1].iloc[-1], y.iloc[-1]
     holds = None if x.max() <= 1 else bool(last > first)
     return [(holds, f"mean loss at the end of the first iteration {first:.3f}, of the last {last:.3f}")]
@@ -275,12 +274,11 @@ def _loss_rises_again(data: FigureData, _: PaperClaim) -> list[Outcome]:
 
 def _avoids_less(data: FigureData, _: PaperClaim) -> list[Outcome]:
     """Compare the shares of replies that pass over the best action because of unstable rewards."""
-    first = data.frame["panel"].str.match(f"{data.figure.experiments[0]}, .*: unstable rewards")
-    rows = data.frame[first & data.frame["series"].str.startswith("printed: ")]
+    first = data.printed["panel"].str.match(f"{data.figure.experiments[0]}, .*: unstable rewards")
     outcomes = []
-    for panel, numbers in rows.groupby("panel", sort=False):
-        of = numbers.assign(y=numbers["y"].astype(float)).pivot(index="series", columns="player", values="y")
-        share, error = (of.loc[f"printed: {name}"] for name in (SHARE, SHARE_ERROR))
+    for panel, numbers in data.printed[first].groupby("panel", sort=False):
+        of = numbers.pivot(index="series", columns="player", values="y")
+        share, error = of.loc[SHARE], of.loc[SHARE_ERROR]
         se = math.hypot(error["trained"], error["base"])
         text = f"{panel}: base {share['base']:.1%}, trained {share['trained']:.1%} (standard error {se:.1%})"
         outcomes.append((_surely_below(share["trained"] - share["base"], CONFIDENT * se, 0), text))
@@ -288,9 +286,9 @@ def _avoids_less(data: FigureData, _: PaperClaim) -> list[Outcome]:
 
 
 CHECKS: dict[str, Check] = {
-    "regret below base": _in_each(_below_base),
-    "regret above base": _in_each(_above_base),
-    "regret not below base": _in_each(_not_below_base),
+    "regret below base": _against_base(_is_below),
+    "regret above base": _against_base(_is_above),
+    "regret not below base": _against_base(_is_not_below),
     "regret below": _in_each(_below_algorithm),
     "growth sublinear": _in_each(_grows_sublinearly),
     "regret near": _in_each(_near_algorithm),
