@@ -1,4 +1,4 @@
-"""Start vLLM's servers for a job, wait until they are ready, and end them with the job.
+"""Start vLLM's servers for a job.
 
 vLLM pins versions of many libraries, so it runs as a program from an environment of its own.
 """
@@ -6,63 +6,38 @@ vLLM pins versions of many libraries, so it runs as a program from an environmen
 import json
 import os
 import secrets
-import signal
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from httpx2 import HTTPError, get
-
-from rmft.agents.vllm import VLLMServers
+from rmft.agents.served import ServerConnections
+from rmft.agents.server_processes import ServerCommand, running_servers
+from rmft.agents.vllm import VLLMClient
 from rmft.errors import InputError
 from rmft.params.language_model import VLLM, LanguageModelSettings
 
-POLL_SECONDS = 0.5
-END_SECONDS = 30.0
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # values of --max-lora-rank
 BASE, TUNED = "base", "tuned"  # names of the model at the servers
-# Run a command that the kernel ends with its parent, however the job ends.
-END_WITH_PARENT = (
-    "import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGTERM); os.execvp(sys.argv[1], sys.argv[1:])"
-)
 
 
 @contextmanager
-def start_servers(
-    settings: LanguageModelSettings, weights: Path | None, tokens: int, log: Path
-) -> Iterator[VLLMServers]:
-    """Start the servers of a model, yield them when all are ready, and end them afterwards.
+def start_vllm(settings: LanguageModelSettings, weights: Path | None, tokens: int, log: Path) -> Iterator[VLLMClient]:
+    """Start the servers of a model, yield their client when all are ready, and end them afterwards.
 
     weights: of a fine-tuned model; None for the base model. tokens: of the longest conversation. log: file of the
     servers' output. Raise InputError if a server does not start.
     """
     vllm, key = settings.vllm, secrets.token_urlsafe(24)
-    with TemporaryDirectory(prefix="rmft-vllm-") as folder, ExitStack() as stack:
+    with TemporaryDirectory(prefix="rmft-vllm-") as folder:
         arguments, name = _model_arguments(settings, weights, Path(folder))
-        log.parent.mkdir(parents=True, exist_ok=True)
-        output = stack.enter_context(log.open("w", encoding="utf-8"))
-        started = []
-        for share in _gpu_shares(vllm):
-            port = _free_port()
-            where = ["--host", "127.0.0.1", "--port", str(port), "--max-model-len", str(tokens)]
-            process = subprocess.Popen(
-                [sys.executable, "-c", END_WITH_PARENT, *vllm.command, *arguments, *where, *vllm.arguments],
-                env={**os.environ, **share, "VLLM_API_KEY": key},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            stack.callback(_end, process)
-            started.append((process, f"http://127.0.0.1:{port}"))
-        for process, url in started:
-            _wait(process, url, vllm.start_seconds, log)
-        yield VLLMServers([f"{url}/v1" for _, url in started], name, key, vllm.concurrency)
+        command = [*vllm.command, *arguments, "--max-model-len", str(tokens), *vllm.arguments]
+        commands = [ServerCommand(command, {**share, "VLLM_API_KEY": key}) for share in _gpu_shares(vllm)]
+        with (
+            running_servers("vllm", commands, vllm.start_seconds, log) as urls,
+            ServerConnections([f"{url}/v1" for url in urls], key, vllm.concurrency) as connections,
+        ):
+            yield VLLMClient(connections, name)
 
 
 def _model_arguments(settings: LanguageModelSettings, weights: Path | None, folder: Path) -> tuple[list[str], str]:
@@ -106,32 +81,3 @@ def _gpu_shares(vllm: VLLM) -> list[dict[str, str]]:
         raise InputError(f"vllm.gpus: {vllm.gpus} are wanted; {len(gpus)} are visible here")
     each = vllm.gpus // vllm.servers
     return [{"CUDA_VISIBLE_DEVICES": ",".join(gpus[i * each : (i + 1) * each])} for i in range(vllm.servers)]
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
-
-
-def _wait(process: subprocess.Popen, url: str, seconds: float, log: Path) -> None:
-    """Wait until a server is ready. Raise InputError if it ends, or takes too long."""
-    begun = time.monotonic()
-    while time.monotonic() - begun < seconds:
-        if process.poll() is not None:
-            raise InputError(f"vllm: a server ended with exit code {process.returncode}; {log} says why")
-        with suppress(HTTPError):
-            if get(f"{url}/health", trust_env=False).status_code == 200:
-                return
-        time.sleep(POLL_SECONDS)
-    raise InputError(f"vllm.start_seconds: a server was not ready after {seconds:g} s; see {log}")
-
-
-def _end(process: subprocess.Popen) -> None:
-    """End a server and the processes that it started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(END_SECONDS)
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

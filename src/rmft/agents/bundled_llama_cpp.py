@@ -1,0 +1,47 @@
+"""llama.cpp's server from the package xllamacpp, with llama-server's names of arguments: `python -m` this module."""
+
+import argparse
+import os
+import signal
+
+
+def main() -> None:
+    """Serve a model until the process is ended."""
+    import xllamacpp
+
+    arguments = _parser().parse_args()
+    params = xllamacpp.CommonParams()
+    params.model.path = arguments.model
+    params.hostnames, params.port, params.api_keys = [arguments.host], arguments.port, [os.environ["LLAMA_API_KEY"]]
+    params.n_parallel, params.n_ctx = arguments.parallel, arguments.ctx_size
+    params.cpuparams.n_threads, params.cpuparams_batch.n_threads = arguments.threads, arguments.threads_batch
+    params.n_batch, params.n_ubatch = arguments.batch_size, arguments.ubatch_size
+    params.n_gpu_layers = arguments.n_gpu_layers
+    params.kv_unified, params.swa_full, params.cache_ram_mib = False, arguments.swa_full, arguments.cache_ram
+    params.fit_params, params.ui = False, False
+    if arguments.lora:
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(arguments.lora)]
+    server = xllamacpp.Server(params)
+    print(f"listening at {server.listening_address}", flush=True)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the server's own handler would leave this process waiting
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pause()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="llama_cpp", allow_abbrev=False)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--lora")
+    parser.add_argument("--host", required=True)
+    for name in ("port", "parallel", "ctx-size", "threads", "threads-batch", "cache-ram"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--no-kv-unified", action="store_true", required=True)
+    parser.add_argument("--swa-full", action="store_true")
+    parser.add_argument("--batch-size", type=int, default=2048)
+    parser.add_argument("--ubatch-size", type=int, default=512)
+    parser.add_argument("--n-gpu-layers", type=int, default=-1)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

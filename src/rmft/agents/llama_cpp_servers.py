@@ -1,0 +1,46 @@
+"""Start llama.cpp's server for a job: quantised base weights, and the adapter that fine-tuning wrote."""
+
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rmft.agents import bundled_llama_cpp
+from rmft.agents.llama_cpp import LlamaCppClient
+from rmft.agents.llama_cpp_adapter import write_adapter
+from rmft.agents.served import ServerConnections
+from rmft.agents.server_processes import ServerCommand, running_servers
+from rmft.params.language import LanguageModelSettings
+
+BUNDLED = (sys.executable, "-m", bundled_llama_cpp.__name__)
+
+
+@contextmanager
+def start_llama_cpp(
+    settings: LanguageModelSettings, gguf: Path, adapter: Path | None, tokens: int, log: Path
+) -> Iterator[LlamaCppClient]:
+    """Start the server of a model, yield its client when it is ready, and end it afterwards.
+
+    gguf: the base model. adapter: that fine-tuning wrote; None for the base model. tokens: of the longest conversation.
+    log: file of the server's output. Raise InputError if the server does not start.
+    """
+    llama_cpp, key = settings.llama_cpp, secrets.token_urlsafe(24)
+    threads = str(settings.threads_to_play)
+    with TemporaryDirectory(prefix="rmft-llama-cpp-") as folder:
+        command = [*(llama_cpp.command or BUNDLED), "--model", str(gguf)]
+        if adapter is not None:
+            converted = Path(folder, "adapter.gguf")
+            write_adapter(adapter, gguf, converted)
+            command += ["--lora", str(converted)]
+        command += ["--parallel", str(llama_cpp.slots), "--ctx-size", str(llama_cpp.slots * tokens)]
+        command += ["--threads", threads, "--threads-batch", threads]
+        # A cache for each slot, of all its tokens also in layers with a sliding window: nothing is ever read again.
+        command += ["--no-kv-unified", "--swa-full", "--cache-ram", "0", *llama_cpp.arguments]
+        server = ServerCommand(command, {"LLAMA_API_KEY": key})
+        with (
+            running_servers("llama_cpp", [server], llama_cpp.start_seconds, log) as urls,
+            ServerConnections(urls, key, llama_cpp.slots) as connections,
+        ):
+            yield LlamaCppClient(connections)

@@ -1,0 +1,90 @@
+"""Start servers of language models for a job, wait until they are ready, and end them with the job."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from httpx2 import HTTPError, get
+
+from rmft.errors import InputError
+
+POLL_SECONDS = 0.2
+END_SECONDS = 30.0
+# Run a command that the kernel (Linux) ends with its parent, however the job ends.
+END_WITH_PARENT = (
+    "import ctypes, os, signal, sys; prctl = getattr(ctypes.CDLL(None), 'prctl', None);"
+    " prctl and prctl(1, signal.SIGTERM); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+
+
+@dataclass(frozen=True)
+class ServerCommand:
+    """The command line of a server, without its address; what is added to the environment of the process."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def running_servers(engine: str, commands: Sequence[ServerCommand], seconds: float, log: Path) -> Iterator[list[str]]:
+    """Start servers, yield their addresses when all are ready, and end them afterwards.
+
+    engine: the name of their section in `models`. seconds: that they may take to start. log: file of their output.
+    Raise InputError if a server does not start.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        output = stack.enter_context(log.open("w", encoding="utf-8"))
+        started = []
+        for server in commands:
+            port = _free_port()
+            process = subprocess.Popen(
+                [sys.executable, "-c", END_WITH_PARENT, *server.command, "--host", "127.0.0.1", "--port", str(port)],
+                env={**os.environ, **server.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            stack.callback(_end, process)
+            started.append((process, f"http://127.0.0.1:{port}"))
+        for process, url in started:
+            _wait(engine, process, url, seconds, log)
+        yield [url for _, url in started]
+
+
+def _free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+def _wait(engine: str, process: subprocess.Popen, url: str, seconds: float, log: Path) -> None:
+    """Wait until a server is ready. Raise InputError if it ends, or takes too long."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < seconds:
+        if process.poll() is not None:
+            raise InputError(f"{engine}: a server ended with exit code {process.returncode}; {log} says why")
+        with suppress(HTTPError):
+            if get(f"{url}/health", trust_env=False).status_code == 200:
+                return
+        time.sleep(POLL_SECONDS)
+    raise InputError(f"{engine}.start_seconds: a server was not ready after {seconds:g} s; see {log}")
+
+
+def _end(process: subprocess.Popen) -> None:
+    """End a server and the processes that it started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
