@@ -1,4 +1,4 @@
-"""The chat models that play: a language model in process, in vLLM's servers, or behind an endpoint."""
+"""The chat models that play: a language model in process, in servers of vLLM or llama.cpp, or behind an endpoint."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -82,15 +82,30 @@ def in_vllm(
 ) -> Iterator[ChatModels]:
     """Yield chat models in vLLM's servers, which end with this context. log: the file of their output."""
     from rmft.agents.checkpoint import load_chat_tokenizer, note_model
-    from rmft.agents.vllm import VLLMChatModel, VLLMClient
-    from rmft.agents.vllm_servers import start_servers
+    from rmft.agents.served import ServedChatModel
+    from rmft.agents.vllm_servers import start_vllm
 
     note_model(settings)
     chat_tokenizer, max_tokens = load_chat_tokenizer(settings), conversations.max_tokens
     capacity = conversations.capacity(chat_tokenizer)
-    context = settings.context or capacity
-    with start_servers(settings, weights, context, log) as servers, VLLMClient(servers) as client:
-        yield ChatModels(lambda games: VLLMChatModel(client, chat_tokenizer, games, max_tokens), settings.batch)
+    with start_vllm(settings, weights, settings.context or capacity, log) as client:
+        yield ChatModels(lambda games: ServedChatModel(client, chat_tokenizer, games, max_tokens), settings.batch)
+
+
+@contextmanager
+def in_llama_cpp(
+    settings: LanguageModelSettings, weights: Path | None, conversations: Conversations, log: Path
+) -> Iterator[ChatModels]:
+    """Yield chat models in llama.cpp's server, which ends with this context. log: the file of its output."""
+    from rmft.agents.checkpoint import gguf_file, load_chat_tokenizer, note_model
+    from rmft.agents.llama_cpp_servers import start_llama_cpp
+    from rmft.agents.served import ServedChatModel
+
+    note_model(settings, weights=False)
+    chat_tokenizer, max_tokens = load_chat_tokenizer(settings), conversations.max_tokens
+    capacity = conversations.capacity(chat_tokenizer)
+    with start_llama_cpp(settings, gguf_file(settings), weights, capacity, log) as client:
+        yield ChatModels(lambda games: ServedChatModel(client, chat_tokenizer, games, max_tokens), settings.batch)
 
 
 def at_endpoint(connection: "Connection", conversations: Conversations, words: str) -> ChatModels:

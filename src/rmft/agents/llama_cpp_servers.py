@@ -12,8 +12,9 @@ from rmft.agents.llama_cpp import LlamaCppClient
 from rmft.agents.llama_cpp_adapter import write_adapter
 from rmft.agents.served import ServerConnections
 from rmft.agents.server_processes import ServerCommand, running_servers
-from rmft.params.language import LanguageModelSettings
+from rmft.params.language_model import LanguageModelSettings
 
+BLOCK = 256  # a slot's tokens are a multiple of this
 BUNDLED = (sys.executable, "-m", bundled_llama_cpp.__name__)
 
 
@@ -34,13 +35,14 @@ def start_llama_cpp(
             converted = Path(folder, "adapter.gguf")
             write_adapter(adapter, gguf, converted)
             command += ["--lora", str(converted)]
-        command += ["--parallel", str(llama_cpp.slots), "--ctx-size", str(llama_cpp.slots * tokens)]
+        slot_tokens = BLOCK * -(-(tokens + 1) // BLOCK)
+        command += ["--parallel", str(settings.batch), "--ctx-size", str(settings.batch * slot_tokens)]
         command += ["--threads", threads, "--threads-batch", threads]
         # A cache for each slot, of all its tokens also in layers with a sliding window: nothing is ever read again.
         command += ["--no-kv-unified", "--swa-full", "--cache-ram", "0", *llama_cpp.arguments]
         server = ServerCommand(command, {"LLAMA_API_KEY": key})
         with (
             running_servers("llama_cpp", [server], llama_cpp.start_seconds, log) as urls,
-            ServerConnections(urls, key, llama_cpp.slots) as connections,
+            ServerConnections(urls, key, settings.batch) as connections,
         ):
             yield LlamaCppClient(connections)

@@ -291,3 +291,6 @@ def check_trainable(key: str, name: str, model: Section, file: str) -> None:
     if model.kind == "language" and model.quantised and file == WHOLE:
         reason = f"{name} has quantised weights, beside which adapters are learnt: lora"
         raise ValueError(f"{key}: method: full: {reason}")
+    if model.kind == "language" and model.llama_cpp and file == WHOLE:
+        reason = f"{name} is played by llama_cpp, which takes the GGUF file and an adapter beside it: lora"
+        raise ValueError(f"{key}: method: full: {reason}")

@@ -1,5 +1,6 @@
 """Language models, which run in our own process or in servers of a job's own; how the embedded one is made."""
 
+import os
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -31,6 +32,19 @@ class VLLM(Section):
         return self
 
 
+class LlamaCpp(Section):
+    """llama.cpp's server, which plays in place of our own process: quantised weights, on a CPU or a GPU."""
+
+    command: Annotated[list[str], Field(min_length=1)] | None = Field(
+        default=None,
+        description="The command that starts a server, for example llama-server of another build; null: the one of the "
+        "package xllamacpp.",
+    )
+    threads: Count | None = Field(default=None, description="Threads; null: as many as the machine has cores.")
+    arguments: list[str] = Field(default=[], description="Further arguments of the server.")
+    start_seconds: Positive = Field(default=600, description="Seconds that the server may take to start.")
+
+
 class LanguageModelSettings(Section):
     """A causal language model with its tokenizer, as transformers loads it."""
 
@@ -52,7 +66,21 @@ class LanguageModelSettings(Section):
         default=None,
         description="nf4: base weights take 4 bits in memory (bitsandbytes), and only adapters can be trained.",
     )
+    threads: Count = Field(
+        default=1,
+        exclude_if=lambda threads: threads == 1,
+        description="Threads of our own process on a CPU. More are faster for models above 100 million parameters only.",
+    )
     vllm: VLLM | None = Field(default=None, description="vLLM plays; fine-tuning stays in our own process.")
+    llama_cpp: LlamaCpp | None = _of_gguf("llama.cpp plays the GGUF file; fine-tuning stays in our own process.")
+
+    @model_validator(mode="after")
+    def _one_engine(self) -> Self:
+        if self.llama_cpp and self.vllm:
+            raise ValueError("llama_cpp: vllm plays already; name one of the two")
+        if self.llama_cpp and not self.is_gguf:
+            raise ValueError(f"llama_cpp: plays GGUF files, and weights: {self.weights} is none")
+        return self
 
     @model_validator(mode="after")
     def _one_origin(self) -> Self:
@@ -69,6 +97,13 @@ class LanguageModelSettings(Section):
     def is_gguf(self) -> bool:
         """Return whether the weights are one GGUF file, which a job converts before other jobs load it."""
         return self.file is not None or self.weights.endswith(".gguf")
+
+    @property
+    def threads_to_play(self) -> int:
+        """Return how many threads a job takes in which the model plays."""
+        if self.llama_cpp:
+            return self.llama_cpp.threads or os.cpu_count() or 1
+        return self.threads
 
 
 class Pretraining(Section):

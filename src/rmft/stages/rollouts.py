@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmft.agents.chat_models import ChatModels, Conversations, at_endpoint, in_process, in_vllm
+from rmft.agents.chat_models import ChatModels, Conversations, at_endpoint, in_llama_cpp, in_process, in_vllm
 from rmft.artifacts.json_files import read_json
 from rmft.artifacts.rewards import read_rewards
 from rmft.artifacts.trajectories import write_trajectories
@@ -39,17 +39,21 @@ def open_chat_models(job: RolloutsJob, games: Games, weights: Path | None, outpu
     """Yield the chat models of a job's games. Raise InputError where the model cannot be loaded or reached.
 
     weights: the file that fine-tuning wrote; None for the base model. output: the file that the games go into, after
-    which the journal of an endpoint's responses is named, and the log of vLLM's servers.
+    which the journal of an endpoint's responses is named, and the log of the servers of vLLM or llama.cpp.
     """
     conversations = Conversations(games.settings, job.T, job.problem.protocol.max_tokens, games.scenarios)
     if job.model.kind == "endpoint":
         model = job.model.model if weights is None else read_json(weights)["id"]
         with open_connection(job.model_name, job.served, model, journal_of(output)) as connection:
             yield at_endpoint(connection, conversations, games.words)
-    elif job.model.vllm is None:
-        with in_process(job.model, weights, conversations) as chat_models:
-            yield chat_models
-    else:
+    elif job.model.vllm:
         log = Path("logs", "vllm", output.with_suffix(".log"))
         with in_vllm(job.model, weights, conversations, log) as chat_models:
+            yield chat_models
+    elif job.model.llama_cpp:
+        log = Path("logs", "llama_cpp", output.with_suffix(".log"))
+        with in_llama_cpp(job.model, weights, conversations, log) as chat_models:
+            yield chat_models
+    else:
+        with in_process(job.model, weights, conversations) as chat_models:
             yield chat_models
