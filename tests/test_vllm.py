@@ -17,7 +17,8 @@ from test_families import FAMILIES, PROBLEM, PROMPTS, SFT, checkpoint_of, demons
 from transformers import Qwen3Config
 
 from rmft.agents.checkpoint import load_chat_tokenizer
-from rmft.agents.vllm import VLLMChatModel, VLLMClient, VLLMServers
+from rmft.agents.served import ServedChatModel, ServerConnections, TokenRequest
+from rmft.agents.vllm import VLLMClient
 from rmft.artifacts.tensors import write_tensors
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
@@ -73,20 +74,20 @@ def assert_same_games(ours: dict[str, list], theirs: dict[str, list]) -> None:
 @pytest.fixture(scope="module")
 def vllm_client():
     """Return connections to two addresses of a server of the embedded model."""
-    with VLLMClient(VLLMServers([f"{shared_server().url}/v1"] * 2, "embedded", TOKEN, 4)) as client:
-        yield client
+    with ServerConnections([f"{shared_server().url}/v1"] * 2, TOKEN, 4) as connections:
+        yield VLLMClient(connections, "embedded")
 
 
 @pytest.mark.parametrize("interaction", ["dialogue", "summary"])
 def test_games_are_those_of_a_model_in_process(vllm_client, interaction):
     settings, chat_tokenizer = job(EMBEDDED, problem(interaction)), load_chat_tokenizer(EMBEDDED)
-    games = played(settings, lambda games: VLLMChatModel(vllm_client, chat_tokenizer, games, 128))
+    games = played(settings, lambda games: ServedChatModel(vllm_client, chat_tokenizer, games, 128))
     assert_same_games(games, played(settings))
     assert np.std(games["policy"]) > 0.1
 
 
 def test_a_retracted_reply_is_given_anew_to_the_same_conversation(vllm_client):
-    talk = VLLMChatModel(vllm_client, load_chat_tokenizer(EMBEDDED), np.array([[0, 0], [0, 1]]), 60)
+    talk = ServedChatModel(vllm_client, load_chat_tokenizer(EMBEDDED), np.array([[0, 0], [0, 1]]), 60)
     message = 'There are 3 actions, numbered 1 to 3.\nRound 1. Reason briefly; last line "Action: " and a number.'
     numbers = np.random.default_rng(0).random((3, 2, 60))
     first = talk.reply([message] * 2, temperature=1.0, uniforms=numbers[0])
@@ -101,17 +102,17 @@ def test_a_retracted_reply_is_given_anew_to_the_same_conversation(vllm_client):
 
 
 def test_what_a_server_refuses_is_told_with_its_reason(vllm_client):
-    elsewhere = VLLMServers(vllm_client.servers.urls, "no-such-model", TOKEN, 4)
-    with VLLMClient(elsewhere) as wrong, pytest.raises(InputError, match=r"http://127.*/v1: 404, .*no-such-model"):
-        wrong.complete([{"prompt": [1], "return_token_ids": True, "return_tokens_as_token_ids": True}], [0])
+    elsewhere = VLLMClient(vllm_client.connections, "no-such-model")
+    with pytest.raises(InputError, match=r"http://127.*/v1: 404, .*no-such-model"):
+        elsewhere.sample([TokenRequest(0, 0, [1], max_tokens=4, temperature=1.0)])
 
 
 @pytest.mark.parametrize("wrong", [{"prompt": [10**9]}, {"prompt": [-1]}, {"prompt": []}, {"max_tokens": 10**6}])
 def test_a_request_that_no_model_could_answer_is_refused_and_the_server_goes_on(vllm_client, wrong):
-    settings = {"prompt": [1], "return_token_ids": True, "return_tokens_as_token_ids": True}
+    request = TokenRequest(0, 0, [1], max_tokens=4, temperature=1.0)
     with pytest.raises(InputError, match=r"400, .*invalid_request_error"):
-        vllm_client.complete([settings | wrong], [0])
-    assert vllm_client.complete([settings], [0])[0]["token_ids"]
+        vllm_client.sample([replace(request, **wrong)])
+    assert vllm_client.sample([request])[0].ids
 
 
 def test_a_server_that_does_not_start_is_told_with_the_file_that_says_why(monkeypatch, tmp_path):

@@ -3,12 +3,12 @@
 import argparse
 import os
 import signal
+from importlib import import_module
 
 
 def main() -> None:
     """Serve a model until the process is ended."""
-    import xllamacpp
-
+    xllamacpp = import_module("xllamacpp")  # llama_cpp_servers checks its version
     arguments = _parser().parse_args()
     params = xllamacpp.CommonParams()
     params.model.path = arguments.model
@@ -17,6 +17,10 @@ def main() -> None:
     params.cpuparams.n_threads, params.cpuparams_batch.n_threads = arguments.threads, arguments.threads_batch
     params.n_batch, params.n_ubatch = arguments.batch_size, arguments.ubatch_size
     params.n_gpu_layers = arguments.n_gpu_layers
+    for name in ("cache_type_k", "cache_type_v"):
+        setattr(params, name, getattr(xllamacpp.ggml_type, f"GGML_TYPE_{getattr(arguments, name).upper()}"))
+    flash = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}[arguments.flash_attn]
+    params.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
     params.kv_unified, params.swa_full, params.cache_ram_mib = False, arguments.swa_full, arguments.cache_ram
     params.fit_params, params.ui = False, False
     if arguments.lora:
@@ -40,6 +44,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--batch-size", type=int, default=2048)
     parser.add_argument("--ubatch-size", type=int, default=512)
     parser.add_argument("--n-gpu-layers", type=int, default=-1)
+    for name in ("cache-type-k", "cache-type-v"):
+        parser.add_argument(f"--{name}", choices=["f32", "f16", "q8_0"], default="f16")
+    parser.add_argument("--flash-attn", choices=["on", "off", "auto"], default="auto")
     return parser
 
 

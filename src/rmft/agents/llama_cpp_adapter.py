@@ -4,10 +4,12 @@ Symbols: r rank, p inputs and q outputs of a linear layer.
 """
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 
+from rmft.agents.extras import check_extra
 from rmft.agents.weights import ADAPTER_CONFIG
 from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
@@ -21,8 +23,8 @@ def write_adapter(adapter: Path, base: Path, output: Path) -> None:
 
     Raise InputError where llama.cpp has no such layer.
     """
-    import gguf
-
+    check_extra("gguf", "llama_cpp", "gguf")
+    gguf = import_module("gguf")
     tensors, metadata = read_tensors(adapter)
     config = json.loads(metadata[ADAPTER_CONFIG])
     reader = gguf.GGUFReader(base)

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rmft.agents import bundled_llama_cpp
+from rmft.agents.extras import check_extra
 from rmft.agents.llama_cpp import LlamaCppClient
 from rmft.agents.llama_cpp_adapter import write_adapter
 from rmft.agents.served import ServerConnections
@@ -15,7 +16,6 @@ from rmft.agents.server_processes import ServerCommand, running_servers
 from rmft.params.language_model import LanguageModelSettings
 
 BLOCK = 256  # a slot's tokens are a multiple of this
-BUNDLED = (sys.executable, "-m", bundled_llama_cpp.__name__)
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def start_llama_cpp(
     llama_cpp, key = settings.llama_cpp, secrets.token_urlsafe(24)
     threads = str(settings.threads_to_play)
     with TemporaryDirectory(prefix="rmft-llama-cpp-") as folder:
-        command = [*(llama_cpp.command or BUNDLED), "--model", str(gguf)]
+        command = [*(llama_cpp.command or _bundled()), "--model", str(gguf)]
         if adapter is not None:
             converted = Path(folder, "adapter.gguf")
             write_adapter(adapter, gguf, converted)
@@ -46,3 +46,9 @@ def start_llama_cpp(
             ServerConnections(urls, key, settings.batch) as connections,
         ):
             yield LlamaCppClient(connections)
+
+
+def _bundled() -> list[str]:
+    """Return the command of the server in the package xllamacpp. Raise InputError where the package is missing."""
+    check_extra("xllamacpp", "llama_cpp", "gguf")
+    return [sys.executable, "-m", bundled_llama_cpp.__name__]

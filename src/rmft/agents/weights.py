@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from importlib.metadata import distributions, requires
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from transformers.utils import logging
 
 from rmft.agents.checkpoint import checkpoint, load_tokenizer
 from rmft.agents.context import short_context
+from rmft.agents.extras import check_extra
 from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings
@@ -43,10 +43,7 @@ def quantised(settings: LanguageModelSettings) -> dict[str, Any]:
 
     Source: arXiv:2305.14314. Raise InputError where bitsandbytes is missing or not at the version that lineage records.
     """
-    requirements = (line.partition(";")[0].strip() for line in requires("rmft"))
-    needed = next((line for line in requirements if line.startswith("bitsandbytes==")), "bitsandbytes")
-    if needed not in [f"{one.name}=={one.version}" for one in distributions(name="bitsandbytes")]:
-        raise InputError(f"models: quantised: {settings.quantised} needs {needed}: pip install -e '.[quantised]'")
+    check_extra("bitsandbytes", f"quantised: {settings.quantised}", "quantised")
     nf4 = BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=getattr(torch, settings.dtype),

@@ -1,0 +1,129 @@
+"""Games played by llama.cpp are those that a model in process plays, on a tiny GGUF file made here.
+
+The temperature is almost zero, so that it does not matter who samples.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from test_vllm import PROMPTS, assert_same_games, job, played, problem
+from tiny_gguf import write_tiny_gguf
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+from rmft.agents.checkpoint import load_chat_tokenizer
+from rmft.agents.llama_cpp_servers import start_llama_cpp
+from rmft.agents.local import LocalChatModel, load
+from rmft.agents.served import ServedChatModel
+from rmft.artifacts.tensors import write_tensors
+from rmft.errors import InputError
+from rmft.params.language_model import LanguageModelSettings, LlamaCpp
+from rmft.training.sft import to_write
+
+EXACT = ["--cache-type-k", "f32", "--cache-type-v", "f32", "--flash-attn", "off"]  # by default llama.cpp rounds to half
+LLAMA_CPP = LlamaCpp(threads=1, start_seconds=60, arguments=EXACT)
+
+
+@pytest.fixture(scope="module")
+def gguf(tmp_path_factory):
+    return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def in_process(gguf, tmp_path_factory):
+    """Return the settings of the same model in process."""
+    folder = tmp_path_factory.mktemp("converted")
+    config = GgufConfig(dequantize=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, quantization_config=config, dtype=torch.float32
+    )
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    return LanguageModelSettings(kind="language", weights=str(folder), dtype="float32", device="cpu", batch=8)
+
+
+@pytest.fixture(scope="module")
+def llama_cpp(gguf, in_process):
+    """Return the settings of the model in llama.cpp."""
+    return in_process.model_copy(update={"llama_cpp": LLAMA_CPP, "weights": str(gguf)})
+
+
+@pytest.fixture(scope="module")
+def adapter(in_process, tmp_path_factory):
+    """Return the file of an adapter with random weights, for all linear layers."""
+    model = AutoModelForCausalLM.from_pretrained(in_process.weights, dtype=torch.float32)
+    torch.manual_seed(0)
+    lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
+    adapted = get_peft_model(model, lora)
+    path = tmp_path_factory.mktemp("adapter") / "adapter.safetensors"
+    write_tensors(path, *to_write(adapted, adapted.state_dict(), torch.float32))
+    return path
+
+
+@pytest.fixture(params=["base", "adapter"])
+def both(request, gguf, in_process, llama_cpp, adapter, tmp_path):
+    """Return the chat model in llama.cpp, and the one in process, each in three conversations."""
+    weights = adapter if request.param == "adapter" else None
+    chat_tokenizer = load_chat_tokenizer(in_process)
+    games = np.array([[0, 0], [0, 1], [1, 0]])
+    with start_llama_cpp(llama_cpp, gguf, weights, 600, tmp_path / "log") as client:
+        yield (
+            ServedChatModel(client, chat_tokenizer, games, 24),
+            LocalChatModel(load(in_process, weights), len(games), 600, 24),
+        )
+
+
+def assert_same_completions(ours, theirs):
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.ids == other.ids
+        assert one.prompt_ids == other.prompt_ids
+        known = one.top_logprobs[:, 0] > -np.inf  # none inside a character
+        assert known.mean() > 0.3
+        np.testing.assert_array_equal(one.top_ids[known, 0], other.top_ids[: one.sampled][known, 0])
+        np.testing.assert_allclose(one.top_logprobs[known], other.top_logprobs[: one.sampled][known], atol=1e-4)
+
+
+def test_conversations_are_those_of_a_model_in_process(both):
+    numbers = np.random.default_rng(0).random((3, 24))
+    for messages in (["Play.", "the action?", "x"], ["reward 1", "", "the round"]):
+        replies = [model.reply(messages, temperature=0.0, uniforms=numbers) for model in both]
+        assert_same_completions(*replies)
+    for model in both:
+        model.retract([1, 2])
+    again = [model.reply(None, temperature=0.0, uniforms=numbers[1:], rows=[1, 2]) for model in both]
+    assert_same_completions(*again)
+    assert again[0][0].ids == replies[0][1].ids
+    replies = [model.reply(["third"], temperature=0.0, uniforms=numbers[:1], rows=[1]) for model in both]
+    assert_same_completions(*replies)
+
+
+def test_action_policies_are_those_of_a_model_in_process(both):
+    numbers = np.random.default_rng(0).random((3, 24))
+    for messages in (["Play.", "the action?", "x"], ["reward 1", "", "the round"]):
+        replies = [model.reply(messages, temperature=0.0, uniforms=numbers) for model in both]
+    assert_same_completions(*replies)
+    likely = [[likely_texts(both[1].chat_tokenizer.tokenizer, one) for one in replies[1]]]
+    spans, names = zip(*likely[0], strict=True)
+    policies = [
+        model.action_policies(completions, spans, [0] * 3, names)
+        for model, completions in zip(both, replies, strict=True)
+    ]
+    assert np.ptp(policies[1], axis=1).min() > 0.01
+    np.testing.assert_allclose(*policies, atol=1e-4)
+    replies = [model.reply(["third"], temperature=0.0, uniforms=numbers[:1], rows=[1]) for model in both]
+    assert_same_completions(*replies)
+
+
+def likely_texts(tokenizer, completion):
+    """Return the span of an ASCII text in a completion, and what could stand there: it, and two words of two tokens."""
+    first = next(i for i, token in enumerate(completion.ids) if tokenizer.decode([token]).isascii())
+    text = tokenizer.decode(completion.ids[first])
+    begin = len(tokenizer.decode(completion.ids[:first]))
+    other = next(
+        tokenizer.decode([int(token)])
+        for token in completion.top_ids[first]
+        if token != completion.ids[first] and tokenizer.decode([int(token)]).isascii()
+    )
+    return (begin, begin + len(text)), [text, other, text + other]
