@@ -3,6 +3,7 @@
 The temperature is almost zero, so that it does not matter who samples.
 """
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -99,31 +100,29 @@ def test_conversations_are_those_of_a_model_in_process(both):
     assert_same_completions(*replies)
 
 
-def test_action_policies_are_those_of_a_model_in_process(both):
+def test_policies_behind_actions_are_those_of_a_model_in_process(both):
     numbers = np.random.default_rng(0).random((3, 24))
     for messages in (["Play.", "the action?", "x"], ["reward 1", "", "the round"]):
         replies = [model.reply(messages, temperature=0.0, uniforms=numbers) for model in both]
-    assert_same_completions(*replies)
-    likely = [[likely_texts(both[1].chat_tokenizer.tokenizer, one) for one in replies[1]]]
-    spans, names = zip(*likely[0], strict=True)
+    tokenizer = both[1].chat_tokenizer.tokenizer
+    rows, spans, names = zip(*could_be_actions(tokenizer, replies[1]), strict=True)
     policies = [
-        model.action_policies(completions, spans, [0] * 3, names)
+        model.action_policies([completions[row] for row in rows], spans, [0] * len(rows), names, rows)
         for model, completions in zip(both, replies, strict=True)
     ]
     assert np.ptp(policies[1], axis=1).min() > 0.01
     np.testing.assert_allclose(*policies, atol=1e-4)
-    replies = [model.reply(["third"], temperature=0.0, uniforms=numbers[:1], rows=[1]) for model in both]
+    replies = [model.reply(["third"] * 3, temperature=0.0, uniforms=numbers) for model in both]
     assert_same_completions(*replies)
 
 
-def likely_texts(tokenizer, completion):
-    """Return the span of an ASCII text in a completion, and what could stand there: it, and two words of two tokens."""
-    first = next(i for i, token in enumerate(completion.ids) if tokenizer.decode([token]).isascii())
-    text = tokenizer.decode(completion.ids[first])
-    begin = len(tokenizer.decode(completion.ids[:first]))
-    other = next(
-        tokenizer.decode([int(token)])
-        for token in completion.top_ids[first]
-        if token != completion.ids[first] and tokenizer.decode([int(token)]).isascii()
-    )
-    return (begin, begin + len(text)), [text, other, text + other]
+def could_be_actions(tokenizer, completions):
+    """Return a conversation, the span of a letter in it, and what else could stand there."""
+    for row, completion in enumerate(completions):
+        for i, sampled in enumerate(completion.ids[: completion.sampled]):
+            letter, *others = (tokenizer.decode([int(token)]) for token in (sampled, *completion.top_ids[i]))
+            likely = [other for other in others if re.fullmatch("[0-9A-Za-z]", other) and other != letter]
+            if re.fullmatch("[0-9A-Za-z]", letter) and likely:
+                begin = len(tokenizer.decode(completion.ids[:i]))
+                yield row, (begin, begin + 1), [letter, likely[0], letter + likely[0]]
+                break
