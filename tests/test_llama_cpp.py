@@ -64,12 +64,12 @@ def adapter(in_process, tmp_path_factory):
 
 
 @pytest.fixture(params=["base", "adapter"])
-def both(request, gguf, in_process, llama_cpp, adapter, tmp_path):
+def both(request, in_process, llama_cpp, adapter, tmp_path):
     """Return the chat model in llama.cpp, and the one in process, each in three conversations."""
     weights = adapter if request.param == "adapter" else None
     chat_tokenizer = load_chat_tokenizer(in_process)
     games = np.array([[0, 0], [0, 1], [1, 0]])
-    with start_llama_cpp(llama_cpp, gguf, weights, 600, tmp_path / "log") as client:
+    with start_llama_cpp(llama_cpp, weights, chat_tokenizer, 600, tmp_path / "log") as client:
         yield (
             ServedChatModel(client, chat_tokenizer, games, 24),
             LocalChatModel(load(in_process, weights), len(games), 600, 24),

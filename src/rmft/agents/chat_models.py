@@ -97,14 +97,14 @@ def in_llama_cpp(
     settings: LanguageModelSettings, weights: Path | None, conversations: Conversations, log: Path
 ) -> Iterator[ChatModels]:
     """Yield chat models in llama.cpp's server, which ends with this context. log: the file of its output."""
-    from rmft.agents.checkpoint import gguf_file, load_chat_tokenizer, note_model
+    from rmft.agents.checkpoint import load_chat_tokenizer, note_model
     from rmft.agents.llama_cpp_servers import start_llama_cpp
     from rmft.agents.served import ServedChatModel
 
     note_model(settings, weights=False)
     chat_tokenizer, max_tokens = load_chat_tokenizer(settings), conversations.max_tokens
     capacity = conversations.capacity(chat_tokenizer)
-    with start_llama_cpp(settings, gguf_file(settings), weights, capacity, log) as client:
+    with start_llama_cpp(settings, weights, chat_tokenizer, capacity, log) as client:
         yield ChatModels(lambda games: ServedChatModel(client, chat_tokenizer, games, max_tokens), settings.batch)
 
 

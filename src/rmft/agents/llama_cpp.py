@@ -4,49 +4,56 @@ Each conversation has a slot of the server to itself, which keeps the conversati
 is new.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmft.agents.policy_from_model import TOP
 from rmft.agents.served import Json, SampledTokens, ServerConnections, TokenRequest
 
+FORCED = 1e6  # added to the logit of a token that is to be sampled
 Top = dict[int, float]  # the log-probabilities of the likeliest tokens
 
 
 @dataclass(frozen=True)
 class LlamaCppClient:
-    """A model in one of llama.cpp's servers."""
+    """A model in one of llama.cpp's servers. ends: the tokens that end a completion, and their texts."""
 
     connections: ServerConnections
+    ends: Mapping[int, str]
 
     def sample(self, requests: Sequence[TokenRequest]) -> list[SampledTokens]:
         """Return the completions of prompts (n,). Raise InputError if the server fails.
 
-        llama.cpp also ends a completion at end tokens that end none in the model's chat template, and knows no other
-        stop tokens than its own. Such completions are continued, or cut.
+        llama.cpp ends a completion at the end tokens of its own vocabulary, or after a text. Where neither is a token
+        that ends a completion of this model, the completion is continued.
         """
         ids: list[list[int]] = [[] for _ in requests]
         likeliest: list[list[Top]] = [[] for _ in requests]
         going = list(range(len(requests)))
         while going:
-            bodies = [_body(requests[i], ids[i]) for i in going]
+            bodies = [_body(requests[i], ids[i]) | {"stop": list(self.ends.values())} for i in going]
             responses = dict(zip(going, self.connections.post("/completion", bodies, [0] * len(bodies)), strict=True))
             for i, response in responses.items():
-                likeliest[i] += _likeliest(response["tokens"], response["completion_probabilities"])
+                likeliest[i] += _likeliest(response)
                 ids[i] += response["tokens"]
             going = [i for i, response in responses.items() if _goes_on(requests[i], ids[i], response)]
-        return [SampledTokens(*of_one) for of_one in map(_cut, requests, ids, likeliest)]
+        return [SampledTokens(*of_one) for of_one in zip(ids, likeliest, strict=True)]
+
+    def likeliest(self, requests: Sequence[TokenRequest]) -> list[Top]:
+        """Return the likeliest tokens after prompts (n,). Raise InputError if the server fails.
+
+        An end token is forced, because llama.cpp gives none before a token that begins a character and does not end it.
+        The forced token does not change the log-probabilities.
+        """
+        forced = {"logit_bias": [[next(iter(self.ends)), FORCED]]}
+        bodies = [_body(request, []) | forced for request in requests]
+        return [_likeliest(response)[0] for response in self.connections.post("/completion", bodies, [0] * len(bodies))]
 
 
 def _goes_on(request: TokenRequest, sampled: list[int], response: Json) -> bool:
-    """Return whether the last sampled token is one that only llama.cpp ends a completion at."""
-    return response["stop_type"] == "eos" and sampled[-1] not in request.stop and len(sampled) < request.max_tokens
-
-
-def _cut(request: TokenRequest, sampled: list[int], likeliest: list[Top]) -> tuple[list[int], list[Top]]:
-    """Return a completion up to its first stop token."""
-    end = next((i + 1 for i, token in enumerate(sampled) if token in request.stop), len(sampled))
-    return sampled[:end], likeliest[:end]
+    """Return whether llama.cpp ended a completion at a token that ends none of this model."""
+    early = response["stop_type"] in ("eos", "word") and len(sampled) < request.max_tokens
+    return early and sampled[-1] not in request.stop
 
 
 def _body(request: TokenRequest, sampled: list[int]) -> Json:
@@ -64,14 +71,15 @@ def _body(request: TokenRequest, sampled: list[int]) -> Json:
     }
 
 
-def _likeliest(ids: list[int], positions: list[Json]) -> list[Top]:
-    """Return the log-probabilities of the likeliest tokens at each position; none inside a character.
+def _likeliest(response: Json) -> list[Top]:
+    """Return the log-probabilities of the likeliest tokens at each position; none where llama.cpp gives none.
 
-    llama.cpp leaves out a token after which the text ends in the middle of a character (an emoji of several tokens).
+    llama.cpp leaves out a token after which the text ends in the middle of a character (an emoji of several tokens),
+    and a text that ends the completion.
     """
-    likeliest, left = [], iter(positions)
+    likeliest, left = [], iter(response.get("completion_probabilities", []))
     position = next(left, None)
-    for token in ids:
+    for token in response["tokens"]:
         if position and position["id"] == token:
             likeliest.append({top["id"]: top["logprob"] for top in position["top_logprobs"]})
             position = next(left, None)

@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rmft.agents import bundled_llama_cpp
+from rmft.agents.chat_tokenizer import ChatTokenizer, text_of
+from rmft.agents.checkpoint import gguf_file
 from rmft.agents.extras import check_extra
 from rmft.agents.llama_cpp import LlamaCppClient
 from rmft.agents.llama_cpp_adapter import write_adapter
@@ -20,20 +22,21 @@ BLOCK = 256  # a slot's tokens are a multiple of this
 
 @contextmanager
 def start_llama_cpp(
-    settings: LanguageModelSettings, gguf: Path, adapter: Path | None, tokens: int, log: Path
+    settings: LanguageModelSettings, weights: Path | None, chat_tokenizer: ChatTokenizer, tokens: int, log: Path
 ) -> Iterator[LlamaCppClient]:
     """Start the server of a model, yield its client when it is ready, and end it afterwards.
 
-    gguf: the base model. adapter: that fine-tuning wrote; None for the base model. tokens: of the longest conversation.
-    log: file of the server's output. Raise InputError if the server does not start.
+    weights: the adapter that fine-tuning wrote; None for the base model. tokens: of the longest conversation. log: file
+    of the server's output. Raise InputError if the server does not start.
     """
+    gguf = gguf_file(settings)
     llama_cpp, key = settings.llama_cpp, secrets.token_urlsafe(24)
     threads = str(settings.threads_to_play)
     with TemporaryDirectory(prefix="rmft-llama-cpp-") as folder:
         command = [*(llama_cpp.command or _bundled()), "--model", str(gguf)]
-        if adapter is not None:
+        if weights is not None:
             converted = Path(folder, "adapter.gguf")
-            write_adapter(adapter, gguf, converted)
+            write_adapter(weights, gguf, converted)
             command += ["--lora", str(converted)]
         slot_tokens = BLOCK * -(-(tokens + 1) // BLOCK)
         command += ["--parallel", str(settings.batch), "--ctx-size", str(settings.batch * slot_tokens)]
@@ -45,7 +48,8 @@ def start_llama_cpp(
             running_servers("llama_cpp", [server], llama_cpp.start_seconds, log) as urls,
             ServerConnections(urls, key, settings.batch) as connections,
         ):
-            yield LlamaCppClient(connections)
+            ends = {end: text_of(chat_tokenizer.tokenizer, [end]) for end in sorted(chat_tokenizer.ends)}
+            yield LlamaCppClient(connections, ends)
 
 
 def _bundled() -> list[str]:

@@ -89,9 +89,13 @@ def spellings(
 
 
 def sampled_prefixes(completion: TokenCompletion, begin: int, path: Tokens) -> dict[Tokens, Probabilities]:
-    """Return the likeliest tokens after each prefix of the sampled action, the whole action included."""
+    """Return the likeliest tokens after each prefix of the sampled action, the whole action included.
+
+    llama.cpp does not give the likeliest tokens at every position.
+    """
     positions = range(begin, min(begin + len(path) + 1, completion.sampled))
-    return {path[: i - begin]: probabilities(completion.top_ids[i], completion.top_logprobs[i]) for i in positions}
+    likeliest = {i: probabilities(completion.top_ids[i], completion.top_logprobs[i]) for i in positions}
+    return {path[: i - begin]: tops for i, tops in likeliest.items() if any(tops.values())}
 
 
 def unknown(paths: Iterable[Tokens], known: dict[Tokens, Probabilities]) -> Tokens | None:

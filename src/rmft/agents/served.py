@@ -49,6 +49,9 @@ class TokenClient(Protocol):
     def sample(self, requests: Sequence[TokenRequest]) -> list[SampledTokens]:
         """Return the completions of prompts (n,). Raise InputError if a server fails."""
 
+    def likeliest(self, requests: Sequence[TokenRequest]) -> list[dict[int, float]]:
+        """Return log-probabilities of the likeliest tokens after prompts (n,). Raise InputError if a server fails."""
+
 
 class ServedChatModel:
     """Conversations with a model in a server.
@@ -128,8 +131,7 @@ class ServedChatModel:
                 row = rows[case]
                 prompt = [*self.ids[row][: self.response_start[row] + place], *begun]
                 requests.append(TokenRequest(row, self.games[row], prompt, max_tokens=1, temperature=0))
-            tops = [sampled.likeliest[0] for sampled in self.client.sample(requests)]
-            return [probabilities(top, top.values()) for top in tops]
+            return [probabilities(top, top.values()) for top in self.client.likeliest(requests)]
 
         return action_policies(self.chat_tokenizer.tokenizer, completions, spans, actions, names, after)
 

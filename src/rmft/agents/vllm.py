@@ -26,6 +26,10 @@ class VLLMClient:
         choices = [response["choices"][0] for response in responses]
         return [SampledTokens(choice["token_ids"], _likeliest(choice)) for choice in choices]
 
+    def likeliest(self, requests: Sequence[TokenRequest]) -> list[dict[int, float]]:
+        """Return the likeliest tokens after prompts (n,). Raise InputError if a server fails."""
+        return [sampled.likeliest[0] for sampled in self.sample(requests)]
+
     def _body(self, request: TokenRequest) -> Json:
         return {
             "model": self.model,
