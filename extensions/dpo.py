@@ -79,7 +79,7 @@ def train(
     from rmft.training import sft
 
     base, log = sft.on_one_gpu(job.model), []
-    sft.be_deterministic(base.device)
+    sft.be_deterministic(base)
     seeds = [int(stream(job.seed, use, "dpo", job.stream).integers(2**32)) for use in ("initialisation", "shuffle")]
     with sft.quiet_libraries(), tempfile.TemporaryDirectory() as folder:
         model, tokenizer = load_pretrained(base)

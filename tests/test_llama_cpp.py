@@ -4,13 +4,11 @@ The temperature is almost zero, so that it does not matter who samples.
 """
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from test_vllm import PROMPTS, assert_same_games, job, played, problem
 from tiny_gguf import write_tiny_gguf
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
@@ -19,7 +17,6 @@ from rmft.agents.llama_cpp_servers import start_llama_cpp
 from rmft.agents.local import LocalChatModel, load
 from rmft.agents.served import ServedChatModel
 from rmft.artifacts.tensors import write_tensors
-from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp
 from rmft.training.sft import to_write
 

@@ -64,6 +64,18 @@ def gpus_to_learn(wildcards):
     return gpus(wildcards) and EXPERIMENTS[wildcards.experiment].sft.processes
 
 
+def threads_to_play(wildcards):
+    """Return how many threads a job takes in which an experiment's model plays, here or in a server of its own."""
+    model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
+    return model.threads_to_play if model.kind == "language" else 1
+
+
+def threads_to_learn(wildcards):
+    """Return how many threads a job takes that fine-tunes an experiment's model."""
+    model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
+    return model.threads if model.kind == "language" else 1
+
+
 def prompt_files(experiment):
     """Return the templates of an experiment's prompts."""
     return paths.prompt_files(EXPERIMENTS[experiment].protocol.prompts)

@@ -19,6 +19,7 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in trained_by("g
             experiment=one_of(name for name in trained_by("grpo") if EXPERIMENTS[name].weights == weights),
         conda:
             "../envs/rmft.yaml"
+        threads: threads_to_learn
         resources:
             gpu=gpus,
         params:

@@ -21,6 +21,7 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in trained_by("m
             experiment=one_of(name for name in trained_by("method") if EXPERIMENTS[name].weights == weights),
         conda:
             "../envs/rmft.yaml"
+        threads: threads_to_learn
         resources:
             gpu=gpus,
         params:

@@ -16,6 +16,7 @@ rule rollouts_shard:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/shard-{shard}-of-{shards}.log",
     conda:
         "../envs/rmft.yaml"
+    threads: threads_to_play
     resources:
         gpu=gpus_to_play,
     params:
@@ -63,6 +64,7 @@ rule held_out:
         "logs/{experiment}/evaluation/{evaluation}/{player}.log",
     conda:
         "../envs/rmft.yaml"
+    threads: threads_to_play
     resources:
         gpu=gpus_to_play,
     params:

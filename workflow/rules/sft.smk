@@ -19,6 +19,7 @@ for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensor
             experiment=one_of(name for name in trained_by("sft") if EXPERIMENTS[name].sft.method == method),
         conda:
             "../envs/rmft.yaml"
+        threads: threads_to_learn
         resources:
             gpu=gpus_to_learn,
         params:

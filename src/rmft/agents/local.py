@@ -22,6 +22,7 @@ from rmft.agents.weights import load_pretrained, with_weights
 from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings
 
+LARGE_VOCABULARY, BLOCK = 1 << 16, 1 << 10  # tokens
 LEAST_SLACK = 16  # tokens fed in one pass, at least
 USED = 0.95  # of a GPU's free memory: the rest is lost between blocks
 # Conversations that are addressed may lie scattered between others. Below this share of addressed ones, their cache is
@@ -39,12 +40,15 @@ class LanguageModel:
 
     @classmethod
     def of(
-        cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, context: int | None = None
+        cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, context: int | None = None, threads: int = 1
     ) -> "LanguageModel":
-        """Prepare a model for rollouts: our attention, no gradients, one thread."""
+        """Prepare a model for rollouts: our attention, no gradients. threads: on a CPU; two decode small models slower.
+
+        context: see `context_limit`.
+        """
         chat_tokenizer = ChatTokenizer.of(tokenizer, model.config, model.generation_config.eos_token_id, context)
         if model.device.type == "cpu":
-            torch.set_num_threads(1)  # jobs, not threads, use the cores: two threads decode slower than one
+            torch.set_num_threads(threads)
         else:
             torch.backends.cuda.enable_cudnn_sdp(False)  # it plans again, for 30 ms, whenever the number of keys grows
         model.set_attn_implementation(ATTENTION)
@@ -58,16 +62,41 @@ def load(settings: LanguageModelSettings, tuned: Path | None = None) -> Language
         model = model.to(settings.device)
     if tuned is not None:
         model = with_weights(model, tuned)
-    return LanguageModel.of(model, tokenizer, settings.context)
+    return LanguageModel.of(model, tokenizer, settings.context, settings.threads)
 
 
 def sample(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> torch.Tensor:
     """Return tokens (n,) from logits (n, V), by inverting the distribution functions at uniforms (n,) in [0, 1)."""
     if temperature == 0:
         return logits.argmax(dim=-1)
-    below = torch.softmax(logits / temperature, dim=-1).double().cumsum(dim=-1)
+    probabilities = torch.softmax(logits / temperature, dim=-1)
+    if probabilities.shape[-1] > LARGE_VOCABULARY:
+        return _inverted_in_blocks(probabilities, uniforms)
+    return _inverted(probabilities, uniforms)
+
+
+def _inverted(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Return where distribution functions reach given shares (n,) of their ends. probabilities: (n, V)."""
+    below = probabilities.double().cumsum(dim=-1)
     # Rounding may leave the last sum short of 1. Tokens of probability zero are never sampled.
     return torch.searchsorted(below, (uniforms * below[:, -1])[:, None], right=True)[:, 0]
+
+
+def _inverted_in_blocks(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Return what `_inverted` returns, up to rounding, without a copy of all probabilities in double precision.
+
+    The sum of a block comes first, then the sums within the block that the share falls into.
+    """
+    blocks = torch.nn.functional.pad(probabilities, (0, -probabilities.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
+    below = blocks.sum(dim=-1).double().cumsum(dim=-1)
+    shares = uniforms * below[:, -1]
+    chosen = torch.searchsorted(below, shares[:, None], right=True)
+    before = torch.where(chosen > 0, below.gather(1, (chosen - 1).clamp(min=0)), 0.0)
+    within = blocks.gather(1, chosen[..., None].expand(-1, -1, BLOCK))[:, 0].double().cumsum(dim=-1)
+    place = torch.searchsorted(within, shares[:, None] - before, right=True)
+    # Rounding may leave the sum within the block short of the block's: the block's last token of positive probability.
+    last = BLOCK - 1 - (within.diff(dim=-1, prepend=torch.zeros_like(within[:, :1])).flip(-1) > 0).int().argmax(dim=-1)
+    return (chosen * BLOCK + torch.minimum(place, last[:, None]))[:, 0]
 
 
 def chunk_of(max_tokens: int) -> int:

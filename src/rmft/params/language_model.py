@@ -69,7 +69,7 @@ class LanguageModelSettings(Section):
     threads: Count = Field(
         default=1,
         exclude_if=lambda threads: threads == 1,
-        description="Threads of our own process on a CPU. More are faster for models above 100 million parameters only.",
+        description="Threads of our own process on a CPU; several make models above 100 million parameters faster.",
     )
     vllm: VLLM | None = Field(default=None, description="vLLM plays; fine-tuning stays in our own process.")
     llama_cpp: LlamaCpp | None = _of_gguf("llama.cpp plays the GGUF file; fine-tuning stays in our own process.")

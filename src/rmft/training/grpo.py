@@ -80,7 +80,7 @@ def reinforce(
     (of a token, in nats), and of all games reward (a round) and regret (at the end), the same in all rows.
     """
     base = on_one_gpu(base)
-    be_deterministic(base.device)
+    be_deterministic(base)
     seeds = [int(stream(seed, purpose, "grpo", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
     table = table_of(played, played["d"][0])
     rewards, regrets = earnings(played, table, scoring), final_regrets(played, table, scoring)

@@ -68,7 +68,7 @@ def fine_tune(
     arguments give the same bytes on the same machine. on_step: called with the step, the number of steps and the loss.
     """
     base = on_one_gpu(base)
-    be_deterministic(base.device)
+    be_deterministic(base)
     seeds = [int(stream(seed, purpose, "sft", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
 
     log = _LogCallback(on_step)
@@ -106,10 +106,10 @@ def on_one_gpu(model: LanguageModelSettings) -> LanguageModelSettings:
     return model.model_copy(update={"device": kind})
 
 
-def be_deterministic(device: str) -> None:
-    """Make training reproducible to the byte: one thread, and kernels that sum in a fixed order."""
-    torch.set_num_threads(1)
-    if device != "cpu":
+def be_deterministic(model: LanguageModelSettings) -> None:
+    """Make training reproducible to the byte: a given number of threads, and kernels that sum in a fixed order."""
+    torch.set_num_threads(model.threads)
+    if model.device != "cpu":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cuda.enable_cudnn_sdp(False)
         torch.utils.deterministic.fill_uninitialized_memory = False  # it would overwrite all allocated memory
