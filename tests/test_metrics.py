@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from rmft.metrics.comparison import ks_p, paired_difference, paired_p
-from rmft.metrics.entropy import relative_entropy
-from rmft.metrics.exploration import scaled_min_frac, suffix_failure
-from rmft.metrics.extremes import expected_largest
+from rmft.metrics.comparison import expected_largest, ks_p, paired_difference, paired_p
+from rmft.metrics.exploration import relative_entropy, scaled_min_frac, suffix_failure
 from rmft.metrics.growth import growth
 from rmft.metrics.luck import advantages, around_average, survival
 from rmft.metrics.power import instances_needed, paired_sd, power, spread

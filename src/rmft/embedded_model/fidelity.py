@@ -33,6 +33,7 @@ ROOM_IN = ("regret of base", "dialogue", "with-reasoning", "1-25")
 SCENARIO = Scenario(
     "You run a small bakery for a quiet town.", ("bake early", "Call Old Coach", "plant", "sell online", "rest")
 )
+PROTOCOL = ("interaction", "output", "feedback", "format", "d")  # columns of fidelity.csv
 REFERENCES = {"full": "ftl", "bandit": "greedy"}
 
 
@@ -106,14 +107,7 @@ def examine(
         rules = GameSettings(prompts, protocol, temperature=1.0, retries=0, tolerance=TOLERANCE)
         ids = np.stack([np.arange(games), np.zeros(games, dtype=int)], axis=1)
         transcript = play_in_words(open_chat_model(games), table.rewards, rules, RandomNumbers(seed, "fidelity", ids))
-        about = {
-            "interaction": protocol.interaction,
-            "output": protocol.output,
-            "feedback": protocol.feedback,
-            "format": protocol.format,
-            "d": d,
-            "named": named,
-        }
+        about = {name: getattr(protocol, name) for name in PROTOCOL} | {"named": named}
         for (span, check), share in _shares(protocol, transcript, table).items():
             yield {**about, "rounds": span, "statistic": check, "value": share}
         for player, value in _regrets(protocol, transcript, table, min(rounds, 25), seed).items():
@@ -183,5 +177,4 @@ def failures(rows: list[dict[str, object]]) -> list[str]:
 
 
 def _about(row: dict[str, object]) -> str:
-    keys = ("interaction", "output", "feedback", "format", "d", "named", "rounds")
-    return " ".join(str(row[key]) for key in keys)
+    return " ".join(str(row[key]) for key in (*PROTOCOL, "named", "rounds"))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rmft.figures.frames import joined, printed, rows
 from rmft.figures.games import read_shown
 from rmft.figures.style import label, palette
-from rmft.metrics.entropy import relative_entropy
+from rmft.metrics.exploration import relative_entropy
 from rmft.workflow.records_outputs import FigureJob
 
 RATIO = 0.62  # height of a panel over its width

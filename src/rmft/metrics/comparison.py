@@ -54,3 +54,16 @@ def paired_p(trained: np.ndarray, base: np.ndarray) -> float:
     if np.ptp(trained - base) < 1e-9:
         return float("nan")
     return float(stats.ttest_rel(trained, base, alternative="less").pvalue)
+
+
+def expected_largest(values: np.ndarray, of: int) -> float:
+    """Return the mean, over all ways to take `of` of the values (n,), of the largest one taken.
+
+    The largest of all values grows with their number; this does not.
+    """
+    from scipy.special import gammaln
+
+    rank = np.arange(of, len(values) + 1)  # of the largest: it takes `of` - 1 of the rank - 1 values below it
+    ways = gammaln(rank) - gammaln(of) - gammaln(rank - of + 1)
+    all_ways = gammaln(len(values) + 1) - gammaln(of + 1) - gammaln(len(values) - of + 1)
+    return float(np.exp(ways - all_ways) @ np.sort(values)[of - 1 :])

@@ -1,7 +1,6 @@
-"""Exploration in bandits: SuffFailFreq and MinFrac (Krishnamurthy et al., 2024), App. `ssec:metricee`.
+"""Exploration: SuffFailFreq and MinFrac (Krishnamurthy et al., 2024; App. `ssec:metricee`), and entropy of policies.
 
-Symbols: n replicates, T rounds, d actions. Both are returned for each replicate; the paper draws
-their means over replicates.
+Symbols: n replicates, T rounds, d actions. All are returned for each replicate; the paper draws their means.
 """
 
 import numpy as np
@@ -26,3 +25,13 @@ def scaled_min_frac(actions: np.ndarray, d: int) -> np.ndarray:
     """
     plays = one_hot(actions, d).cumsum(axis=1)
     return d * plays.min(axis=2) / np.arange(1, actions.shape[1] + 1)
+
+
+def relative_entropy(policies: np.ndarray) -> np.ndarray:
+    """Return the entropy (…) of policies (…, d) over log d: 1 where uniform, 0 where one action has all weight.
+
+    It shows the high-entropy simplex bias of App. `ssec:distributional-output`.
+    """
+    from scipy.special import entr
+
+    return entr(policies).sum(axis=-1) / np.log(policies.shape[-1])

@@ -35,20 +35,18 @@ def all_metrics(evaluations: Iterable[tuple[str, str, Players]], seed: int, floo
 def summarised(metrics: Metrics) -> Metrics:
     """Return for every evaluation the trained model's final regret, growth and invalid replies, and the tests."""
     return {
-        experiment: {name: _brief(evaluation) for name, evaluation in evaluations.items()}
+        experiment: {
+            name: {
+                "regret": of["trained"]["mean"],
+                "exponent": of["trained"]["exponent"],
+                "ks_p": of["ks_p"],
+                "paired_p": of["paired_p"],
+                "invalid_replies": of["invalid_replies"]["trained"],
+                "instances_needed": of["power"]["instances_needed"],
+            }
+            for name, of in evaluations.items()
+        }
         for experiment, evaluations in metrics.items()
-    }
-
-
-def _brief(evaluation: dict[str, Any]) -> dict[str, float]:
-    trained = evaluation["trained"]
-    tests = {name: evaluation[name] for name in ("ks_p", "paired_p")}
-    return {
-        "regret": trained["mean"],
-        "exponent": trained["exponent"],
-        **tests,
-        "invalid_replies": evaluation["invalid_replies"]["trained"],
-        "instances_needed": evaluation["power"]["instances_needed"],
     }
 
 
@@ -93,17 +91,12 @@ def _power(fall: np.ndarray) -> dict[str, float | int | None]:
 
 def _summary(played: PlayerResults, floor: float | None) -> dict[str, float]:
     final, fit = played.final, growth(played.curve, floor)
-    mean, largest = float(final.mean()), float(final.max())
+    # The standard error of the mean: training seeds and instances are both samples.
+    parts = [means.var(ddof=1) / len(means) for means in (final.mean(axis=0), final.mean(axis=1)) if len(means) > 1]
     return {
-        "mean": mean,
-        "se": _standard_error(final),
-        "max": largest,
+        "mean": float(final.mean()),
+        "se": float(sum(parts) ** 0.5),
+        "max": float(final.max()),
         "exponent": fit.exponent,
         "slope": fit.slope,
     }
-
-
-def _standard_error(final: np.ndarray) -> float:
-    """Return the standard error of the mean of final regrets (S, n): training seeds and instances are both samples."""
-    parts = [means.var(ddof=1) / len(means) for means in (final.mean(axis=0), final.mean(axis=1)) if len(means) > 1]
-    return float(sum(parts) ** 0.5)

@@ -1,6 +1,6 @@
 """Table `prompt-diversity-ablation`: how varied sets of scenarios are."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
@@ -34,15 +34,26 @@ def diversity_table(
         for prompt, rows in paper.groupby("prompt")
     }
     beside = dict(zip(texts, (RICH, SIMPLE), strict=False))
-    first_two = list(measures.values())[:2] if generated else []
-    verdicts = dict(zip(HEADERS, _verdicts(first_two), strict=True))
+    verdicts = dict.fromkeys(HEADERS, "")
+    if generated and len(measures) > 1:
+        rich, simple, *_ = measures.values()
+        for statistic in HEADERS:
+            more, less = (simple, rich) if statistic in FALLS else (rich, simple)
+            as_paper = more[statistic] > less[statistic]
+            verdicts[statistic] = DIRECTION_ONLY if as_paper else NOT_REPRODUCED
     lines = []
     for place, (name, values) in enumerate(measures.items()):
         theirs = of_prompt.get(beside.get(name), {})
         for statistic, value in values.items():
             verdict = "" if place else verdicts[statistic]
             lines.append((name, len(texts[name]), statistic, value, None, theirs.get(statistic), verdict))
-    tidy = tidy_frame(KEYS, lines)
+    shaped = [
+        {"": header}
+        | {f"paper, {prompt} prompt": _number(of_prompt[prompt][statistic]) for prompt in beside.values()}
+        | {f"ours, {name} (n = {len(texts[name])})": _number(of[statistic]) for name, of in measures.items()}
+        | {"verdict": verdicts[statistic]}
+        for statistic, header in HEADERS.items()
+    ]
     notes = [
         f"Of each set the first {most} texts, or all there are. MSTTR: of segments of {SEGMENT} words. Jargon: terms "
         "in data/scenarios/jargon.txt. The paper says neither.",
@@ -50,30 +61,8 @@ def diversity_table(
         "wrote both from their prompts."
         + ("" if generated else " These sets were written by hand, the second to be plain: no verdict."),
     ]
-    return RenderedTable("How varied scenarios are, by prompt", tidy, pd.DataFrame(_shaped(tidy, beside)), notes)
-
-
-def _verdicts(first_two: Sequence[dict[str, float]]) -> list[str]:
-    """Return for each measure whether the first set is more varied than the second; no verdict for fewer sets."""
-    if len(first_two) < 2:
-        return [""] * len(HEADERS)
-    rich, simple = first_two
-    as_paper = [(rich[name] < simple[name]) if name in FALLS else (rich[name] > simple[name]) for name in HEADERS]
-    return [DIRECTION_ONLY if agrees else NOT_REPRODUCED for agrees in as_paper]
-
-
-def _shaped(tidy: pd.DataFrame, beside: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Yield a line for each measure: the paper's values, then ours by set."""
-    for statistic, header in HEADERS.items():
-        rows = tidy[tidy["statistic"] == statistic]
-        line = {"": header}
-        for _, row in rows.iterrows():
-            if row["scenarios"] in beside:
-                line[f"paper, {beside[row['scenarios']]} prompt"] = _number(row["paper"])
-        for _, row in rows.iterrows():
-            line[f"ours, {row['scenarios']} (n = {row['texts']})"] = _number(row["ours"])
-        line["verdict"] = "".join(rows["verdict"])
-        yield line
+    title = "How varied scenarios are, by prompt"
+    return RenderedTable(title, tidy_frame(KEYS, lines), pd.DataFrame(shaped), notes)
 
 
 def _number(value: float) -> str:

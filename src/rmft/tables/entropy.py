@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.entropy import relative_entropy
+from rmft.metrics.exploration import relative_entropy
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import RenderedTable, standard_error, tidy_frame
 

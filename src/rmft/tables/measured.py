@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmft.metrics.comparison import expected_largest
 from rmft.metrics.exploration import suffix_failure
-from rmft.metrics.extremes import expected_largest
 from rmft.metrics.growth import growth
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import Estimation

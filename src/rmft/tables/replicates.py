@@ -33,6 +33,7 @@ HEADERS = {
 }
 MEASURED = ("mean", "setting_sd", "replicate_sd", "task_sd")  # of a RegretSpread
 DERIVED = ("setting_over_task", "replicate_above_between")  # of a RegretSpread
+FALLS = {"fall": -1, "replicate_above_between": 1}  # with this sign, differences that are below 0 in the paper
 PAPER_INSTANCES = 50  # ASSUME: as in its other tables
 PAPER = ["player", "replicates", "statistic", "value"]  # columns of the paper's values
 Statistics = dict[tuple[str, str], float | None]  # by player and statistic
@@ -51,7 +52,10 @@ def replicates_table(
     rows = []
     for (player, statistic), value in ours.items():
         error, paper_value = errors.get((player, statistic)), theirs.get((player, statistic))
-        verdict = _verdict(statistic, value, error, paper_value)
+        verdict = ""
+        if statistic in FALLS:
+            sign = FALLS[statistic]
+            verdict = direction_verdict(sign * value, error, sign * paper_value)
         rows.append((player, replicates, instances, statistic, value, error, paper_value, verdict))
     title = "Final regret over replicates and over tasks, and how many games show the difference"
     shaped = pd.DataFrame([_shaped(f"ours, {model}, R = {replicates}, n = {instances}", row) for row in rows])
@@ -124,12 +128,6 @@ def _errors(estimation: Estimation, final: Mapping[str, np.ndarray]) -> dict[tup
         over_runs = sd_of_numbers(regrets.mean(axis=1)) / math.sqrt(len(regrets))
         errors["trained", statistic] = math.hypot(errors["trained", statistic], over_runs)
     return errors
-
-
-def _verdict(statistic: str, ours: float | None, error: float | None, paper: float | None) -> str:
-    if statistic == "fall":
-        return direction_verdict(-ours, error, -paper)
-    return direction_verdict(ours, error, paper) if statistic == "replicate_above_between" else ""
 
 
 def _shaped(our_header: str, row: tuple) -> dict[str, str]:

@@ -54,16 +54,16 @@ def sensitivity_table(
     n = min(players["trained"].regret.shape[1] for _, players in experiments)
     models = _trained_models(experiments, _read(paper), n)
     base = experiments[0][1]["base"].by_instance[:n, -1]
-    rows = [(trained, _changes(trained, models)) for trained in models]
     lines = [(None, None, 0, None, n, "mean", base.mean(), standard_error(base), None, "")]
-    lines += [line for trained, changes in rows for line in _tidy(trained, changes, n)]
     ours = f"ours, {model}, n = {n}"
     shown = [{**dict.fromkeys(SYMBOLS.values(), ""), "iterations": "base model", ours: _mean_sd(base)}]
-    shown += [_shaped(ours, trained, changes) for trained, changes in rows]
+    for trained in models:
+        changes = _changes(trained, models)
+        lines += _tidy(trained, changes, n)
+        shown.append(_shaped(ours, trained, changes))
     title = "Final regret at T = 100 by L, k, number of iterations and temperature, trained on T = 25"
     shaped = pd.DataFrame(shown, columns=[*SYMBOLS.values(), "paper", ours, "change", "verdict"]).fillna("")
-    notes = _notes(min(trained.runs for trained in models))
-    return RenderedTable(title, tidy_frame(KEYS, lines), shaped, notes)
+    return RenderedTable(title, tidy_frame(KEYS, lines), shaped, _notes(min(trained.runs for trained in models)))
 
 
 def _read(paper: pd.DataFrame) -> dict[Values | None, dict[str, float]]:
@@ -102,11 +102,11 @@ def _changes(trained: TrainedModel, models: Sequence[TrainedModel]) -> list[Regr
         differs = [place for place in range(len(VARIED)) if trained.values[place] != other.values[place]]
         if len(differs) != 1 or other.values[differs[0]] > trained.values[differs[0]]:
             continue
-        difference, paper = trained.final - other.final, None
+        difference, paper, verdict = trained.final - other.final, None, ""
+        mean, error = float(difference.mean()), standard_error(difference)
         if trained.paper and other.paper and not (trained.default or other.default):
             paper = trained.paper["mean"] - other.paper["mean"]
-        mean, error = float(difference.mean()), standard_error(difference)
-        verdict = "" if paper is None else direction_verdict(mean, error, paper)
+            verdict = direction_verdict(mean, error, paper)
         changes.append(RegretChange(VARIED[differs[0]], other.values[differs[0]], mean, error, paper, verdict))
     return changes
 
