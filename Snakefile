@@ -10,6 +10,7 @@ include: "workflow/rules/scenarios.smk"
 include: "workflow/rules/rewards.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/models.smk"
+include: "workflow/rules/conversion.smk"
 include: "workflow/rules/rollouts.smk"
 include: "workflow/rules/distillation.smk"
 include: "workflow/rules/selection.smk"
@@ -32,7 +33,7 @@ rule all:
     default_target: True
     input:
         paths.everything(BY_DEFAULT),
-        [path for path in (*paths.EMBEDDED, *paths.everything(BY_REQUEST)) if AUDIT and os.path.exists(path)],
+        [path for path in (*paths.on_demand(PARAMS), *paths.everything(BY_REQUEST)) if AUDIT and os.path.exists(path)],
     message:
         "Everything is built: open results/report.html"
 

@@ -17,10 +17,10 @@ from rmft.embedded_model.corpus import (
     leaning,
 )
 from rmft.embedded_model.fidelity import LEAST, TOLERANCE, checks, failures
-from rmft.embedded_model.tokenizer import all_protocols, build_tokenizer
+from rmft.embedded_model.tokenizer import build_tokenizer
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
-from rmft.language.protocol import NOT_LEARNT, Protocol, Round
+from rmft.language.protocol import NOT_LEARNT, Protocol, Round, all_protocols
 from rmft.streams import stream
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from rmft.streams import stream
 
-LAYERS, HEADS, KV_HEADS, HEAD_SIZE, FEED_FORWARD, CONTEXT = 2, 4, 2, 16, 128, 2048
+LAYERS, HEADS, KV_HEADS, HEAD_SIZE, FEED_FORWARD, CONTEXT = 2, 4, 2, 16, 128, 16384
 WIDTH = HEADS * HEAD_SIZE
 WORDS = ("Ġthe", "Ġaction", "Ġreward", "Ġround", "Action", "Policy", "user", "assistant")
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"

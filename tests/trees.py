@@ -26,6 +26,7 @@ MESSAGES = {  # the message of a rule when a job starts: the name of the job in 
     r"Write the scenarios (\S+)": "scenarios {}",
     r"Draw the reward set (\S+)": "rewards {}",
     r"Examine replies of (\S+) on (\S+)": "reasoning {}/{}",
+    r"Convert the GGUF file of (\S+)": "conversion {}",
     r"Train to convergence for Theorem 1": "theory",
     r"Train (\S+)": "training {}",
     r"Evaluate (\S+) on (\S+)": "evaluation {}/{}",

@@ -13,6 +13,6 @@ onstart:
 
 # Snakemake would take a file that was edited by hand for what a job wrote. `rmft lineage --all` says so itself.
 if workflow.is_main_process and not AUDIT:
-    or_stop(refuse_altered, [*paths.everything(PARAMS), *paths.EMBEDDED])
+    or_stop(refuse_altered, [*paths.everything(PARAMS), *paths.on_demand(PARAMS)])
     for difference in not_locked(stages()):
         print(f"rmft: warning: {difference}: jobs run again, and `dvc repro` does not know", file=sys.stderr)

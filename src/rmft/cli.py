@@ -72,6 +72,12 @@ stage(
 )
 stage("models", "Pre-train the embedded language model; write it only if it passes the fidelity gate.", folder=Folder)
 stage(
+    "conversion",
+    "Convert a model's GGUF file once, for jobs that need its weights; write it only if llama.cpp agrees.",
+    folder=Folder,
+    name=Name,
+)
+stage(
     "training",
     "Train the numeric agent by iterative RMFT; keep base, checkpoints, last model and the training log.",
     folder=Folder,

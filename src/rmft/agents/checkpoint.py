@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmft.agents.chat_tokenizer import ChatTokenizer
-from rmft.artifacts.files import note_hub, note_reading, sha256
+from rmft.artifacts.files import note_hub, note_reading, noted, sha256
 from rmft.errors import InputError
-from rmft.params.language_model import LanguageModelSettings
+from rmft.params.language_model import Checkpoint, LanguageModelSettings, check_gguf
 from rmft.workflow.paths import MODEL_FILES, model_files
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ def note_model(settings: LanguageModelSettings, *, weights: bool = True) -> None
 
     weights: whether the job uses the weights as well. Raise InputError if a file cannot be read or downloaded.
     """
-    if Path(settings.weights).is_dir():
-        note_reading(map(Path, model_files(settings.weights)))
+    if Path(settings.folder).is_dir():
+        note_reading(map(Path, model_files(settings.folder)))
         return
     from huggingface_hub import snapshot_download, try_to_load_from_cache
     from huggingface_hub.utils import disable_progress_bars
@@ -40,31 +40,23 @@ def note_model(settings: LanguageModelSettings, *, weights: bool = True) -> None
     note_hub(f"{settings.weights}@{settings.revision}", used)
 
 
-def gguf_file(settings: LanguageModelSettings) -> Path:
+def gguf_file(settings: Checkpoint) -> Path:
     """Return the local path of a model's GGUF file, noted for receipts; download the file if the cache lacks it.
 
     Raise InputError where the file is absent, cannot be downloaded, or has another hash than the settings say.
     """
     if settings.file is None:
-        path = Path(settings.weights)
-        if not path.is_file():
-            raise InputError(absent_gguf(settings))
-        note_reading([path])
+        check_gguf(settings)
+        path = noted(Path(settings.weights))
     else:
         from huggingface_hub import hf_hub_download
 
-        with checkpoint(settings) as origin:
-            path = Path(hf_hub_download(settings.weights, settings.file, revision=origin["revision"]))
+        with hub_errors(settings, is_folder=False):
+            path = Path(hf_hub_download(settings.weights, settings.file, revision=settings.revision))
         note_hub(f"{settings.weights}@{settings.revision}", [path])
     if settings.sha256 and (found := sha256(path)) != settings.sha256:
         raise InputError(f"{path}: is another file than params.yaml names: its sha256 is {found}")
     return path
-
-
-def absent_gguf(settings: LanguageModelSettings) -> str:
-    """Return the line that says which GGUF file is not there."""
-    wanted = f" (sha256 {settings.sha256})" if settings.sha256 else ""
-    return f"{settings.weights}: no such file; put the model's GGUF file there{wanted}, or name its hub id and file"
 
 
 def load_chat_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
@@ -73,9 +65,9 @@ def load_chat_tokenizer(settings: LanguageModelSettings) -> ChatTokenizer:
 
     tokenizer = load_tokenizer(settings)
     with checkpoint(settings) as origin:
-        config = AutoConfig.from_pretrained(settings.weights, **origin)
+        config = AutoConfig.from_pretrained(settings.folder, **origin)
         try:
-            stops = GenerationConfig.from_pretrained(settings.weights, **origin).eos_token_id
+            stops = GenerationConfig.from_pretrained(settings.folder, **origin).eos_token_id
         except OSError:  # the checkpoint has no generation config
             stops = config.get_text_config(decoder=True).eos_token_id
     return ChatTokenizer.of(tokenizer, config, stops, settings.context)
@@ -86,23 +78,31 @@ def load_tokenizer(settings: LanguageModelSettings) -> "PreTrainedTokenizerBase"
     from transformers import AutoTokenizer
 
     with checkpoint(settings) as origin:
-        return AutoTokenizer.from_pretrained(settings.weights, **origin)
+        return AutoTokenizer.from_pretrained(settings.folder, **origin)
 
 
 @contextmanager
-def checkpoint(settings: LanguageModelSettings) -> Iterator[dict[str, Any]]:
+def checkpoint(settings: Checkpoint) -> Iterator[dict[str, Any]]:
     """Yield the arguments of `from_pretrained` that pin a checkpoint; turn a failure to read it into an InputError."""
+    is_folder = Path(settings.folder).is_dir()
+    if settings.is_gguf and not is_folder:
+        raise InputError(f"{settings.folder}: no such folder; `snakemake {settings.folder}/config.json` makes it")
+    if not is_folder and settings.revision is None:
+        raise InputError(f"{settings.folder}: no such folder, and a model of the hub needs a pinned revision")
+    with hub_errors(settings, is_folder=is_folder):
+        yield {"revision": None if is_folder else settings.revision, "trust_remote_code": False}
+
+
+@contextmanager
+def hub_errors(settings: Checkpoint, *, is_folder: bool) -> Iterator[None]:
+    """Turn a failure to read a folder, or to download from the hub, into an InputError."""
     from httpx2 import HTTPError
     from huggingface_hub.constants import ENDPOINT
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
     from safetensors import SafetensorError
 
-    is_folder = Path(settings.weights).is_dir()
-    if not is_folder and settings.revision is None:
-        raise InputError(f"{settings.weights}: no such folder, and a model of the hub needs a pinned revision")
-    origin = {"revision": None if is_folder else settings.revision, "trust_remote_code": False}
     try:
-        yield origin
+        yield
     except GatedRepoError:
         page = f"{ENDPOINT}/{settings.weights}"
         cure = "accept its conditions there, then `hf auth login`, or export HF_TOKEN=…"
@@ -113,7 +113,7 @@ def checkpoint(settings: LanguageModelSettings) -> Iterator[dict[str, Any]]:
     except (OSError, ValueError, HTTPError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if is_folder:
-            raise InputError(f"{settings.weights}: a file in it is damaged ({reason}); restore the file") from None
+            raise InputError(f"{settings.folder}: a file in it is damaged ({reason}); restore the file") from None
         wanted = " ".join(filter(None, [settings.weights, settings.file]))
         cure = f"hf download {wanted} --revision {settings.revision}"
         raise InputError(f"{settings.weights}: {reason} Download it first ({cure}) or use scale: demo") from None

@@ -45,7 +45,8 @@ def _model_arguments(settings: LanguageModelSettings, weights: Path | None, fold
 
     An adapter is served beside its base model; other weights are written as a checkpoint to the folder.
     """
-    model, revision = settings.weights, ["--revision", settings.revision] if settings.revision else []
+    pinned = settings.revision is not None and not settings.is_gguf
+    model, revision = settings.folder, ["--revision", settings.revision] if pinned else []
     tuned: list[str] = []
     if weights is not None:
         from safetensors.torch import save_file

@@ -32,7 +32,7 @@ def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, P
     quantisation = quantised(settings) if settings.quantised else {}
     with checkpoint(settings) as origin:
         model = AutoModelForCausalLM.from_pretrained(
-            settings.weights, dtype=settings.dtype, use_safetensors=True, **quantisation, **origin
+            settings.folder, dtype=settings.dtype, use_safetensors=True, **quantisation, **origin
         )
     fix_rotary_factors(model, settings.context)
     return model, load_tokenizer(settings)

@@ -1,12 +1,13 @@
 """Weights of models, as safetensors: arrays of numpy, tensors of torch, and folders that transformers reads."""
 
 import shutil
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmft.artifacts.files import artifact, reading
+from rmft.errors import InputError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,9 +51,31 @@ def read_tensors(path: Path) -> "tuple[dict[str, torch.Tensor], dict[str, str]]"
 
 def write_pretrained(folder: Path, *parts: "PreTrainedModel | PreTrainedTokenizerBase") -> None:
     """Write a model and its tokenizer as transformers reads them, file by file."""
-    with tempfile.TemporaryDirectory() as name:
+    with unpublished(folder) as made:
         for part in parts:
-            part.save_pretrained(name)
-        for file in sorted(Path(name).iterdir()):
-            with artifact(folder / file.name) as temporary:
-                shutil.copyfile(file, temporary)
+            part.save_pretrained(made)
+        publish(made, folder)
+
+
+@contextmanager
+def unpublished(folder: Path) -> Iterator[Path]:
+    """Yield a folder inside of `folder`, for files that `publish` moves there; what is left in it is deleted."""
+    made = folder / ".unpublished"
+    shutil.rmtree(made, ignore_errors=True)  # of a job that was killed
+    try:
+        made.mkdir(parents=True)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def publish(made: Path, folder: Path) -> None:
+    """Move all files of one folder into another one, as artifacts."""
+    for file in sorted(made.iterdir()):
+        with artifact(folder / file.name) as temporary:
+            temporary.touch()
+            file.chmod(temporary.stat().st_mode)  # safetensors lets nobody else read a file
+            file.replace(temporary)

@@ -13,13 +13,12 @@ import numpy as np
 
 from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.embedded_model.tally import NOTE, SCORE, START, agrees, grade, updated
-from rmft.embedded_model.tokenizer import all_protocols
 from rmft.environments import ENVIRONMENTS, RewardTable, draw_rewards
 from rmft.environments.regret import regret
 from rmft.language.game import ChatModel, GameSettings, RandomNumbers, Transcript, play_in_words
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
-from rmft.language.protocol import Protocol, Scenario
+from rmft.language.protocol import Protocol, Scenario, all_protocols
 from rmft.play import play
 
 TOLERANCE = 0.02

@@ -1,13 +1,12 @@
 """The embedded model's tokenizer and architecture: a tiny Qwen3 whose cache does not grow with the number of rounds."""
 
-import itertools
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from rmft.embedded_model.corpus import STYLES, Corpus, MadeUpScenarios
 from rmft.language.prompts import Prompts
-from rmft.language.protocol import Protocol, Scenario
+from rmft.language.protocol import Scenario
 from rmft.streams import stream
 
 if TYPE_CHECKING:
@@ -99,11 +98,3 @@ def architecture(vocabulary: int, end: int, pad: int) -> "Qwen3Config":
         pad_token_id=pad,
         bos_token_id=None,
     )
-
-
-def all_protocols(d: int, scenario: Scenario | None = None) -> list[Protocol]:
-    """Return every protocol for d actions."""
-    options = itertools.product(
-        ("dialogue", "summary"), ("action", "distribution"), ("full", "bandit"), ("policy-only", "with-reasoning")
-    )
-    return [Protocol(*option, d, scenario) for option in options]

@@ -139,7 +139,7 @@ def fine_tune_at_endpoint(
 
 def _with_digest(settings: EndpointSettings, served: OwnServer) -> EndpointSettings:
     """Return settings whose name has a hash of what our own server plays: other weights give other responses."""
-    files = [Path(name) for name in model_files(served.model.weights)]  # a hub's model has none: it has a revision
+    files = [Path(name) for name in model_files(served.model.folder)]  # a hub's model has none: it has a revision
     note_reading(files)
     digests = " ".join(map(sha256, files))
     digest = hashlib.sha256(f"{digests} {served.canonical()}".encode()).hexdigest()

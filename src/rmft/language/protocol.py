@@ -3,6 +3,7 @@
 Actions are 1..d in text, as in the paper, and 0-based everywhere else. Symbols: d actions, p features of a context.
 """
 
+import itertools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,3 +53,11 @@ class Round:
     policy: tuple[float, ...] | None
     rewards: tuple[float, ...]
     context: tuple[float, ...] = ()
+
+
+def all_protocols(d: int, scenario: Scenario | None = None) -> list[Protocol]:
+    """Return every protocol for d actions."""
+    options = itertools.product(
+        ("dialogue", "summary"), ("action", "distribution"), ("full", "bandit"), ("policy-only", "with-reasoning")
+    )
+    return [Protocol(*option, d, scenario) for option in options]

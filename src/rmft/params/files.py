@@ -1,8 +1,13 @@
-"""Where the files of experiments are, by the names of experiments and evaluations alone."""
+"""Where the files of experiments and models are, by their names alone."""
 
 THEORY = "results/theory/minimisers.csv"
 JARGON = "data/scenarios/jargon.txt"
 REASONING = ("replies.parquet", "claims.parquet", "accuracy.csv")
+
+
+def converted_of(model: str) -> str:
+    """Return the folder that the GGUF file of a language model is converted into."""
+    return f"results/models/{model}"
 
 
 def training_log_of(experiment: str) -> str:

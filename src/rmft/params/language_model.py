@@ -1,11 +1,14 @@
 """Language models, which run in our own process or in servers of a job's own; how the embedded one is made."""
 
 import os
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from rmft.params.section import Count, Positive, Section
+from rmft.errors import InputError
+from rmft.params.section import Count, Name, Positive, Section, Several
 
 
 def _of_gguf(description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
@@ -45,18 +48,55 @@ class LlamaCpp(Section):
     start_seconds: Positive = Field(default=600, description="Seconds that the server may take to start.")
 
 
-class LanguageModelSettings(Section):
-    """A causal language model with its tokenizer, as transformers loads it."""
+class Checkpoint(Section):
+    """The weights of a language model, with its tokenizer."""
 
-    kind: Literal["language"] = Field(description="Kind of the model.")
     weights: str = Field(description="A folder, a GGUF file, or the id of a hub repository.")
-    file: Annotated[str, Field(pattern=r"\.gguf$")] | None = _of_gguf("The GGUF file of the hub repository.")
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = _of_gguf("SHA-256 that the GGUF file must have.")
-    chat_template: str | None = _of_gguf("A Jinja file that takes the place of the chat template in the GGUF file.")
     revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = Field(
         default=None, description="The commit of the hub repository."
     )
+    file: Annotated[str, Field(pattern=r"\.gguf$")] | None = _of_gguf("The GGUF file of the hub repository.")
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = _of_gguf("SHA-256 that the GGUF file must have.")
+    chat_template: str | None = _of_gguf("A Jinja file that takes the place of the chat template in the GGUF file.")
+    stop_tokens: Several | None = _of_gguf(
+        "Tokens that end a completion besides the model's own, for a base model, which does not end its turns."
+    )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(description="Type of the weights in memory.")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        if self.file and self.weights.endswith(".gguf"):
+            raise ValueError(f"file: {self.file}: weights: {self.weights} is a file already")
+        if self.file and not self.revision:
+            raise ValueError(f"file: {self.file}: a file of the hub needs the revision of its repository")
+        for key in ("sha256", "chat_template", "stop_tokens"):
+            if getattr(self, key) and not self.is_gguf:
+                raise ValueError(f"{key}: is for a GGUF file, and weights: {self.weights} is none")
+        return self
+
+    @property
+    def is_gguf(self) -> bool:
+        """Return whether the weights are one GGUF file, which a job converts before other jobs load it."""
+        return self.file is not None or self.weights.endswith(".gguf")
+
+    @property
+    def folder(self) -> str:
+        """Return the folder of what jobs load, or the id of the hub repository."""
+        return self.weights
+
+
+def check_gguf(checkpoint: Checkpoint) -> None:
+    """Raise InputError where the GGUF file of a checkpoint is not there."""
+    if not Path(checkpoint.weights).is_file():
+        wanted = f" (sha256 {checkpoint.sha256})" if checkpoint.sha256 else ""
+        cure = f"put the model's GGUF file there{wanted}, or name a hub repository, revision and file"
+        raise InputError(f"models: weights: {checkpoint.weights}: no such file; {cure}")
+
+
+class LanguageModelSettings(Checkpoint):
+    """A causal language model with its tokenizer, as transformers loads it."""
+
+    kind: Literal["language"] = Field(description="Kind of the model.")
     device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps)(:\d+)?$")] = Field(description="Where the model runs.")
     batch: Count = Field(description="Games played at a time; fewer, if the memory of the GPU is too small.")
     context: Count | None = Field(
@@ -72,6 +112,7 @@ class LanguageModelSettings(Section):
         description="Threads of our own process on a CPU; several make models above 100 million parameters faster.",
     )
     vllm: VLLM | None = Field(default=None, description="vLLM plays; fine-tuning stays in our own process.")
+    converted: SkipJsonSchema[str | None] = _of_gguf("The folder of the converted GGUF file, which rmft names.")
     llama_cpp: LlamaCpp | None = _of_gguf("llama.cpp plays the GGUF file; fine-tuning stays in our own process.")
 
     @model_validator(mode="after")
@@ -82,21 +123,10 @@ class LanguageModelSettings(Section):
             raise ValueError(f"llama_cpp: plays GGUF files, and weights: {self.weights} is none")
         return self
 
-    @model_validator(mode="after")
-    def _one_origin(self) -> Self:
-        if self.file and self.weights.endswith(".gguf"):
-            raise ValueError(f"file: {self.file}: weights: {self.weights} is a file already")
-        if self.file and not self.revision:
-            raise ValueError(f"file: {self.file}: a file of the hub needs the revision of its repository")
-        for key in ("sha256", "chat_template"):
-            if getattr(self, key) and not self.is_gguf:
-                raise ValueError(f"{key}: is for a GGUF file, and weights: {self.weights} is none")
-        return self
-
     @property
-    def is_gguf(self) -> bool:
-        """Return whether the weights are one GGUF file, which a job converts before other jobs load it."""
-        return self.file is not None or self.weights.endswith(".gguf")
+    def folder(self) -> str:
+        """Return the folder of what jobs load, or the id of the hub repository."""
+        return self.converted or self.weights
 
     @property
     def threads_to_play(self) -> int:
@@ -104,6 +134,13 @@ class LanguageModelSettings(Section):
         if self.llama_cpp:
             return self.llama_cpp.threads or os.cpu_count() or 1
         return self.threads
+
+
+class Conversion(Section):
+    """How a model that was converted from a GGUF file is compared with llama.cpp."""
+
+    prompts: str = Field(description="Folder of the templates of prompts.")
+    scenarios: list[Name] = Field(description="Sets of `scenarios` of which some are told in prompts.")
 
 
 class Pretraining(Section):

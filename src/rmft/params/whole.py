@@ -8,9 +8,10 @@ from pydantic import Field, field_validator, model_validator
 
 from rmft.params.endpoint import Budget, EndpointSettings
 from rmft.params.evaluation import Measures, RewardSet
+from rmft.params.files import converted_of
 from rmft.params.kinds import AnyExperiment
 from rmft.params.language import LanguageSFT, WordsExperiment, check_trainable
-from rmft.params.language_model import LanguageModelSettings, Pretraining
+from rmft.params.language_model import Conversion, LanguageModelSettings, Pretraining
 from rmft.params.numeric import LinearAttentionModel, Theory
 from rmft.params.outputs import Figure, Outputs, Table
 from rmft.params.reasoning import Reasoning
@@ -64,6 +65,7 @@ class Science(Section):
     scale: Name = Field(description="The scale of `scales` that everything runs at.")
     scales: dict[Name, Scale] = Field(description="What a scale changes, by name.")
     models: dict[Name, Model] = Field(description="Models, by name.")
+    conversion: Conversion = Field(description="How a converted GGUF file is compared with llama.cpp.")
     pretraining: Pretraining = Field(description="How `snakemake models` makes the embedded model anew.")
     rollouts: Rollouts = Field(description="How the games of one iteration are split.")
     selection: Selection = Field(description="How luck in the selection is measured.")
@@ -86,6 +88,16 @@ class Science(Section):
     theory: Theory = Field(description="The grid on which Theorem 1 is checked by training to convergence.")
     reasoning: Reasoning = Field(description="Which completions are examined, and how.")
 
+    @field_validator("models")
+    @classmethod
+    def _converted(cls, models: dict[str, Model]) -> dict[str, Model]:
+        """Name the folder that each GGUF file is converted into."""
+        for name, of in models.items():
+            if of.kind == "language" and of.converted not in (None, converted_of(name)):
+                raise ValueError(f"{name}.converted: rmft names this folder")
+        of_gguf = {name: of for name, of in models.items() if of.kind == "language" and of.is_gguf}
+        return models | {name: of.model_copy(update={"converted": converted_of(name)}) for name, of in of_gguf.items()}
+
 
 class Params(Outputs, Science):
     """All parameters, at full size; `at_scale` resizes them."""
@@ -97,6 +109,8 @@ class Params(Outputs, Science):
             scale.check(f"scales.{name}", self)
         for name, model in self.models.items():
             self._check_model(f"models.{name}", model)
+        for name in self.conversion.scenarios:
+            known("conversion.scenarios", name, self.scenarios)
         for name, scenarios in self.scenarios.items():
             scenarios.check(f"scenarios.{name}", self)
         self.evaluation.check()

@@ -133,11 +133,12 @@ def prune(
     from rmft.artifacts.files import delete
     from rmft.lineage.audit import retired
     from rmft.params import load
-    from rmft.workflow.paths import EMBEDDED, everything
+    from rmft.workflow.paths import everything, on_demand
     from rmft.workflow.runs import hold_folder
 
     hold_folder()
-    for file in retired(path, [*everything(load().at_scale()), *EMBEDDED]):
+    params = load().at_scale()
+    for file in retired(path, [*everything(params), *on_demand(params)]):
         delete(file)
         print(f"deleted {file}, which is no part of the workflow any more")
 

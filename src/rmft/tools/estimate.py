@@ -128,7 +128,7 @@ def _token_counter(params: Params, settings: EndpointSettings, feedback: str) ->
         return TokenCounter(lambda text: len(text) / expected.characters_per_token, reply, CACHED_FROM, CACHED_BY)
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(Path(params.models[settings.serves].weights) / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(Path(params.models[settings.serves].folder) / "tokenizer.json"))
     return TokenCounter(lambda text: len(tokenizer.encode(text, add_special_tokens=False)), reply, 0, 1)
 
 

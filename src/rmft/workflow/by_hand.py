@@ -18,6 +18,7 @@ TARGETS = {  # by stage, a file that its job writes, with the options that name 
     "scenarios": "results/scenarios/{name}.jsonl",
     "rewards": "data/rewards/{name}.npz",
     "models": paths.EMBEDDED[0],
+    "conversion": "results/models/{name}/conversion.csv",
     "training": f"{OF_EXPERIMENT}/training-log.csv",
     "rollouts": f"{OF_ITERATION}/shards/{{shard}}-of-{{shards}}.parquet",
     "distillation": f"{OF_EXPERIMENT}/seed-{{training_seed}}/iteration-0/rollouts.parquet",
@@ -81,6 +82,6 @@ def target_of(stage: str, keys: Mapping[str, object]) -> str:
     if stage in TRAINING:
         known["iteration"] += 1
     path = target.format_map(known)
-    if path not in (*paths.everything(params), *paths.EMBEDDED):
+    if path not in (*paths.everything(params), *paths.on_demand(params)):
         raise InputError(f"{stage}: params.yaml has no job that writes {path}; look at its names and kinds")
     return path

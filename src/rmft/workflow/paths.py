@@ -1,27 +1,28 @@
 """Where every artifact of the workflow is, from the parameters alone."""
 
+import os
 from pathlib import Path
 
 from rmft.params import Params
-from rmft.params.files import THEORY, evaluation_of, iteration_of, reasoning_of, training_log_of
+from rmft.params.files import THEORY, converted_of, evaluation_of, iteration_of, reasoning_of, training_log_of
+from rmft.params.language_model import check_gguf
 from rmft.params.reasoning import LEXICAL
 
 METRICS = ("results/metrics.json", "results/summary.json")
 REPORT = ("results/report.html", "results/trajectories.html")
 REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
 REPORT_TEMPLATES = "data/report/templates"
-EMBEDDED = [  # what `snakemake models` makes; no part of everything else, which starts from data/models/embedded
-    f"results/models/embedded/{name}"
-    for name in (
-        "model.safetensors",
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "chat_template.jinja",
-        "fidelity.csv",
-    )
-]
+CHECKPOINT = (  # a language model as jobs write it
+    "model.safetensors",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
+# What `snakemake models` makes; no part of everything else, which starts from data/models/embedded.
+EMBEDDED = [f"results/models/embedded/{name}" for name in (*CHECKPOINT, "fidelity.csv")]
+CONVERTED = (*CHECKPOINT, "conversion.csv")  # what a GGUF file is converted into
 MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
 FIGURE_ENDINGS = ("pdf", "png", "csv")
 TABLE_ENDINGS = ("csv", "md", "tex")
@@ -53,7 +54,39 @@ def base_model_of(params: Params, model: str) -> list[str]:
     settings = params.models[model]
     if settings.kind == "endpoint":
         return base_model_of(params, settings.serves) if settings.serves else []
+    if settings.is_gguf:
+        return [f"{converted_of(model)}/{name}" for name in CHECKPOINT]
     return model_files(settings.weights)
+
+
+def gguf_models(params: Params) -> list[str]:
+    """Return the names of the models whose weights are a GGUF file."""
+    return [name for name, of in params.models.items() if of.kind == "language" and of.is_gguf]
+
+
+def conversion_of(params: Params, model: str) -> list[str]:
+    """Return what the conversion of the GGUF file writes that jobs with a model need; none without such a file."""
+    of = params.models[model]
+    name = of.serves if of.kind == "endpoint" else model
+    return [f"{converted_of(name)}/{file}" for file in CONVERTED] if name in gguf_models(params) else []
+
+
+def on_demand(params: Params) -> list[str]:
+    """Return what is made only when it is asked for: the embedded model anew, and conversions that jobs need."""
+    return [*EMBEDDED, *(path for name in gguf_models(params) for path in conversion_of(params, name))]
+
+
+def gguf_of(params: Params, model: str) -> list[str]:
+    """Return the GGUF file of a model; none for a file of the hub, which the conversion downloads.
+
+    Raise InputError where the file is needed and is not there.
+    """
+    settings = params.models[model]
+    if settings.file:
+        return []
+    if not all(map(os.path.exists, conversion_of(params, model))):
+        check_gguf(settings)
+    return [settings.weights]
 
 
 def prompt_files(folder: str) -> list[str]:
@@ -137,7 +170,8 @@ def artifacts_of(params: Params, experiment: str) -> list[str]:
         played = [path for name in chosen.evaluations for path in held_out_of(params, experiment, name)]
     own = [path for path in played if path.startswith(f"results/experiments/{experiment}/")]
     examined = [path for name in params.reasoning.of.get(experiment, []) for path in reasoning_of(experiment, name)]
-    return [*training_of(params, experiment), *own, *evaluations_of(params, experiment), *examined]
+    converted = conversion_of(params, chosen.model)
+    return [*converted, *training_of(params, experiment), *own, *evaluations_of(params, experiment), *examined]
 
 
 def quick(params: Params) -> list[str]:

@@ -10,6 +10,7 @@ from rmft.params import Params
 from rmft.params.endpoint import EndpointModel
 from rmft.params.grpo import Objective
 from rmft.params.language import LanguageProblem
+from rmft.params.language_model import Checkpoint
 from rmft.params.numeric import NumericProblem, Training
 from rmft.params.reasoning import LEXICAL
 from rmft.params.section import Section
@@ -55,6 +56,18 @@ def rewards_job(params: Params, name: str) -> records.RewardsJob:
 def models_job(params: Params) -> records.ModelsJob:
     """Return what making the embedded model depends on."""
     return records.ModelsJob(code=code_of_job("models"), seed=params.seed, pretraining=params.pretraining)
+
+
+def conversion_job(params: Params, model: str) -> records.ConversionJob:
+    """Return what the conversion of a model's GGUF file depends on."""
+    conversion = params.conversion
+    return records.ConversionJob(
+        code=code_of_job("conversion"),
+        name=model,
+        checkpoint=_part(Checkpoint, params.models[model]),
+        prompts=conversion.prompts,
+        scenario_sets=[params.scenarios[name].path(name) for name in conversion.scenarios],
+    )
 
 
 def training_job(params: Params, experiment: str) -> records.TrainingJob:

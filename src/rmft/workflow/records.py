@@ -19,7 +19,7 @@ from rmft.params.endpoint import EndpointModel, FineTuningSettings
 from rmft.params.evaluation import Algorithm, Evaluation, RewardSet
 from rmft.params.grpo import Objective
 from rmft.params.language import LanguageProblem, LanguageSFT, Pool, Score
-from rmft.params.language_model import LanguageModelSettings, Pretraining
+from rmft.params.language_model import Checkpoint, LanguageModelSettings, Pretraining
 from rmft.params.numeric import LinearAttentionModel, NumericProblem, Theory, Training
 from rmft.params.scenarios import Generated
 from rmft.params.section import Section
@@ -74,6 +74,15 @@ class ModelsJob(Job):
 
     seed: int
     pretraining: Pretraining
+
+
+class ConversionJob(Job):
+    """The record of stage `conversion`: the GGUF file of a model. scenario_sets: files of texts for prompts."""
+
+    name: str
+    checkpoint: Checkpoint
+    prompts: str
+    scenario_sets: list[str]
 
 
 class TrainingJob(Job):

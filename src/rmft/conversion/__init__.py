@@ -1,0 +1,1 @@
+"""A GGUF file as a checkpoint that transformers loads, and the gate that compares the two."""

@@ -1,0 +1,90 @@
+"""Read a GGUF file, which holds quantised weights for llama.cpp, and write it as transformers loads a model.
+
+transformers multiplies the quantised weights out (`dequantize`) and rebuilds the tokenizer. It does not read scaled
+rotary positions from such files, so those are refused here.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmft.artifacts.files import noted
+from rmft.errors import InputError
+from rmft.params.language_model import Checkpoint
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+# By name, since a file names one of them at most: tokens that llama.cpp takes for the end of a completion.
+ENDS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<|return|>",
+    "<end_of_turn>",
+    "<eos>",
+    "</s>",
+)
+PLAIN_CHAT = "data/prompts/templates/plain-chat.jinja"
+
+
+def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
+    """Write a GGUF file as model, tokenizer and chat template. Raise InputError where the file has no such thing."""
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.quantization_config import GgufConfig
+
+    refuse_scaled_positions(gguf)
+    source, name = gguf.parent.as_posix(), gguf.name
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
+        model = AutoModelForCausalLM.from_pretrained(
+            source, gguf_file=name, dtype=settings.dtype, quantization_config=GgufConfig(dequantize=True)
+        )
+    except (OSError, ValueError, KeyError, NotImplementedError) as error:
+        raise InputError(f"{gguf}: transformers cannot read it: {str(error).strip().splitlines()[0]}") from None
+    if settings.chat_template:
+        tokenizer.chat_template = noted(Path(settings.chat_template)).read_text(encoding="utf-8")
+    if tokenizer.chat_template is None:
+        raise InputError(f"{gguf}: has no chat template, as base models have none; chat_template: {PLAIN_CHAT} is one")
+    model.generation_config.eos_token_id = stop_ids(tokenizer, settings.stop_tokens or [])
+    try:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{folder.parent}: cannot be written: {error}") from None
+
+
+def refuse_scaled_positions(gguf: Path) -> None:
+    """Raise InputError where a file scales its rotary positions, or is no GGUF file."""
+    try:
+        reader = import_module("gguf").GGUFReader(gguf)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{gguf}: is no GGUF file, or a truncated one ({error})") from None
+    architecture = reader.get_field("general.architecture").contents()
+    kind = reader.get_field(f"{architecture}.rope.scaling.type")
+    factors = [tensor.name for tensor in reader.tensors if tensor.name.startswith(("rope_freqs", "rope_factors"))]
+    if factors or (kind and kind.contents() != "none"):
+        scaled = factors[0] if factors else f"{kind.name} = {kind.contents()}"
+        cure = "take the model's safetensors from the hub"
+        raise InputError(f"{gguf}: scales its rotary positions ({scaled}), which transformers does not read; {cure}")
+
+
+def stop_ids(tokenizer: "PreTrainedTokenizerBase", more: list[str]) -> list[int]:
+    """Return the ids that end a completion: the file's own, llama.cpp's, and those of `more` texts.
+
+    Raise InputError where one of the texts is not a single token.
+    """
+    special = {token.content: number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ids = {special[name] for name in ENDS if name in special}
+    if tokenizer.eos_token_id is not None:
+        ids.add(tokenizer.eos_token_id)
+    for text in more:
+        tokens = tokenizer(text, add_special_tokens=False).input_ids
+        if len(tokens) != 1:
+            raise InputError(f"models: stop_tokens: {text!r} is {len(tokens)} tokens of this model, and must be one")
+        ids.update(tokens)
+    return sorted(ids)
