@@ -1,8 +1,8 @@
 """What all kinds of experiments share, and the facts that each kind states."""
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rmft.algorithms import check_algorithm
 from rmft.environments import check_processes
@@ -10,10 +10,25 @@ from rmft.params.evaluation import Evaluation
 from rmft.params.section import Count, Name, Section, Several, known, prefixed
 
 if TYPE_CHECKING:
-    from rmft.params.rmft import RMFT
     from rmft.params.whole import Params
 
 Model = Literal["linear-attention", "language", "endpoint"]
+
+
+class RMFT(Section):
+    """The sizes of the loop of Algorithm `ssft-meta-algorithm`, whatever the model."""
+
+    iterations: Count = Field(description="How often the model plays, and learns from the games that are selected.")
+    scenarios: Count = Field(description="M: scenarios of an iteration.")
+    trajectories: Count = Field(description="L: trajectories of each scenario.")
+    selected: Count = Field(description="k: trajectories of lowest regret that are kept of each scenario.")
+    training_seeds: Count = Field(description="How often the whole loop runs, each time with other random numbers.")
+
+    @model_validator(mode="after")
+    def _selection_possible(self) -> Self:
+        if self.selected > self.trajectories:
+            raise ValueError(f"selected: {self.selected} is more than trajectories: {self.trajectories}")
+        return self
 
 
 class Experiment(Section):
@@ -49,7 +64,7 @@ class Experiment(Section):
     evaluations: dict[Name, Evaluation] = Field(description="What is evaluated, by name.")
 
     @property
-    def loop(self) -> "RMFT":
+    def loop(self) -> RMFT:
         """Return how often, and how many games, the model plays to learn."""
         return self.rmft
 

@@ -8,8 +8,7 @@ from rmft.environments import ENVIRONMENTS, check_features, check_processes
 from rmft.language.protocol import Format, Interaction, Output
 from rmft.params.endpoint import FineTuningSettings
 from rmft.params.evaluation import Evaluation
-from rmft.params.experiment import Experiment
-from rmft.params.rmft import RMFT
+from rmft.params.experiment import RMFT, Experiment
 from rmft.params.section import Actions, Betas, Count, Name, NotNegative, Positive, Section, Several, known, prefixed
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ from pydantic import Field, model_validator
 
 from rmft.environments import check_policy_space, check_processes
 from rmft.params.evaluation import Evaluation
-from rmft.params.experiment import Experiment
-from rmft.params.rmft import RMFT
+from rmft.params.experiment import RMFT, Experiment
 from rmft.params.section import Actions, AtLeastTwo, Betas, Count, Positive, Section, Several, prefixed
 
 if TYPE_CHECKING:

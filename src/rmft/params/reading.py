@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -23,21 +22,17 @@ NO_ANCHORS = (
 )
 
 
-class _RefusedError(yaml.YAMLError):
-    """YAML that we do not take: the line and the reason."""
-
-
 class _Checked(yaml.CSafeLoader):
     """YAML that refuses what would be an edit lost in silence: a key given twice, and anchors."""
 
     def get_single_node(self) -> yaml.Node | None:
-        """Read a document, and look at the keys of its maps. Raise _RefusedError for a second one, and for an alias."""
+        """Read a document, and look at the keys of its maps. Raise InputError for a second one, and for an alias."""
         whole = super().get_single_node()
         pending, seen = [whole] if whole else [], set()
         while pending:
             node = pending.pop()
             if id(node) in seen:  # an alias is the node that it names
-                raise _RefusedError(f"line {node.start_mark.line + 1}: {NO_ANCHORS}")
+                raise InputError(f"line {node.start_mark.line + 1}: {NO_ANCHORS}")
             seen.add(id(node))
             if isinstance(node, yaml.SequenceNode):
                 pending += node.value
@@ -51,9 +46,9 @@ def _check_keys(node: yaml.MappingNode) -> None:
     keys = set()
     for key, _ in node.value:
         if key.tag == "tag:yaml.org,2002:merge":
-            raise _RefusedError(f"line {key.start_mark.line + 1}: {NO_ANCHORS}")
+            raise InputError(f"line {key.start_mark.line + 1}: {NO_ANCHORS}")
         if (key.tag, str(key.value)) in keys:
-            raise _RefusedError(f"line {key.start_mark.line + 1}: {key.value!r} is there twice")
+            raise InputError(f"line {key.start_mark.line + 1}: {key.value!r} is there twice")
         keys.add((key.tag, str(key.value)))
 
 
@@ -62,28 +57,22 @@ def _same_experiment(place: Place, other: Place) -> bool:
     return place[0] in SECTIONS and other[0] in SECTIONS and place[1:2] == other[1:2]
 
 
-class _Origins(NamedTuple):
-    """Where values come from: files by section, and places in params.yaml of what experiments inherit."""
+def _located(line: str, file: Path, places: Mapping[Place, Place | None]) -> str:
+    """Return an error, which begins with a dotted key, after its file and under the key that was written there.
 
-    path: Path
-    places: Mapping[Place, Place | None]
-
-    def line(self, line: str) -> str:
-        """Return an error, which begins with a dotted key, after the file and under the key that was written there."""
-        key, colon, message = line.partition(": ")
-        section = key.partition(".")[0]
-        path = self.path.with_name(OUTPUTS) if section in Outputs.model_fields else self.path
-        keys = tuple(key.split("."))
-        places = {  # of all leaves below the key
-            place[: len(place) - len(path) + len(keys)]
-            for path, place in self.places.items()
-            if place is not None and path[: len(keys)] == keys
-        }
-        own = next((place[:2] for place in self.places.values() if place and _same_experiment(place, keys)), keys[:2])
-        key = ".".join([*own, *keys[2:]])
-        if len(places) == 1 and (place := places.pop())[:2] != own:
-            key = f"{'.'.join(place)} (which {'.'.join(own)} inherits)"
-        return f"{path}: {key}{colon}{message}"
+    file: params.yaml. places: in it, of what experiments inherit.
+    """
+    key, colon, message = line.partition(": ")
+    keys = tuple(key.split("."))
+    path = file.with_name(OUTPUTS) if keys[0] in Outputs.model_fields else file
+    written = {  # of all leaves below the key
+        place[: len(place) - len(leaf) + len(keys)]
+        for leaf, place in places.items()
+        if place is not None and leaf[: len(keys)] == keys
+    }
+    if len(written) == 1 and (place := written.pop())[:2] != keys[:2]:
+        key = f"{'.'.join(place)} (which {'.'.join(keys[:2])} inherits)"
+    return f"{path}: {key}{colon}{message}"
 
 
 def load(path: Path = Path("params.yaml"), scale: str | None = None) -> Params:
@@ -106,11 +95,10 @@ def read(path: Path = Path("params.yaml"), scale: str | None = None) -> tuple[Pa
     if isinstance(values, dict):
         values = {**values, **({} if scale is None else {"scale": scale})}
         values |= outputs if isinstance(outputs, dict) else {}
-    origins = _Origins(path, places)
     try:
         params = Params.model_validate(values)
     except ValidationError as error:
-        raise InputError(origins.line(first_error(error, values))) from None
+        raise InputError(_located(first_error(error, values), path, places)) from None
     try:
         Params.model_validate(params.at_scale().model_dump())
     except ValidationError as error:
@@ -135,7 +123,7 @@ def _values(path: Path) -> object:
         raise InputError(f"{path}: no such file; run from the root of the repository") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a text file: {error}") from None
-    except _RefusedError as error:
+    except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(f"{path}: not YAML: {' '.join(str(error).split())}") from None

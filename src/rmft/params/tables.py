@@ -9,7 +9,7 @@ from rmft.params.files import JARGON, THEORY, evaluation_of, reasoning_of
 from rmft.params.section import Name, Section, Several, known
 
 if TYPE_CHECKING:
-    from rmft.params.rmft import RMFT
+    from rmft.params.experiment import RMFT
     from rmft.params.whole import Params
 
 Sources = list[tuple[str, str]]

@@ -66,11 +66,11 @@ def ask_snakemake(*arguments: str) -> str:
     Snakemake may be at work in this folder at the same time, and the tree need not be in order.
     """
     # config: the Snakefile leaves out what would refuse to start on a tree that is not in order.
-    said = run_tool(["snakemake", *arguments, "--nolock", "--config", "audit=true"])
-    if said.returncode:
-        line = (said.stderr.strip().splitlines() or ["no message"])[-1]
+    answer = run_tool(["snakemake", *arguments, "--nolock", "--config", "audit=true"])
+    if answer.returncode:
+        line = (answer.stderr.strip().splitlines() or ["no message"])[-1]
         raise InputError(f"snakemake {arguments[0]} failed: {line.strip().removeprefix('rmft: ')}")
-    return said.stdout
+    return answer.stdout
 
 
 def reasons_to_run() -> dict[str, str]:
