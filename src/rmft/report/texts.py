@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from rmft.artifacts.text import read_yaml
 from rmft.errors import InputError
 from rmft.params.outputs import Label
-from rmft.params.section import Name, Section
+from rmft.params.section import Name, Section, first_error
 from rmft.report.claims import PaperClaim
 
 Kind = Literal["figures", "tables"]
@@ -66,8 +66,8 @@ def read_texts(captions: Path, known: Path) -> tuple[Captions, KnownIssues]:
 
 
 def _read(path: Path, kind: type[Texts]) -> Texts:
+    values = read_yaml(path)
     try:
-        return kind.model_validate(read_yaml(path))
+        return kind.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise InputError(f"{path}: {first_error(error, values)}") from None

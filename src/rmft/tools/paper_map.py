@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
+from rmft.artifacts.text import read_text, read_yaml
 from rmft.errors import InputError
 from rmft.params import Params
-from rmft.params.section import Section
+from rmft.params.section import Section, first_error
 from rmft.tools.paper_labels import PaperLabel, read_labels
 from rmft.workflow.paths import everything
 
@@ -33,6 +33,12 @@ KINDS = {  # in the order of the page
     "figure": "Figures",
     "table": "Tables",
 }
+HEAD = """# Where each part of the paper is
+
+`rmft paper-map` makes this page from the paper's labels (`data/paper/labels.csv`), from
+`data/paper/map.yaml`, and from the figures and tables of `outputs.yaml`. To change the page, edit those and
+run the command again. Sections have the numbers of the arXiv version.
+"""
 
 
 class Place(Section):
@@ -66,15 +72,11 @@ class Place(Section):
 
 def read_map(root: Path) -> dict[str, Place]:
     """Read data/paper/map.yaml. Raise InputError naming the label that is wrong."""
-    places = {}
-    for label, place in yaml.safe_load(_text(root / MAP)).items():
-        try:
-            places[label] = Place.model_validate(place)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, (label, *first["loc"])))
-            raise InputError(f"{MAP}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
-    return places
+    values = read_yaml(root / MAP)
+    try:
+        return TypeAdapter(dict[str, Place]).validate_python(values)
+    except ValidationError as error:
+        raise InputError(f"{MAP}: {first_error(error, values)}") from None
 
 
 def places_of(labels: Sequence[PaperLabel], mapped: Mapping[str, Place], params: Params) -> dict[str, Place]:
@@ -108,7 +110,8 @@ def _drawn(label: PaperLabel, params: Params) -> Place | None:
 def problems(labels: Sequence[PaperLabel], mapped: Mapping[str, Place], params: Params, root: Path) -> list[str]:
     """Return the problems of the map: labels without a place, and places that do not exist."""
     known, values = {label.label for label in labels}, params.model_dump(mode="json")
-    targets = {*everything(params.at_scale()), *_targets(params, root)}
+    rules = re.findall(r"^rule (\w+):", read_text(root / "Snakefile"), re.MULTILINE)
+    targets = {*rules, *(f"exp_{name}" for name in params.experiments), *everything(params.at_scale())}
     places = places_of(labels, mapped, params)
     wrong = [f"{label}: is no label of the paper" for label in mapped if label not in known]
     wrong += [f"{label.label}: has no place" for label in labels if label.label not in places]
@@ -119,20 +122,13 @@ def problems(labels: Sequence[PaperLabel], mapped: Mapping[str, Place], params: 
     return wrong
 
 
-def _targets(params: Params, root: Path) -> set[str]:
-    """Return the targets of the Snakefile."""
-    named = re.findall(r"^rule (\w+):", _text(root / "Snakefile"), re.MULTILINE)
-    return {*named, *(f"exp_{name}" for name in params.experiments)}
-
-
 def _exists(root: Path, code: str) -> bool:
     """Return whether a file or folder exists and, if a colon follows, its module defines the name after the colon."""
     path, _, name = code.partition(":")
     if not name or not (root / path).is_file():
         return not name and (root / path).exists()
-    tree = ast.parse(_text(root / path))
-    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    return name in names
+    nodes = ast.walk(ast.parse(read_text(root / path)))
+    return name in {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
 
 
 def _has(values: object, keys: Sequence[str]) -> bool:
@@ -151,20 +147,14 @@ def page(root: Path, params: Params) -> str:
 def _of_paper(labels: Sequence[PaperLabel], places: Mapping[str, Place]) -> Iterator[str]:
     states = [places[label.label].state.partition(":")[0] for label in labels]
     counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states)))
-    yield "# Where each part of the paper is"
-    yield ""
-    yield "`rmft paper-map` makes this page from the paper's labels (`data/paper/labels.csv`), from"
-    yield "`data/paper/map.yaml`, and from the figures and tables of `outputs.yaml`. To change the page, edit those and"
-    yield "run the command again. Sections have the numbers of the arXiv version."
-    yield ""
+    yield HEAD
     yield f"{len(labels)} labels: {counts}. Built: the part exists here; whether values agree is in `results/tables`."
     for kind, title in KINDS.items():
-        rows = []
-        for label in labels:
-            if label.kind == kind:
-                place = places[label.label]
-                parts = map(_code, (place.code, place.params, place.build))
-                rows.append([f"`{label.label}`", label.section, *parts, place.state])
+        of_kind = ((label, places[label.label]) for label in labels if label.kind == kind)
+        rows = [
+            [f"`{label.label}`", label.section, *map(_code, (place.code, place.params, place.build)), place.state]
+            for label, place in of_kind
+        ]
         yield from _table(title, ["label", "§", "code", "params", "build", "state"], rows)
 
 
@@ -192,10 +182,6 @@ def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     yield from ["", f"## {title}", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for row in rows:
         yield f"| {' | '.join(row)} |"
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
 
 
 def _code(names: Iterable[str]) -> str:
