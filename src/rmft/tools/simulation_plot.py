@@ -4,15 +4,7 @@ import numpy as np
 
 from rmft.figures.frames import CURVE, Z, joined, rows
 from rmft.figures.games import NOTE
-from rmft.figures.style import (
-    Drawing,
-    add_legend,
-    draw_curves,
-    finished,
-    panels,
-    set_theme,
-    share_limits,
-)
+from rmft.figures.style import Drawing, add_legend, draw_curves, finished, panels, set_theme, share_limits
 from rmft.params.outputs import Style
 from rmft.tools.simulate import SimulatedGame, Summary
 
