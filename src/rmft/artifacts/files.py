@@ -8,7 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from zipfile import BadZipFile
 
-from rmft.artifacts.job import JOB_CONTEXT, is_job, process_exists, refuse_orphan
+import psutil
+
+from rmft.artifacts.job import JOB_CONTEXT, is_job, refuse_orphan
 from rmft.artifacts.receipts import receipt, receipt_path
 from rmft.errors import InputError
 
@@ -58,7 +60,7 @@ def _sweep(path: Path) -> None:
     """Delete the temporary files of killed processes that were writing `path`."""
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.*{glob.escape(path.suffix)}"):
         process = temporary.name.removeprefix(f".{path.name}.").removesuffix(path.suffix)
-        if process.isdecimal() and not process_exists(int(process)):
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
             temporary.unlink(missing_ok=True)
 
 

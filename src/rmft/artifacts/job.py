@@ -49,11 +49,6 @@ def running(run: str) -> bool:
         return False
 
 
-def process_exists(number: int) -> bool:
-    """Return whether there is a process of this number."""
-    return psutil.pid_exists(number)
-
-
 def done_for(caller: str) -> None:
     """Note that this process does the job of another one, named by `this_run`, and must not outlive it."""
     _callers.append(caller)

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ from matplotlib.patches import Rectangle
 
 from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.replies import read_claims, read_replies
-from rmft.figures.frames import joined, rows
-from rmft.figures.page import PLAIN, Run, draw_page, height_of, runs_of
+from rmft.figures.frames import joined
+from rmft.figures.page import PLAIN, Run, draw_page, height_of, rows_of, runs_of
 from rmft.figures.style import label
 from rmft.params.outputs import Style
 from rmft.reasoning import ALL, DIFFERENCE
@@ -44,19 +45,17 @@ def claims_side_by_side(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
         title = f"{job.experiment_titles[experiment]}: {job.titles[evaluation]}"
         sides, place = _sides(job.figure.players, *paths[3 * i : 3 * i + 3])
         panel = f"{title}; {place}"
-        frames.append(rows(panel, "caption", TITLE, [0], [panel], line=top))
+        frames.append(rows_of(panel, "caption", [Run(0, top, panel, TITLE)]))
         height = max(len(history) + height_of(response) + len(notes) for history, response, notes in sides.values()) + 1
         for number, (player, side) in enumerate(sides.items()):
             left = number * (COLUMN + BETWEEN)
             runs, box = _side(player, side, left, top + 1.5, height, job.style)
-            frames += [rows(panel, player, run.look, [run.x], [run.text], line=run.line) for run in runs]
+            frames.append(rows_of(panel, player, runs))
             boxes.append(box)
         top += height + 3
-    at = 0
-    for text, look in KEY:
-        frames.append(rows("key", "caption", look, [at], [text], line=top))
-        at += len(text)
-    frame = joined(frames)
+    ends = accumulate(len(text) for text, _ in KEY)
+    key = [Run(end - len(text), top, text, look) for end, (text, look) in zip(ends, KEY, strict=True)]
+    frame = joined([*frames, rows_of("key", "caption", key)])
     columns = len(job.figure.players) * (COLUMN + BETWEEN) - BETWEEN
     return draw_page(frame, boxes, LOOKS, job.style, columns), frame
 

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from rmft.artifacts.trajectories import read_selection, read_trajectories
-from rmft.figures.frames import joined, rows
-from rmft.figures.page import PLAIN, draw_page, height_of, runs_of
+from rmft.figures.frames import joined
+from rmft.figures.page import PLAIN, Run, draw_page, height_of, rows_of, runs_of
 from rmft.workflow.records_outputs import FigureJob
 
 ROUNDS = 3  # shown of a game: the scenario, and how the response changes with feedback
@@ -36,10 +36,10 @@ def example_of_a_game(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd
             runs = runs_of(text, looks, BOX - 2 * MARGIN)
             height = height_of(runs) + 0.5
             boxes.append(Rectangle((left, top + 1.2), BOX, height, color=colour, linewidth=0))
-            panel, x = f"round {t + 1}", left + MARGIN
-            frames.append(rows(panel, column, HEADING, [left], [f"{heading}, {panel}"], line=top))
-            for run in runs:
-                frames.append(rows(panel, column, run.look, [x + run.x], [run.text], line=top + 1.4 + run.line))
+            panel = f"round {t + 1}"
+            heading = Run(left, top, f"{heading}, {panel}", HEADING)
+            runs = [heading, *(run._replace(x=left + MARGIN + run.x, line=top + 1.4 + run.line) for run in runs)]
+            frames.append(rows_of(panel, column, runs))
             top += height + 1.8
     frame = joined(frames)
     return draw_page(frame, boxes, LOOKS, job.style, COLUMNS), frame

@@ -12,6 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from rmft.figures.frames import rows
 from rmft.params.outputs import Style
 
 WIDE = 0.602  # width of a character of the font over its size
@@ -47,6 +48,12 @@ def draw_page(
         look = {"family": "DejaVu Sans Mono", "fontsize": size, "color": INK, "parse_math": False}
         ax.text(run.x, run.line, run.y, va="top", **(look | looks.get(run.series, {})))
     return figure
+
+
+def rows_of(panel: str, player: str, runs: Sequence[Run]) -> pd.DataFrame:
+    """Return runs of a page as rows of its frame."""
+    x, line, text, look = zip(*runs, strict=True)
+    return rows(panel, player, look, x, text, line=line)
 
 
 def runs_of(text: str, looks: Sequence[str], width: int) -> list[Run]:

@@ -9,6 +9,7 @@ Runs of spaces count as one space. Repetitions in the patterns are bounded or po
 length of a sentence.
 """
 
+import operator
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +33,14 @@ DENIES = re.compile(r"(?:\bnot|n't|\bnever|\bneither|\bnor|\bno longer|\bwithout
 ONE_OF = re.compile(r"\b(?:second|third|2nd|3rd|next|among|one of)[ -](?:the )?\Z", re.IGNORECASE)
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 NUMBERS = {word: value for value, word in enumerate(DIGITS)}
+BOUNDS = {
+    "at least": operator.ge,
+    "at most": operator.le,
+    "more than": operator.gt,
+    "over": operator.gt,
+    "fewer than": operator.lt,
+    "less than": operator.lt,
+}
 COUNTS = {**NUMBERS, "once": 1, "twice": 2, "thrice": 3}
 NEAR = 60  # characters before a claim in which it may be denied
 NEARLY = 0.5  # how far a number may be off that is given as "about"
@@ -296,15 +305,7 @@ def _counted(match: re.Match[str], times: int) -> bool:
     word = match["count"].casefold().split()[0]
     count = COUNTS[word] if word in COUNTS else int(word)
     bound = match["bound"].strip().casefold()
-    if bound == "at least":
-        return times >= count
-    if bound == "at most":
-        return times <= count
-    if bound in ("more than", "over"):
-        return times > count
-    if bound in ("fewer than", "less than"):
-        return times < count
-    return times == count
+    return BOUNDS.get(bound, operator.eq)(times, count)
 
 
 def _quotes(match: re.Match[str], value: float) -> bool:

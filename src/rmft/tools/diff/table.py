@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import PurePosixPath
 
-from rmft.tools.diff.difference import CHANGED, CodeChange, Difference, LibraryChange, Pair
+from rmft.tools.diff.difference import CHANGED, Difference, LibraryChange, Pair
 from rmft.tools.diff.revisions import MEASURES
 
 ROWS = 20  # at most in a part of the table
@@ -19,7 +19,8 @@ def as_text(difference: Difference) -> str:
     """Return a short table in parts, or a line that nothing differs."""
     parts: dict[Row, Sequence[Row]] = {
         ("parameters", "A", "B"): _parameter_rows(difference),
-        ("code",): _code_rows(difference.code) + _library_rows(difference.libraries),
+        ("code",): [(of.name, of.status, ", ".join(of.stages)) for of in difference.code]
+        + _library_rows(difference.libraries),
         ("inputs",): list(difference.inputs.items()),
         ("results",): _result_rows(difference.results),
         ("metrics", *MEASURES): [
@@ -79,10 +80,6 @@ def _step(measure: str, pair: Pair | None) -> str:
     digits = ".2g" if measure.endswith("_p") else ".4g"
     shift = "" if measure.endswith("_p") or None in pair else f" ({after - before:+.3g})"
     return " → ".join("–" if value is None else format(value, digits) for value in pair) + shift
-
-
-def _code_rows(changes: Iterable[CodeChange]) -> list[Row]:
-    return [(change.name, change.status, ", ".join(change.stages)) for change in changes]
 
 
 def _library_rows(changes: Sequence[LibraryChange]) -> list[Row]:
