@@ -16,9 +16,9 @@ def with_model(kind):
     return [name for name, of in BY_DEFAULT.experiments.items() if of.model_kind == kind]
 
 
-def trained_by(rule):
-    """Return the experiments whose model a rule trains."""
-    return [name for name, of in EXPERIMENTS.items() if of.trained_by == rule]
+def with_stage(stage):
+    """Return the experiments that have jobs of a stage."""
+    return [name for name, of in EXPERIMENTS.items() if stage in of.stages]
 
 
 def one_of(names):

@@ -16,7 +16,7 @@ rule distillation:
     log:
         "logs/{experiment}/seed-{seed}/iteration-0/distillation.log",
     wildcard_constraints:
-        experiment=one_of(name for name, of in EXPERIMENTS.items() if of.in_words and not of.sharded),
+        experiment=one_of(with_stage("distillation")),
     conda:
         "../envs/rmft.yaml"
     params:

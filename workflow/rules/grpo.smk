@@ -1,7 +1,7 @@
 """GRPO: model(i) on all games of iteration i, without a selection, gives model(i + 1)."""
 
 # A rule for each method, because the file is named by what is in it.
-for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in trained_by("grpo")):
+for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in with_stage("grpo")):
 
     rule:
         name:
@@ -16,7 +16,7 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in trained_by("g
         log:
             "logs/{experiment}/seed-{seed}/iteration-{iteration}/grpo.log",
         wildcard_constraints:
-            experiment=one_of(name for name in trained_by("grpo") if EXPERIMENTS[name].weights == weights),
+            experiment=one_of(name for name in with_stage("grpo") if EXPERIMENTS[name].weights == weights),
         conda:
             "../envs/rmft.yaml"
         threads: threads_to_learn

@@ -1,7 +1,7 @@
 """Training methods of extensions: model(i) on the games of iteration i, with their regret, gives model(i + 1)."""
 
 # A rule for each method, because the file is named by what is in it.
-for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in trained_by("method")):
+for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in with_stage("method")):
 
     rule:
         name:
@@ -18,7 +18,7 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in trained_by("m
         log:
             "logs/{experiment}/seed-{seed}/iteration-{iteration}/method.log",
         wildcard_constraints:
-            experiment=one_of(name for name in trained_by("method") if EXPERIMENTS[name].weights == weights),
+            experiment=one_of(name for name in with_stage("method") if EXPERIMENTS[name].weights == weights),
         conda:
             "../envs/rmft.yaml"
         threads: threads_to_learn

@@ -38,7 +38,7 @@ rule rollouts:
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.log",
     wildcard_constraints:
-        experiment=one_of(name for name, of in EXPERIMENTS.items() if of.in_words and of.sharded),
+        experiment=one_of(with_stage("gather")),
     conda:
         "../envs/rmft.yaml"
     params:

@@ -11,7 +11,7 @@ rule selection:
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/selection.log",
     wildcard_constraints:
-        experiment=one_of(PARAMS.selecting),
+        experiment=one_of(with_stage("selection")),
     conda:
         "../envs/rmft.yaml"
     params:

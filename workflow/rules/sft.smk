@@ -16,7 +16,7 @@ for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensor
         log:
             "logs/{experiment}/seed-{seed}/iteration-{iteration}/sft.log",
         wildcard_constraints:
-            experiment=one_of(name for name in trained_by("sft") if EXPERIMENTS[name].sft.method == method),
+            experiment=one_of(name for name in with_stage("sft") if EXPERIMENTS[name].sft.method == method),
         conda:
             "../envs/rmft.yaml"
         threads: threads_to_learn

@@ -1,7 +1,7 @@
 """Iterative RMFT of the numeric agent: all iterations of an experiment in one job."""
 
 # A rule for each experiment, because which iterations it keeps is its own choice.
-for experiment in trained_by("training"):
+for experiment in with_stage("training"):
 
     rule:
         name:

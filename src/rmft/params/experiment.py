@@ -68,6 +68,11 @@ class Experiment(Section):
         """Return how often, and how many games, the model plays to learn."""
         return self.rmft
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Return the stages that the experiment has jobs of."""
+        return self.trained_by, "evaluation"
+
     def shards(self, wanted: int) -> int:
         """Return how many shards the rollouts of an iteration have. wanted: by `rollouts.shards`."""
         return wanted

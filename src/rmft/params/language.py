@@ -160,6 +160,13 @@ class GameExperiment(Experiment, LanguageProblem):
         return self
 
     @property
+    def stages(self) -> tuple[str, ...]:
+        """Return the stages that the experiment has jobs of."""
+        selection = ("selection",) if self.selects else ()
+        learning = ("gather" if self.sharded else "distillation", *selection, self.trained_by)
+        return "rollouts", *learning, "evaluation", "reasoning"
+
+    @property
     def cut(self) -> bool:
         """Return whether a scale leaves fewer games to learn from than the experiment's budget."""
         return False

@@ -2,12 +2,11 @@
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 
 from rmft.errors import InputError
 from rmft.params import load
-from rmft.params.experiment import Experiment
 from rmft.workflow import paths
 from rmft.workflow.runs import ask_snakemake
 
@@ -36,18 +35,6 @@ TARGETS = {  # by stage, a file that its job writes, with the options that name 
     "report": paths.REPORT[0],
 }
 TRAINING = ("sft", "grpo", "method")  # stages that write into the folder of the next iteration
-EXPERIMENTS: dict[str, Callable[[Experiment], bool]] = {  # by stage, which experiments have jobs of it
-    "training": lambda of: not of.in_words,
-    "rollouts": lambda of: of.in_words,
-    "distillation": lambda of: of.in_words and not of.sharded,
-    "gather": lambda of: of.in_words and of.sharded,
-    "selection": lambda of: of.selects,
-    "sft": lambda of: of.trained_by == "sft",
-    "grpo": lambda of: of.trained_by == "grpo",
-    "method": lambda of: of.trained_by == "method",
-    "evaluation": lambda _: True,
-    "reasoning": lambda of: of.in_words,
-}
 
 
 def job_of(stage: str, keys: Mapping[str, object]) -> tuple[str, dict[str, list[str]]]:
@@ -70,7 +57,7 @@ def target_of(stage: str, keys: Mapping[str, object]) -> str:
     params = load().at_scale()
     target, known = HELD_OUT if stage == "rollouts" and "evaluation" in keys else TARGETS[stage], dict(keys)
     if "{experiment}" in target and "experiment" in keys:
-        there = [name for name, experiment in params.experiments.items() if EXPERIMENTS[stage](experiment)]
+        there = [name for name, experiment in params.experiments.items() if stage in experiment.stages]
         if keys["experiment"] not in there:
             raise InputError(f"{stage}: --experiment {keys['experiment']}: must be one of {', '.join(there)}")
         known["shards"] = params.shards(keys["experiment"])
