@@ -13,7 +13,7 @@ from matplotlib.patches import Polygon
 from scipy import stats
 from trees import ROOT
 
-from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.csv_files import write_rows
 from rmft.artifacts.evaluations import write_evaluation
 from rmft.artifacts.replies import write_claims, write_replies
 from rmft.artifacts.trajectories import write_selection, write_trajectories
@@ -137,7 +137,7 @@ def write_examined(folder: Path, *, judged: bool = False, wrong: int = 1) -> lis
     replies, claims = (pd.DataFrame(columns).to_dict("records") for columns in (replies, claims))
     write_replies(folder / "replies.parquet", replies)
     write_claims(folder / "claims.parquet", claims)
-    write_csv(folder / "accuracy.csv", accuracies(0, ("test",), 50, replies, claims))
+    write_rows(folder / "accuracy.csv", accuracies(0, ("test",), 50, replies, claims))
     return [folder / name for name in ("replies.parquet", "claims.parquet", "accuracy.csv")]
 
 

@@ -3,8 +3,7 @@
 Symbols: n instances, B resamples.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ REPLY = ["training_seed", "instance", "t"]  # columns that identify a player's r
 MIDDLE = (2.5, 97.5)  # percentiles: 95% of resamples
 
 
-def accuracies(seed: int, words: Sequence[str], resamples: int, replies: Rows, claims: Rows) -> dict[str, list[Any]]:
+def accuracies(seed: int, words: Sequence[str], resamples: int, replies: Rows, claims: Rows) -> Rows:
     """Return, by kind of claims and player, the number of claims and the share of right ones, and the difference.
 
     Instances are resampled, the same ones for all players, so that players stay paired. A trained model's training
@@ -25,27 +24,22 @@ def accuracies(seed: int, words: Sequence[str], resamples: int, replies: Rows, c
     """
     all_replies = pd.DataFrame(replies, columns=["player", *REPLY])
     all_claims = pd.DataFrame(claims, columns=["player", *REPLY, "kind", "right"])
-    rows = list(_rows(seed, words, resamples, all_replies, all_claims))
-    return {column: [row[column] for row in rows] for column in rows[0]}
-
-
-def _rows(
-    seed: int, words: Sequence[str], resamples: int, replies: pd.DataFrame, claims: pd.DataFrame
-) -> Iterator[dict[str, Any]]:
-    instances = np.unique(replies["instance"])
+    rows = []
+    instances = np.unique(all_replies["instance"])
     draws = stream(seed, "bootstrap", *words).integers(len(instances), size=(resamples, len(instances)))
     for kind in (ALL, *KINDS):
-        of_kind = claims if kind == ALL else claims[claims["kind"] == kind]
+        of_kind = all_claims if kind == ALL else all_claims[all_claims["kind"] == kind]
         shares = {}
-        for player, of_player in replies.groupby("player", sort=False):
+        for player, of_player in all_replies.groupby("player", sort=False):
             own = of_kind[of_kind["player"] == player]
             with_claims = len(own.drop_duplicates(REPLY)) / len(of_player)
             shares[player] = _shares(own, instances, draws)
             counts = {"player": player, "kind": kind, "claims": len(own), "with_claims": with_claims}
-            yield {**counts, **_summary(*shares[player])}
+            rows.append({**counts, **_summary(*shares[player])})
         (base, base_resampled), (trained, trained_resampled) = shares["base"], shares["trained"]
         counts = {"player": DIFFERENCE, "kind": kind, "claims": None, "with_claims": None}
-        yield {**counts, **_summary(trained - base, trained_resampled - base_resampled)}
+        rows.append({**counts, **_summary(trained - base, trained_resampled - base_resampled)})
+    return rows
 
 
 def _shares(claims: pd.DataFrame, instances: np.ndarray, draws: np.ndarray) -> tuple[float, np.ndarray]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.csv_files import write_rows
 from rmft.artifacts.files import noted
 from rmft.artifacts.replies import write_claims, write_replies
 from rmft.artifacts.trajectories import read_trajectories
@@ -44,4 +44,4 @@ def run(job: ReasoningJob, inputs: Sequence[Path], folder: Path) -> None:
     accuracy = accuracies(job.seed, (job.experiment, job.evaluation), job.resamples, replies, claims)
     write_replies(folder / "replies.parquet", replies)
     write_claims(folder / "claims.parquet", claims)
-    write_csv(folder / "accuracy.csv", accuracy)
+    write_rows(folder / "accuracy.csv", accuracy)
