@@ -52,8 +52,11 @@ class ScriptedPlayer:
     def reply(self, last: Round | None) -> tuple[str, int, tuple[float, ...] | None]:
         """Return the reply after the last round, the action played and the policy stated."""
         d, reasons = self.protocol.d, self.protocol.format == "with-reasoning"
-        notes = self._notes(last) if reasons else ""
-        style = self.style if reasons else self._unreasoned_style()
+        notes, style = self._notes(last) if reasons else "", self.style
+        if not reasons and self.rng.random() < ADAPTS:
+            style = "recent"
+        elif not reasons:
+            style = "random" if self.protocol.output == "action" else "even"
         if self.protocol.output == "action":
             words, action = self._choice(style, last)
             decision, policy = f"Action: {action + 1}", None
@@ -62,11 +65,6 @@ class ScriptedPlayer:
             decision = f"Policy: [{', '.join(f'{p:.2f}' for p in policy)}]"
             action = int(self.rng.choice(d, p=np.asarray(policy) / sum(policy)))
         return (f"{notes}{words}\n{decision}" if reasons else decision), action, policy
-
-    def _unreasoned_style(self) -> str:
-        if self.rng.random() < ADAPTS:
-            return "recent"
-        return "random" if self.protocol.output == "action" else "even"
 
     def _notes(self, last: Round | None) -> str:
         """Return the notes on the last round, and update the tally; in summary interaction there is no tally."""

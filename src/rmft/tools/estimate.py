@@ -5,7 +5,7 @@ others' endpoints, the characters of a token. They come from params.yaml (`expec
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -204,24 +204,18 @@ def as_table(parts: Sequence[ExpectedWork], scale: str) -> "Table":
         of_one = [part for part in parts if part.experiment == name]
         table.add_row(name, style="bold")
         for part in of_one:
-            table.add_row(f" {part.part}", *_cells(part.used, part.dollars, part.hours))
-        table.add_row(" in all", *_cells(*_sums(of_one)), style="bold")
-        table.add_row(" on record", *_cells(spent_on(name), 0.0, 0.0)[:5], style="dim", end_section=True)
-    table.add_row("all", *_cells(*_sums(parts)), style="bold")
+            table.add_row(f" {part.part}", *_cells([part]))
+        table.add_row(" in all", *_cells(of_one), style="bold")
+        table.add_row(" on record", *map(_short, astuple(spent_on(name))), style="dim", end_section=True)
+    table.add_row("all", *_cells(parts), style="bold")
     return table
 
 
-def _sums(parts: Sequence[ExpectedWork]) -> tuple[Usage, float, float]:
-    return (
-        sum((part.used for part in parts), Usage()),
-        sum(part.dollars for part in parts),
-        sum(part.hours for part in parts),
-    )
-
-
-def _cells(used: Usage, dollars: float, hours: float) -> list[str]:
-    tokens = (used.answers, used.prompt, used.cached, used.completion, used.trained)
-    return [*map(_short, tokens), f"{dollars:,.2f}", f"{hours:.2f}"]
+def _cells(parts: Sequence[ExpectedWork]) -> list[str]:
+    """Return the sums over parts: calls and tokens, dollars, hours."""
+    used = sum((part.used for part in parts), Usage())
+    dollars, hours = sum(part.dollars for part in parts), sum(part.hours for part in parts)
+    return [*map(_short, astuple(used)), f"{dollars:,.2f}", f"{hours:.2f}"]
 
 
 def _short(count: int) -> str:
