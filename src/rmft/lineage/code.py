@@ -9,7 +9,7 @@ import functools
 import importlib.metadata
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,15 +85,13 @@ def _libraries(names: tuple[str, ...]) -> frozenset[str]:
 @functools.cache
 def _modules(names: tuple[str, ...], source: Path) -> frozenset[str]:
     """Return our modules among imported names, with the packages that contain them."""
-    return frozenset(_with_packages(names, source))
-
-
-def _with_packages(names: Iterable[str], source: Path) -> Iterator[str]:
+    found: set[str] = set()
     for name in names:
         parts = name.split(".")
         if parts[0] == "rmft" and not f"{name}.".startswith(tuple(f"{module}." for module in NO_PART)):
             packages = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
-            yield from (package for package in packages if _is_there(package, source))
+            found.update(package for package in packages if _is_there(package, source))
+    return frozenset(found)
 
 
 @functools.cache  # of some hundred names, each in dozens of modules
