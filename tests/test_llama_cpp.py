@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from pydantic import ValidationError
+from test_vllm import assert_same_games, job, played, problem
 from tiny_gguf import write_tiny_gguf
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from rmft.agents.checkpoint import load_chat_tokenizer
+from rmft.agents.llama_cpp_adapter import permuted, write_adapter
 from rmft.agents.llama_cpp_servers import start_llama_cpp
 from rmft.agents.local import LocalChatModel, load
 from rmft.agents.served import ServedChatModel
-from rmft.artifacts.tensors import write_tensors
+from rmft.artifacts.tensors import read_tensors, write_tensors
+from rmft.errors import InputError
+from rmft.params.language import check_trainable
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp
 from rmft.training.sft import to_write
 
@@ -45,7 +50,8 @@ def in_process(gguf, tmp_path_factory):
 @pytest.fixture(scope="module")
 def llama_cpp(gguf, in_process):
     """Return the settings of the model in llama.cpp."""
-    return in_process.model_copy(update={"llama_cpp": LLAMA_CPP, "weights": str(gguf)})
+    found = {"weights": str(gguf), "converted": in_process.weights}
+    return in_process.model_copy(update={**found, "llama_cpp": LLAMA_CPP})
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +77,71 @@ def both(request, in_process, llama_cpp, adapter, tmp_path):
             ServedChatModel(client, chat_tokenizer, games, 24),
             LocalChatModel(load(in_process, weights), len(games), 600, 24),
         )
+
+
+@pytest.mark.parametrize("interaction", ["dialogue", "summary"])
+def test_games_are_those_of_a_model_in_process(in_process, llama_cpp, interaction, tmp_path, monkeypatch):
+    told = problem(interaction)
+    told = told.model_copy(update={"protocol": told.protocol.model_copy(update={"max_tokens": 12})})
+    monkeypatch.chdir(tmp_path)
+    assert_same_games(played(job(llama_cpp, told)), played(job(in_process, told)))
+
+
+def test_a_server_that_does_not_start_is_told_with_the_file_that_says_why(llama_cpp, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_text("no GGUF file")
+    with pytest.raises(InputError, match=r"llama_cpp: a server ended with exit code \d+; logs/llama_cpp/rollouts.log"):
+        played(job(llama_cpp.model_copy(update={"weights": str(damaged)}), problem()))
+
+
+def test_an_adapter_of_another_model_is_refused(gguf, adapter, tmp_path):
+    tensors, metadata = read_tensors(adapter)
+    wide = {name: torch.zeros(4, 99) if name.endswith("q_proj.lora_A.weight") else of for name, of in tensors.items()}
+    write_tensors(tmp_path / "wide.safetensors", wide, metadata)
+    with pytest.raises(
+        InputError, match=r"wide.safetensors: llama.cpp has no layer .*q_proj of this shape in tiny.gguf"
+    ):
+        write_adapter(tmp_path / "wide.safetensors", gguf, tmp_path / "adapter.gguf")
+
+
+def test_query_and_key_rows_of_llamas_are_put_where_llama_cpp_rotates_them():
+    rows = np.arange(2 * 6 * 3).reshape(12, 3)  # two heads of six rows, of which row i is rotated with row i + 3
+    put = permuted(rows, 2)
+    for head in (0, 1):
+        for i in range(3):
+            np.testing.assert_array_equal(put[6 * head + 2 * i], rows[6 * head + i])
+            np.testing.assert_array_equal(put[6 * head + 2 * i + 1], rows[6 * head + i + 3])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"weights": "some/folder"}, "llama_cpp: plays GGUF files, and weights: some/folder is none"),
+        (
+            {"vllm": {"command": ["vllm"], "servers": 1, "gpus": 0, "concurrency": 1, "start_seconds": 1.0}},
+            "vllm plays",
+        ),
+    ],
+)
+def test_settings_that_llama_cpp_cannot_play_are_refused(change, reason):
+    right = {
+        "kind": "language",
+        "weights": "any.gguf",
+        "dtype": "float32",
+        "device": "cpu",
+        "batch": 1,
+        "llama_cpp": {},
+    }
+    LanguageModelSettings.model_validate(right)
+    with pytest.raises(ValidationError, match=reason):
+        LanguageModelSettings.model_validate(right | change)
+
+
+def test_full_fine_tuning_is_refused_for_a_model_in_llama_cpp(llama_cpp):
+    check_trainable("experiments.mine", "any", llama_cpp, "adapter.safetensors")
+    with pytest.raises(ValueError, match=r"^experiments.mine: method: full: any is played by llama_cpp.*lora$"):
+        check_trainable("experiments.mine", "any", llama_cpp, "model.safetensors")
 
 
 def assert_same_completions(ours, theirs):
