@@ -5,10 +5,11 @@ PYTHON ?= python3
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help reproduce quick figures report plots test test-all chaos bench lint lock clean
+.PHONY: help reproduce quick real figures report plots test test-all chaos bench lint lock clean
 help:
 	@echo "make reproduce   every figure and table, versioned by DVC (results/)"
 	@echo "make quick       an experiment of each section, to see them run"
+	@echo "make real        real language models play and learn, in hours; their files must be in models/ (docs/language.md)"
 	@echo "make figures     the figures alone"
 	@echo "make report      the report: all figures and tables beside the paper's claims (results/report.html)"
 	@echo "make plots       training curves and figures as a page (plots/)"
@@ -35,6 +36,9 @@ reproduce: $(VENV)/.ready
 
 quick: $(VENV)/.ready
 	snakemake quick
+
+real: $(VENV)/.ready
+	snakemake on_request
 
 figures: $(VENV)/.ready
 	snakemake figures
