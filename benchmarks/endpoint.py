@@ -44,7 +44,8 @@ LOOK_SECONDS = 5  # between looks at memory
 SERVE = """
 import sys
 from pathlib import Path
-from rmft.endpoint_server import ServerSettings, serve
+from rmft.endpoint_server.server import serve
+from rmft.endpoint_server.settings import ServerSettings
 from rmft.params.reading import load
 
 params, state = load(), Path(sys.argv[1])

@@ -2,15 +2,21 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # there are more test processes than cores already
 
 import pytest
 from hypothesis import settings
 from trees import built_once, copy_of
+from upstream import Upstream
 
 from rmft.cli import main
+
+if TYPE_CHECKING:
+    from endpoint_servers import Server
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("repeatable")
@@ -43,6 +49,28 @@ def built(tmp_path_factory) -> Path:
 def tree(built, tmp_path) -> Path:
     """Return a built checkout of the test's own."""
     return copy_of(built, tmp_path / "home")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory) -> Iterator["Server"]:
+    """Return our own endpoint, one for all tests of this process, since starting one takes long."""
+    from endpoint_servers import Server
+
+    with Server(tmp_path_factory.mktemp("endpoint") / "state") as one:
+        yield one
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    """Return an endpoint whose responses depend on the request alone."""
+    with Upstream() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def journal(tmp_path) -> Path:
+    """Return the path of a journal that does not exist yet."""
+    return tmp_path / "journal.jsonl.zst"
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def connected(
     with Journal.open(journal) as opened:
         settings = SETTINGS.model_copy(update=changed)
         budget = SpendingLimit(limit, {MODEL: settings.prices}, usage_of([journal]))
-        with Connection(Endpoint(settings, lambda: urls, key, opened, budget, pace), settings.model) as connection:
+        with Connection(Endpoint(settings, lambda: (urls, key), opened, budget, pace), settings.model) as connection:
             yield connection
 
 
@@ -64,7 +64,7 @@ def play(
     protocol = Protocol(interaction, output, feedback, "with-reasoning", 3)
     rules = GameSettings(PROMPTS, protocol, temperature=1.0, retries=retries, tolerance=0.02)
     chat_model = EndpointChatModel(
-        connection, n, games_of(n), 40, words, logprobs=feedback == "full" and output == "action"
+        connection, games_of(n), 40, words, logprobs=feedback == "full" and output == "action"
     )
     return play_in_words(
         chat_model, draw("uniform", n, horizon, 3).rewards, rules, RandomNumbers(0, "test", games_of(n))

@@ -1,24 +1,19 @@
-"""Our own endpoint in a process of its own, for several test files: one is shared, since starting one takes long."""
+"""Our own endpoint in a process of its own, for several test files."""
 
-import atexit
 import dataclasses
 import json
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 import psutil
+from helpers import wait_until
 from openai import OpenAI
 
-from rmft.endpoint_server import ServerSettings
+from rmft.endpoint_server.settings import ServerSettings
 from rmft.params.language import LanguageSFT
 from rmft.params.language_model import LanguageModelSettings
 
@@ -39,23 +34,14 @@ SFT = LanguageSFT.model_validate(
 START = """
 import json, sys
 from pathlib import Path
-from rmft.endpoint_server import ServerSettings, serve
+from rmft.endpoint_server.server import serve
+from rmft.endpoint_server.settings import ServerSettings
 from rmft.params.language import LanguageSFT
 from rmft.params.language_model import LanguageModelSettings
 settings = json.loads(sys.argv[1])
 settings |= {"model": LanguageModelSettings.parse(settings["model"]), "sft": LanguageSFT.parse(settings["sft"])}
 serve(ServerSettings(**{**settings, "state": Path(settings["state"]), "announce": Path(settings["announce"])}))
 """
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 120.0, every: float = 0.02) -> Any:
-    """Wait until a condition holds, and return its value."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if value := condition():
-            return value
-        time.sleep(every)
-    raise AssertionError(f"it did not happen in {seconds:g} seconds")
 
 
 class Server:
@@ -76,11 +62,18 @@ class Server:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", START, json.dumps(values, default=str)], cwd=ROOT, stderr=log
             )
-        wait_until(lambda: announced.exists() or self.process.poll() is not None)
+        wait_until(lambda: announced.exists() or self.process.poll() is not None, every=0.02)
         ready = json.loads(announced.read_text())
         assert ready["pid"] == self.process.pid
         self.port = ready["port"]
         self.url = f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait(10)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -109,18 +102,3 @@ class Server:
         code = self.process.wait(10)
         assert not psutil.wait_procs(workers, timeout=10)[1]
         return code
-
-
-@cache
-def shared_server() -> Server:
-    """Return the one server of this test process, which ends with it."""
-    folder = Path(tempfile.mkdtemp(prefix="rmft-endpoint-"))
-    server = Server(folder / "state")
-
-    def end() -> None:
-        server.process.terminate()
-        server.process.wait(10)
-        shutil.rmtree(folder)
-
-    atexit.register(end)
-    return server

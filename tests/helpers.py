@@ -63,12 +63,12 @@ def assert_mean(sample: np.ndarray, expected: float | np.ndarray, *, standard_er
     assert (distance <= standard_errors * error + 1e-9).all(), f"{distance} apart, standard error {error}"
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+def wait_until(condition: Callable[[], Any], seconds: float = 120.0, every: float = 0.05) -> Any:
     """Wait until a condition of another process or thread holds; return its value."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, f"the condition did not hold within {seconds:.0f} s"
-        time.sleep(0.05)
+        time.sleep(every)
     return value
 
 

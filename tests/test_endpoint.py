@@ -7,16 +7,14 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from errno import ENOSPC
-from pathlib import Path
 
 import numpy as np
 import pytest
 from endpoint_games import HERE, as_json, ask, connected, games_of, keys_in, play
-from endpoint_servers import wait_until
 from faults import FaultProxy
+from helpers import wait_until
 from upstream import KEY, MODEL, Upstream
 
 from rmft.agents.endpoint import EndpointChatModel
@@ -24,18 +22,6 @@ from rmft.endpoint.connection import Statistics
 from rmft.endpoint.journal import key_of, read_journal, usage_of
 from rmft.endpoint.journal_file import frames
 from rmft.errors import InputError
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with Upstream() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def journal(tmp_path) -> Path:
-    return tmp_path / "journal.jsonl.zst"
-
 
 # --- On record, and replayed ---
 
@@ -65,7 +51,7 @@ from pathlib import Path
 from endpoint_games import *
 with Journal.open(Path({str(journal)!r})) as journal:
     nowhere = lambda: sys.exit("started")
-    with Connection(Endpoint(SETTINGS, nowhere, None, journal, SpendingLimit(0.0, {{}})), MODEL) as connection:
+    with Connection(Endpoint(SETTINGS, nowhere, journal, SpendingLimit(0.0, {{}})), MODEL) as connection:
         assert len(ask(connection, 3)) == 3
 assert "openai" not in sys.modules and "httpx2" not in sys.modules
 """
@@ -106,7 +92,7 @@ def test_a_summary_stands_alone_and_no_two_rounds_share_a_key(upstream, journal)
 def test_requests_say_what_was_asked_for_and_each_has_its_own_seed(upstream, journal):
     uniforms = np.array([[0.25, 0.9], [0.5, 0.9], [1 - 2**-53, 0.9]])
     with connected(journal, upstream.url) as connection:
-        talk = EndpointChatModel(connection, 3, games_of(3), 17, "words", logprobs=True, stop=["\n\n"])
+        talk = EndpointChatModel(connection, games_of(3), 17, "words", logprobs=True)
         talk.reply(["?"] * 3, temperature=0.7, uniforms=uniforms)
         talk.retract([1])
         talk.reply(None, temperature=0.7, uniforms=uniforms[:1], rows=np.array([1]))
@@ -114,15 +100,14 @@ def test_requests_say_what_was_asked_for_and_each_has_its_own_seed(upstream, jou
     assert seeds == [2**29, 2**29, 2**30, 2**31 - 1]
     for body in upstream.bodies.values():
         assert {name: value for name, value in body.items() if name not in ("messages", "seed")} == {
-            "model": MODEL, "temperature": 0.7, "max_completion_tokens": 17, "logprobs": True, "top_logprobs": 5,
-            "stop": ["\n\n"],
+            "model": MODEL, "temperature": 0.7, "max_completion_tokens": 17, "logprobs": True, "top_logprobs": 5
         }  # fmt: skip
     assert len(set(upstream.received)) == 4
 
 
 def test_without_seeds_two_trajectories_of_a_scenario_ask_the_same_and_are_told_apart(upstream, journal):
     with connected(journal, upstream.url, seeded=False) as connection:
-        talk = EndpointChatModel(connection, 2, games_of(2), 17, "words", logprobs=False)
+        talk = EndpointChatModel(connection, games_of(2), 17, "words", logprobs=False)
         talk.reply(["?"] * 2, temperature=1.0, uniforms=np.zeros((2, 1)))
         talk.retract([0])
         talk.reply(None, temperature=1.0, uniforms=np.zeros((1, 1)), rows=[0])
@@ -158,7 +143,7 @@ def test_policies_behind_actions_are_what_the_reply_s_tokens_say(upstream, journ
 @pytest.mark.parametrize(("content", "text"), [(None, ""), ("\ud83d!", "?!"), ("☂", "☂")])
 def test_a_reply_that_was_refused_is_empty_and_half_a_character_is_not_sent_back(journal, content, text):
     with Upstream(lambda _: content or "") as upstream, connected(journal, upstream.url) as connection:
-        talk = EndpointChatModel(connection, 1, games_of(1), 9, "words", logprobs=False)
+        talk = EndpointChatModel(connection, games_of(1), 9, "words", logprobs=False)
         for _ in range(2):
             turns = talk.reply(["?"], temperature=1.0, uniforms=np.zeros((1, 1)))
             assert [turn.text for turn in turns] == [text]

@@ -17,7 +17,7 @@ from rmft.agents.chat_tokenizer import text_of
 from rmft.agents.local import LanguageModel
 from rmft.endpoint_server.engine import Engine
 from rmft.endpoint_server.errors import ApiError
-from rmft.endpoint_server.model_runner import CHUNK, Generation, ModelRunner, prefix_key
+from rmft.endpoint_server.model_runner import CHUNK, Generation, ModelRunner, prefix_keys
 from rmft.endpoint_server.tokenisation import ConversationTokenizer, TokenDecoder
 from rmft.errors import InputError
 
@@ -25,18 +25,40 @@ MODELS = ["qwen3-sliding", "gemma", "phi3"]  # a window in all layers, in every 
 LIMIT = 8
 
 
-def ask(conversation_tokenizer: ConversationTokenizer, texts: list[str], number: int, **options) -> Generation:
+class Case:
+    """A model with slots, and the plain model that says what its responses are to be."""
+
+    def __init__(self, name: str, slots: int) -> None:
+        self.plain, self.model = pair(name)
+        self.runner, self.tokenizer = ModelRunner(self.model, slots), tokenizer_of(self.model)
+
+    def ask(self, texts: list[str], number: int, **options) -> Generation:
+        """Return a response to be generated. number: of its random stream."""
+        return ask(self.tokenizer, texts, number, **options)
+
+    def answer(self, *replies: Generation) -> list[Generation]:
+        """Have responses generated."""
+        return answer(self.runner, list(replies))
+
+    def expected(self, texts: list[str], reply: Generation) -> list[int]:
+        """Return the tokens that the plain model samples."""
+        ids, ends = ids_of(self.tokenizer, texts), self.model.chat_tokenizer.ends
+        return naive_reply(self.plain, ends, ids, reply.uniforms, reply.temperature)
+
+
+def tokenizer_of(model: LanguageModel) -> ConversationTokenizer:
+    return ConversationTokenizer(model.chat_tokenizer.template)
+
+
+def ask(tokenizer: ConversationTokenizer, texts: list[str], number: int, **options) -> Generation:
     """Return a response to be generated. number: of its random stream."""
-    keys = []
-    for text in texts:
-        keys.append(prefix_key(keys[-1] if keys else None, text))
     drawn = np.random.default_rng(number).random(options.pop("limit", LIMIT))
-    return Generation(None, array("i", ids_of(conversation_tokenizer, texts)), keys, 1.0, drawn, **options)
+    return Generation(None, array("i", ids_of(tokenizer, texts)), prefix_keys(texts), 1.0, drawn, **options)
 
 
-def ids_of(conversation_tokenizer: ConversationTokenizer, texts: list[str]) -> list[int]:
+def ids_of(tokenizer: ConversationTokenizer, texts: list[str]) -> list[int]:
     """Return the ids of a conversation."""
-    return [token for turn in conversation_tokenizer.encode(texts) for token in turn]
+    return [token for turn in tokenizer.encode(texts) for token in turn]
 
 
 def answer(runner: ModelRunner, replies: list[Generation]) -> list[Generation]:
@@ -49,118 +71,72 @@ def answer(runner: ModelRunner, replies: list[Generation]) -> list[Generation]:
     return replies
 
 
-def expected(
-    plain, conversation_tokenizer: ConversationTokenizer, texts: list[str], reply: Generation, ends
-) -> list[int]:
-    """Return the tokens that the plain model samples."""
-    return naive_reply(plain, ends, ids_of(conversation_tokenizer, texts), reply.uniforms, reply.temperature)
-
-
 def message(game: int, t: int) -> str:
     return f"Round {t} of game {game}: it paid {game + t / 4}. " + "Go on! " * (game + (12 if t == 0 else 0))
 
 
 @pytest.mark.parametrize(("name", "slots"), [*((name, 8) for name in MODELS), ("gemma", 2)])
 def test_replies_are_those_of_a_model_that_reads_the_whole_conversation_anew_from_its_texts(name, slots):
-    plain, language_model = pair(name)
-    runner, conversation_tokenizer = (
-        ModelRunner(language_model, slots),
-        ConversationTokenizer(language_model.chat_tokenizer.template),
-    )
-    games, retokenised, cached = [[] for _ in range(3)], 0, 0
+    case, games, retokenised, cached = Case(name, slots), [[] for _ in range(3)], 0, 0
     for t in range(3):
         for game, texts in enumerate(games):
             texts.append(message(game, t))
-        replies = answer(
-            runner, [ask(conversation_tokenizer, texts, 10 * t + game) for game, texts in enumerate(games)]
-        )
+        replies = case.answer(*(case.ask(texts, 10 * t + game) for game, texts in enumerate(games)))
         for texts, reply in zip(games, replies, strict=True):
-            assert reply.ids == expected(
-                plain, conversation_tokenizer, texts, reply, language_model.chat_tokenizer.ends
-            )
+            assert reply.ids == case.expected(texts, reply)
             texts.append(reply.text)
-            retokenised += list(conversation_tokenizer.encode(texts)[-1])[: len(reply.ids)] != reply.ids
+            retokenised += list(case.tokenizer.encode(texts)[-1])[: len(reply.ids)] != reply.ids
             cached += reply.cached
     assert retokenised  # random replies come to other tokens when they are read as texts
     assert cached or slots == 2
 
 
 def test_a_beginning_that_others_have_is_read_once_and_copied():
-    plain, language_model = pair("gemma")
-    runner, conversation_tokenizer = (
-        ModelRunner(language_model, 6),
-        ConversationTokenizer(language_model.chat_tokenizer.template),
-    )
-    texts = [message(2, 0)]
-    replies = answer(runner, [ask(conversation_tokenizer, texts, number) for number in range(5)])
+    case, texts = Case("gemma", 6), [message(2, 0)]
+    replies = case.answer(*(case.ask(texts, number) for number in range(5)))
     for reply in replies:
-        assert reply.ids == expected(plain, conversation_tokenizer, texts, reply, language_model.chat_tokenizer.ends)
+        assert reply.ids == case.expected(texts, reply)
     assert [reply.cached > 0 for reply in replies] == [False, True, True, True, True]
     for number, reply in enumerate(replies):  # and then each goes on in its own slot
         longer = [*texts, reply.text, message(number, 1)]
-        (again,) = answer(runner, [ask(conversation_tokenizer, longer, 100 + number)])
-        assert again.ids == expected(plain, conversation_tokenizer, longer, again, language_model.chat_tokenizer.ends)
+        (again,) = case.answer(case.ask(longer, 100 + number))
+        assert again.ids == case.expected(longer, again)
 
 
 def test_a_conversation_may_be_asked_again_or_go_back_as_far_as_it_likes():
-    plain, language_model = pair("gemma")
-    runner, conversation_tokenizer = (
-        ModelRunner(language_model, 2),
-        ConversationTokenizer(language_model.chat_tokenizer.template),
-    )
-    texts = [message(1, 0)]
+    case, texts = Case("gemma", 2), [message(1, 0)]
     for t in range(1, 5):
-        (reply,) = answer(runner, [ask(conversation_tokenizer, texts, t)])
+        (reply,) = case.answer(case.ask(texts, t))
         texts += [reply.text, message(1, t)]
     for length in (9, 9, 7, 1, 5, 9):
-        (reply,) = answer(runner, [ask(conversation_tokenizer, texts[:length], 50 + length)])
-        assert reply.ids == expected(
-            plain, conversation_tokenizer, texts[:length], reply, language_model.chat_tokenizer.ends
-        )
+        (reply,) = case.answer(case.ask(texts[:length], 50 + length))
+        assert reply.ids == case.expected(texts[:length], reply)
 
 
 def test_what_was_asked_is_asked_again_after_a_long_reply():
-    plain, language_model = pair("gemma")
-    for model in (plain, language_model.model):
-        incline(model, {language_model.chat_tokenizer.template.end: -1e4})
-    runner, conversation_tokenizer = (
-        ModelRunner(language_model, 2),
-        ConversationTokenizer(language_model.chat_tokenizer.template),
-    )
+    case, texts = Case("gemma", 2), [message(0, 0)]
+    for model in (case.plain, case.model.model):
+        incline(model, {case.model.chat_tokenizer.template.end: -1e4})
     for number, limit in enumerate((CHUNK + 30, 3, CHUNK - 10, 3, 3)):
-        (reply,) = answer(runner, [ask(conversation_tokenizer, [message(0, 0)], number, limit=limit)])
+        (reply,) = case.answer(case.ask(texts, number, limit=limit))
         assert len(reply.ids) == limit
-        assert (
-            reply.ids[:9]
-            == expected(plain, conversation_tokenizer, [message(0, 0)], reply, language_model.chat_tokenizer.ends)[:9]
-        )
+        assert reply.ids[:9] == case.expected(texts, reply)[:9]
 
 
 def test_conversations_of_very_different_lengths_are_read_beside_each_other():
-    plain, language_model = pair("gemma")
-    runner, conversation_tokenizer = (
-        ModelRunner(language_model, 4),
-        ConversationTokenizer(language_model.chat_tokenizer.template),
-    )
-    conversations = [["x" * length] for length in (1, 3 * CHUNK + 5, 20, CHUNK)]
-    replies = answer(runner, [ask(conversation_tokenizer, texts, number) for number, texts in enumerate(conversations)])
+    case, conversations = Case("gemma", 4), [["x" * length] for length in (1, 3 * CHUNK + 5, 20, CHUNK)]
+    replies = case.answer(*(case.ask(texts, number) for number, texts in enumerate(conversations)))
     for texts, reply in zip(conversations, replies, strict=True):
-        assert reply.ids == expected(plain, conversation_tokenizer, texts, reply, language_model.chat_tokenizer.ends)
+        assert reply.ids == case.expected(texts, reply)
 
 
 def test_temperatures_may_differ_and_at_zero_the_likeliest_token_is_taken():
-    plain, language_model = pair("qwen3-sliding")
-    runner, conversation_tokenizer = (
-        ModelRunner(language_model, 4),
-        ConversationTokenizer(language_model.chat_tokenizer.template),
-    )
-    replies = [ask(conversation_tokenizer, [message(game, 0)], 7) for game in range(4)]
+    case = Case("qwen3-sliding", 4)
+    replies = [case.ask([message(game, 0)], 7) for game in range(4)]
     for reply, temperature in zip(replies, (0.0, 0.5, 1.0, 0.0), strict=True):
         reply.temperature = temperature
-    for game, reply in enumerate(answer(runner, replies)):
-        assert reply.ids == expected(
-            plain, conversation_tokenizer, [message(game, 0)], reply, language_model.chat_tokenizer.ends
-        )
+    for game, reply in enumerate(case.answer(*replies)):
+        assert reply.ids == case.expected([message(game, 0)], reply)
 
 
 def letters_only() -> LanguageModel:
@@ -173,11 +149,11 @@ def letters_only() -> LanguageModel:
 
 def test_a_stop_ends_a_reply_before_it():
     language_model = letters_only()
-    conversation_tokenizer = ConversationTokenizer(language_model.chat_tokenizer.template)
-    (whole,) = answer(ModelRunner(language_model, 1), [ask(conversation_tokenizer, ["Hi"], 3, limit=40)])
+    tokenizer = tokenizer_of(language_model)
+    (whole,) = answer(ModelRunner(language_model, 1), [ask(tokenizer, ["Hi"], 3, limit=40)])
     assert whole.reason == "length"
     stop = whole.text[17:20]
-    reply = ask(conversation_tokenizer, ["Hi"], 3, limit=40, stops=("zzz", stop))
+    reply = ask(tokenizer, ["Hi"], 3, limit=40, stops=("zzz", stop))
     answer(ModelRunner(language_model, 1), [reply])
     assert (reply.reason, reply.text) == ("stop", whole.text[: whole.text.index(stop)])
     assert len(reply.ids) == len(reply.text) + 3
@@ -185,13 +161,8 @@ def test_a_stop_ends_a_reply_before_it():
 
 def test_a_reply_that_nobody_waits_for_any_more_frees_its_slot():
     language_model = letters_only()
-    runner, conversation_tokenizer = (
-        ModelRunner(language_model, 1),
-        ConversationTokenizer(language_model.chat_tokenizer.template),
-    )
-    gone, next_one = (
-        ask(conversation_tokenizer, [text], 0, limit=1000 if text == "Hi" else 4) for text in ("Hi", "Ho")
-    )
+    runner, tokenizer = ModelRunner(language_model, 1), tokenizer_of(language_model)
+    gone, next_one = (ask(tokenizer, [text], 0, limit=1000 if text == "Hi" else 4) for text in ("Hi", "Ho"))
     assert runner.start(gone)
     runner.step()
     assert not runner.start(next_one)
@@ -203,18 +174,11 @@ def test_a_reply_that_nobody_waits_for_any_more_frees_its_slot():
 
 
 def test_the_likeliest_tokens_and_what_was_chosen_are_noted_with_their_logarithms():
-    plain, language_model = pair("gemma")
-    runner, conversation_tokenizer = (
-        ModelRunner(language_model, 2),
-        ConversationTokenizer(language_model.chat_tokenizer.template),
-    )
-    three, none = answer(
-        runner,
-        [ask(conversation_tokenizer, [message(0, 0)], 0, top=3), ask(conversation_tokenizer, [message(1, 0)], 1)],
-    )
+    case = Case("gemma", 2)
+    three, none = case.answer(case.ask([message(0, 0)], 0, top=3), case.ask([message(1, 0)], 1))
     assert (none.logprobs, none.tops) == ([], [])
     ids = list(three.prompt_ids) + three.ids
-    logprobs = plain_logits(plain, ids).log_softmax(-1)[len(three.prompt_ids) - 1 : -1]
+    logprobs = plain_logits(case.plain, ids).log_softmax(-1)[len(three.prompt_ids) - 1 : -1]
     for row, token, logprob, tops in zip(logprobs, three.ids, three.logprobs, three.tops, strict=True):
         assert logprob == pytest.approx(float(row[token]), abs=1e-4)
         assert [token for token, _ in tops] == row.topk(3).indices.tolist()
@@ -236,8 +200,8 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
             ended.set()
 
     engine = Engine(load, deliver, slots=4, models=2)
-    conversation_tokenizer = ConversationTokenizer(letters_only().chat_tokenizer.template)
-    replies = [ask(conversation_tokenizer, [f"Hi {number}"], number, limit=20) for number in range(20)]
+    tokenizer = tokenizer_of(letters_only())
+    replies = [ask(tokenizer, [f"Hi {number}"], number, limit=20) for number in range(20)]
     for number, reply in enumerate(replies):
         reply.weights = weights[number % 5]
     engine.start()
@@ -254,10 +218,7 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
 def test_who_waits_when_the_engine_stops_is_told():
     delivered = threading.Event()
     engine = Engine(lambda _: letters_only(), lambda _: delivered.set(), slots=1, models=1)
-    replies = [
-        ask(ConversationTokenizer(letters_only().chat_tokenizer.template), ["Hi"], number, limit=10_000)
-        for number in range(2)
-    ]
+    replies = [ask(tokenizer_of(letters_only()), ["Hi"], number, limit=10_000) for number in range(2)]
     engine.start()
     engine.submit(replies)
     engine.stop()

@@ -6,7 +6,6 @@ The endpoint is `upstream`, whose responses depend on the request alone and whic
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from signal import SIGINT, SIGKILL
@@ -14,27 +13,14 @@ from signal import SIGINT, SIGKILL
 import numpy as np
 import pytest
 from endpoint_games import HERE, PRICES, as_json, ask, connected, keys_in, play
-from endpoint_servers import wait_until
 from faults import AFTER, BEFORE, HARMLESS, KINDS, FaultProxy
-from helpers import HEAR_CTRL_C
+from helpers import HEAR_CTRL_C, wait_until
 from upstream import KEY, MODEL, Body, Upstream
 
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.connection import Connection, _backoff, _most_tokens
 from rmft.endpoint.journal import read_journal, usage_of
 from rmft.errors import InputError
-
-
-@pytest.fixture
-def upstream() -> Iterator[Upstream]:
-    with Upstream() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def journal(tmp_path) -> Path:
-    return tmp_path / "journal.jsonl.zst"
-
 
 # --- Faults ---
 

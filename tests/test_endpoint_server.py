@@ -29,13 +29,13 @@ from endpoint_servers import (
     TOKEN,
     UPLOAD_BYTES,
     Server,
-    shared_server,
-    wait_until,
 )
 from faults import FaultProxy
+from helpers import wait_until
 from openai import AsyncOpenAI, OpenAI
 
-from rmft.endpoint_server import ServerSettings, serve
+from rmft.endpoint_server.server import serve
+from rmft.endpoint_server.settings import ServerSettings
 from rmft.errors import InputError
 
 pytestmark = pytest.mark.xdist_group("endpoint")
@@ -49,11 +49,6 @@ RESPONSE = "Scores: 1=5 2=5 3=5.\nAction: 2"
 LONG = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 8, "learning_rate_multiplier": 2.0}}}
 STEPS = 24
 SETTINGS = ServerSettings(model=MODEL, name="embedded", token=TOKEN, state=Path("nowhere"), sft=SFT, seed=0)
-
-
-@pytest.fixture(scope="module")
-def server() -> Server:
-    return shared_server()
 
 
 @pytest.fixture(scope="module")
@@ -548,5 +543,6 @@ def test_a_server_needs_a_key_and_a_free_port(tmp_path, server):
 
 
 def test_who_imports_rmft_does_not_import_large_libraries():
-    code = "import sys, rmft.endpoint_server; sys.exit(bool({'torch', 'transformers', 'fastapi'} & {*sys.modules}))"
+    imports = "import sys, rmft.endpoint_server.launch, rmft.endpoint_server.settings"
+    code = f"{imports}; sys.exit(bool({{'torch', 'transformers', 'fastapi'}} & {{*sys.modules}}))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False).returncode == 0

@@ -58,10 +58,9 @@ def test_every_artifact_has_a_journal_of_its_own():
 
 def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_not_before(monkeypatch, tmp_path):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with open_endpoint("gpt-4o-mini", None, tmp_path / "a.jsonl.zst") as endpoint:
-        assert endpoint.api_key is None
-        with pytest.raises(InputError, match=r"^https://api.openai.com/v1: needs a key: export OPENAI_API_KEY=…$"):
-            endpoint.client()
+    needed = pytest.raises(InputError, match=r"^https://api.openai.com/v1: needs a key: export OPENAI_API_KEY=…$")
+    with open_endpoint("gpt-4o-mini", None, tmp_path / "a.jsonl.zst") as endpoint, needed:
+        endpoint.client()
 
 
 def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):

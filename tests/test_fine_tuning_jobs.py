@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
-from endpoint_servers import TOKEN, shared_server
+from endpoint_servers import TOKEN
 from test_training_file import DIALOGUES
 
 from rmft.endpoint.fine_tuning import FineTuningRequest, RetryPolicy, fine_tune
@@ -149,11 +149,6 @@ class _Relay(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
-
-
-@pytest.fixture(scope="module")
-def server():
-    return shared_server()
 
 
 @pytest.fixture

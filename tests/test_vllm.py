@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from endpoint_servers import TOKEN, shared_server
+from endpoint_servers import TOKEN
 from test_families import FAMILIES, PROBLEM, PROMPTS, SFT, checkpoint_of, demonstrations_of
 from transformers import Qwen3Config
 
@@ -72,9 +72,9 @@ def assert_same_games(ours: dict[str, list], theirs: dict[str, list]) -> None:
 
 
 @pytest.fixture(scope="module")
-def vllm_client():
+def vllm_client(server):
     """Return connections to two addresses of a server of the embedded model."""
-    with ServerConnections([f"{shared_server().url}/v1"] * 2, TOKEN, 4) as connections:
+    with ServerConnections([f"{server.url}/v1"] * 2, TOKEN, 4) as connections:
         yield VLLMClient(connections, "embedded")
 
 

@@ -116,6 +116,6 @@ def at_endpoint(connection: "Connection", conversations: Conversations, words: s
     logprobs = protocol.output == "action" and protocol.feedback == "full"
 
     def open_chat_model(games: np.ndarray) -> ChatModel:
-        return EndpointChatModel(connection, len(games), games, max_tokens, words, logprobs)
+        return EndpointChatModel(connection, games, max_tokens, words, logprobs)
 
     return ChatModels(open_chat_model, connection.endpoint.settings.batch, lambda: str(connection.statistics))

@@ -36,34 +36,22 @@ class EndpointCompletion:
 class EndpointChatModel:
     """Conversations with a model behind an endpoint.
 
-    count: B. games: (B, 2), scenario and trajectory of each. max_tokens: of the longest response. words: the name of
-    the random streams of these games. logprobs: whether `action_policies` will be called. stop: texts that end a
-    response.
+    games: (B, 2), scenario and trajectory of each. max_tokens: of the longest response. words: the name of
+    the random streams of these games. logprobs: whether `action_policies` will be called.
 
     Game, round and attempt tell a request from all others, since two trajectories of a scenario begin with the same
     messages and must get different responses. Rounds are counted over all conversations of a game.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        count: int,
-        games: np.ndarray,
-        max_tokens: int,
-        words: str,
-        logprobs: bool,
-        stop: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, connection: Connection, games: np.ndarray, max_tokens: int, words: str, logprobs: bool) -> None:
         self.connection, self.max_tokens, self.words = connection, max_tokens, words
         self.games = [(int(scenario), int(trajectory)) for scenario, trajectory in games]
         self.options = {"max_completion_tokens": max_tokens}
         if logprobs:
             self.options |= {"logprobs": True, "top_logprobs": TOP}
-        if stop:
-            self.options |= {"stop": list(stop)}
-        self.count = count
-        self.rounds = [0] * count  # messages sent
-        self.attempts = [0] * count  # retracted responses to the last message
+        self.count = len(games)
+        self.rounds = [0] * self.count  # messages sent
+        self.attempts = [0] * self.count  # retracted responses to the last message
         self.restart()
 
     def restart(self) -> None:

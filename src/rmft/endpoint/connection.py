@@ -44,27 +44,26 @@ LOOPBACK = ("://127.", "://localhost", "://[::1]")
 class Endpoint:
     """How to reach an endpoint, and where to record its responses.
 
-    base_urls: returns the addresses; it is called before the first request is sent, so that a rerun that finds every
-    response on record needs no endpoint, and no api_key. pace: factor of all waiting times.
+    locate: returns the addresses and the API key; it is called before the first request is sent, so that a rerun that
+    finds every response on record needs no endpoint, and no key. pace: factor of all waiting times.
     """
 
     settings: EndpointSettings
-    base_urls: Callable[[], Sequence[str]]
-    api_key: str | None = field(repr=False)
+    locate: Callable[[], tuple[Sequence[str], str | None]]
     journal: Journal = field(repr=False)
     budget: SpendingLimit = field(repr=False)
     pace: float = 1.0
 
-    @property
-    def key(self) -> str:
-        """Return the API key. Raise InputError if there is none, or one that no header can hold."""
-        return required_key(self.settings, self.api_key)
+    def access(self) -> tuple[Sequence[str], str]:
+        """Return the addresses and the API key. Raise InputError if there is no key, or one that no header can hold."""
+        urls, key = self.locate()
+        return urls, required_key(self.settings, key)
 
     def client(self) -> "OpenAI":
         """Return the official client, for one request at a time. Raise InputError if there is no key."""
         from openai import DefaultHttpx2Client, OpenAI
 
-        key, url = self.key, self.base_urls()[0]
+        (url, *_), key = self.access()
         http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=may_use_proxy(url))
         return OpenAI(base_url=url, api_key=key, http_client=http)
 
@@ -167,14 +166,14 @@ class Connection:
         if self._clients:
             return
         settings = self.endpoint.settings
-        key = self.endpoint.key
+        urls, self._key = self.endpoint.access()
         from httpx2 import AsyncClient, Limits
 
         limits = Limits(max_connections=settings.concurrency, keepalive_expiry=IDLE_SECONDS)
-        for url in self.endpoint.base_urls():
+        for url in urls:
             client = AsyncClient(
                 base_url=url,
-                headers={"Authorization": f"Bearer {key}"},
+                headers={"Authorization": f"Bearer {self._key}"},
                 timeout=settings.timeout_seconds,
                 limits=limits,
                 follow_redirects=True,
@@ -273,7 +272,7 @@ class Connection:
         # that a lost response costs nothing more; vendors ignore the header. The body has to be the same to the byte,
         # hence the order.
         body = {name: record[name] for name in sorted(record) if name not in ("endpoint", "words")}
-        target = RequestTarget(self._url(address), self.model, settings.api_key, self.endpoint.key)
+        target = RequestTarget(self._url(address), self.model, settings.api_key, self._key)
         try:
             async with asyncio.timeout(settings.timeout_seconds):  # of everything, however slowly the body arrives
                 response = await self._clients[address].post(ROUTE, json=body, headers={"Idempotency-Key": key})

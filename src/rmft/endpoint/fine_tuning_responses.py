@@ -35,19 +35,17 @@ def checked_job(job: FineTuningJob) -> FineTuningJob:
 
 def list_items(call: Callable[..., SyncCursorPage[T]]) -> Iterator[T]:
     """Yield the items of all pages of a list."""
-    after: dict[str, str] = {}
-    while True:
-        try:
-            page = call(limit=PAGE, **after)
-        except AttributeError:  # raised by the client for a page that is no JSON
-            raise MalformedError("the response is no list") from None
-        if not isinstance(page.data, list) or not all(isinstance(item.id, str) for item in page.data):
-            raise MalformedError("the response is no list")
-        yield from page.data
-        full = len(page.data) == PAGE
-        if not page.data or not (full if page.has_more is None else page.has_more):
-            return
-        after = {"after": page.data[-1].id}
+    try:
+        page = call(limit=PAGE)
+        while True:
+            if not isinstance(page.data, list) or not all(isinstance(item.id, str) for item in page.data):
+                raise MalformedError("the response is no list")
+            yield from page.data
+            if not page.has_next_page():
+                return
+            page = page.get_next_page()
+    except AttributeError:  # raised by the client for a page that is no JSON
+        raise MalformedError("the response is no list") from None
 
 
 def unless_missing(call: Callable[[], T]) -> T | None:

@@ -67,16 +67,21 @@ def open_endpoint(model_name: str, served: OwnServer | None, journal_path: Path)
     settings = params.models.get(model_name)
     if settings is None or settings.kind != "endpoint":
         raise InputError(f"params.yaml: models.{model_name}: is not there any more; run snakemake again")
-    key, base_urls = os.environ.get(settings.api_key), lambda: settings.base_urls
     if served:
-        from rmft.endpoint_server.launch import server_key, server_url
-
         settings = _with_digest(settings, served)
-        key, base_urls = server_key(settings.name), lambda: [server_url(served, settings.model, settings.name)]
+
+    def locate() -> tuple[Sequence[str], str | None]:
+        if served is None:
+            return settings.base_urls, os.environ.get(settings.api_key)
+        from rmft.endpoint_server.launch import own_server
+
+        url, key = own_server(served, settings.model, settings.name)
+        return [url], key
+
     with Journal.open(journal_path) as journal:
         elsewhere = FolderUsage(JOURNALS, but=journal_path).usage
         budget = SpendingLimit(params.budget.dollars, PriceList(params), usage_of([journal_path]), elsewhere)
-        yield Endpoint(settings, base_urls, key, journal, budget)
+        yield Endpoint(settings, locate, journal, budget)
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from rmft.endpoint_server.chat import ChatRequest, stream_chunks
-from rmft.endpoint_server.completions import CompletionRequest
+from rmft.endpoint_server.chat import ChatRequest, CompletionRequest, stream_chunks
 from rmft.endpoint_server.errors import ApiError, invalid
 from rmft.endpoint_server.files import FINE_TUNE, Files
 from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs

@@ -1,4 +1,4 @@
-"""Chat completions: the schema of requests, and the parts of responses."""
+"""Completions of conversations and of token ids: the schemas of requests, and the parts of responses."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +35,8 @@ IGNORED = frozenset(  # parameters without effect on the response
         *("safety_identifier", "service_tier", "store", "user"),
     ]
 )
+Temperature = Annotated[float, Field(ge=0, le=2)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class StreamOptions(RequestModel):
@@ -50,8 +52,8 @@ class ChatRequest(RequestModel):
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
     n: Annotated[int, Field(ge=1, le=128)] | None = None
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    seed: Seed | None = None
+    temperature: Temperature | None = None
     stop: str | list[str] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -92,6 +94,23 @@ class ChatRequest(RequestModel):
             raise invalid("top_logprobs needs logprobs to be true.", "top_logprobs")
         if self.stream_options is not None and not self.stream:
             raise invalid("stream_options needs stream to be true.", "stream_options")
+
+
+class CompletionRequest(RequestModel):
+    """A request for a completion of token ids: the part of vLLM's protocol that `rmft.agents.vllm` uses.
+
+    stop_token_ids: without effect, since the model's own ends always count.
+    """
+
+    model: str
+    prompt: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1)] = 16
+    temperature: Temperature = 1.0
+    seed: Seed | None = None
+    stop_token_ids: list[int] | None = None
+    logprobs: Annotated[int, Field(ge=0, le=TOP)] = 0
+    return_token_ids: Literal[True]
+    return_tokens_as_token_ids: Literal[True]
 
 
 def usage(prompt: int, cached: int, completion: int) -> Json:

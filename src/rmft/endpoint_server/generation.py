@@ -7,21 +7,21 @@ from array import array
 from copy import deepcopy
 from pathlib import Path
 
+import numpy as np
 from pydantic_core import to_json
 
 from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.local import LanguageModel, load
-from rmft.endpoint_server.chat import ChatRequest, choice, token_entry, usage
-from rmft.endpoint_server.completions import CompletionRequest, completion_choice
+from rmft.endpoint_server.chat import ChatRequest, CompletionRequest, choice, token_entry, usage
 from rmft.endpoint_server.engine import Engine
 from rmft.endpoint_server.errors import ApiError, invalid
 from rmft.endpoint_server.idempotency import digest_of
-from rmft.endpoint_server.model_runner import Generation, prefix_key
+from rmft.endpoint_server.model_runner import Generation, prefix_keys
 from rmft.endpoint_server.models import ServedModel, ServedModels
 from rmft.endpoint_server.schema import texts_of
 from rmft.endpoint_server.settings import MANY_SLOTS, ServerSettings
 from rmft.endpoint_server.store import Json
-from rmft.endpoint_server.tokenisation import ConversationTokenizer, Ids, TokenDecoder
+from rmft.endpoint_server.tokenisation import ConversationTokenizer, TokenDecoder
 from rmft.streams import stream
 
 
@@ -88,24 +88,30 @@ class ResponseGenerator:
     async def complete(self, request: CompletionRequest) -> Json:
         """Return the response to a request for a completion of ids."""
         created = int(time.time())
-        model = self.models.get(request.model)
-        if max(request.prompt) >= self.vocabulary:
+        model, ids, limit = self.models.get(request.model), array("i", request.prompt), request.max_tokens
+        if max(ids) >= self.vocabulary:
             raise invalid(f"prompt has ids that are no tokens: there are {self.vocabulary}.", "prompt")
-        if request.max_tokens > self.settings.max_tokens:
+        if limit > self.settings.max_tokens:
             raise invalid(f"A response has at most {self.settings.max_tokens} tokens here.", "max_tokens")
-        ids = array("i", request.prompt)
-        self._check_context(len(ids), request.max_tokens, "prompt")
-        words = _stream_words(model, ids.tobytes(), request.seed, request.temperature)
-        uniforms = stream(self.settings.seed, "sampling", *words).random(request.max_tokens)
-        prefixes = [prefix_key(None, words[2])]
+        self._check_context(len(ids), limit, "prompt")
+        uniforms = self._uniforms(model, ids.tobytes(), request.seed, request.temperature, limit)
+        prefixes = prefix_keys([ids.tobytes().hex()])
         generation = Generation(model.weights, ids, prefixes, request.temperature, uniforms, top=request.logprobs)
         await self._generate([generation])
+        tops = [{f"token_id:{token}": logprob for token, logprob in top} for top in generation.tops]
+        completion = {
+            "index": 0,
+            "text": generation.text,
+            "finish_reason": generation.reason,
+            "token_ids": generation.ids,
+            "logprobs": {"top_logprobs": tops},
+        }
         return {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
             "created": created,
             "model": model.id,
-            "choices": [completion_choice(generation.text, generation.reason, generation.ids, generation.tops)],
+            "choices": [completion],
             "usage": usage(len(ids), generation.cached, len(generation.ids)),
         }
 
@@ -113,32 +119,31 @@ class ResponseGenerator:
         """Return the responses that a request asks for, to be generated. Raise ApiError where that is impossible."""
         texts = texts_of(request.messages, "user")
         limit = request.token_limit(self.settings.max_tokens)
-        prefixes = []
-        for text in texts:
-            prefixes.append(prefix_key(prefixes[-1] if prefixes else None, text))
         temperature = 1.0 if request.temperature is None else request.temperature
-        words = _stream_words(model, to_json(texts), request.seed, temperature)
-        common = {
-            "weights": model.weights,
-            "prompt_ids": self._prompt_ids(texts, limit),
-            "prefixes": prefixes,
-            "temperature": temperature,
-            "stops": request.stops(),
-            "top": (request.top_logprobs or 0) if request.logprobs else None,
-        }
+        ids = array("i")
+        for part in self.tokenizer.encode(texts):
+            ids.extend(part)
+        self._check_context(len(ids), limit, "messages")
         return [
-            Generation(uniforms=stream(self.settings.seed, "sampling", *words, number).random(limit), **common)
+            Generation(
+                model.weights,
+                ids,
+                prefixes=prefix_keys(texts),
+                temperature=temperature,
+                uniforms=self._uniforms(model, to_json(texts), request.seed, temperature, limit, number),
+                stops=request.stops(),
+                top=(request.top_logprobs or 0) if request.logprobs else None,
+            )
             for number in range(request.n or 1)
         ]
 
-    def _prompt_ids(self, texts: tuple[str, ...], limit: int) -> Ids:
-        """Return the ids of a conversation before a response of at most `limit` tokens."""
-        first, *others = self.tokenizer.encode(texts)
-        ids = first[:]
-        for part in others:
-            ids.extend(part)
-        self._check_context(len(ids), limit, "messages")
-        return ids
+    def _uniforms(
+        self, model: ServedModel, prompt: bytes, seed: int | None, temperature: float, limit: int, *choice: int
+    ) -> np.ndarray:
+        """Return the random numbers (limit,) of a response. Without a seed they are different each time."""
+        seed = secrets.token_hex(16) if seed is None else seed
+        words = ["endpoint", model.identity, digest_of(prompt).hex(), seed, repr(temperature), *choice]
+        return stream(self.settings.seed, "sampling", *words).random(limit)
 
     def _check_context(self, prompt: int, limit: int, param: str) -> None:
         """Raise ApiError if prompt and response together may have more tokens than the model's context."""
@@ -183,9 +188,3 @@ class ResponseGenerator:
             likeliest = [token_entry(self.decoder.token(other), value) for other, value in tops]
             entries.append({**token_entry(token, logprob), "top_logprobs": likeliest})
         return entries
-
-
-def _stream_words(model: ServedModel, prompt: bytes, seed: int | None, temperature: float) -> list[str | int]:
-    """Return the words that name a request's random stream. Without a seed they are different each time."""
-    seed = secrets.token_hex(16) if seed is None else seed
-    return ["endpoint", model.identity, digest_of(prompt).hex(), seed, repr(temperature)]

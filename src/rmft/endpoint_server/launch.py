@@ -12,8 +12,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from rmft.artifacts.files import atomic
@@ -22,25 +21,14 @@ from rmft.errors import InputError
 from rmft.workflow.records import OwnServer
 
 STATE, RUN = Path(".rmft/server"), Path(".rmft/run")
-KEY = "RMFT_API_KEY"
+KEY, KEY_FILE = "RMFT_API_KEY", "key"
 START_SECONDS = 180.0  # libraries load slowly while other jobs keep the machine busy
 POLL_SECONDS = 0.05
 COMMAND = "from rmft.cli import main; main()"
 
 
-def server_key(name: str) -> str:
-    """Return the API key of our own server; create it at the first call. name: of the endpoint."""
-    folder = _folder(name)
-    with _locked(folder):
-        if not (folder / "key").exists():
-            with atomic(folder / "key") as file:
-                file.touch(mode=0o600)
-                file.write_text(secrets.token_urlsafe(24), encoding="utf-8")
-    return (folder / "key").read_text(encoding="utf-8")
-
-
-def server_url(served: OwnServer, model: str, name: str) -> str:
-    """Return the base URL of our own server; start the server if it is not running.
+def own_server(served: OwnServer, model: str, name: str) -> tuple[str, str]:
+    """Return the base URL and the API key of our own server; start the server if it is not running.
 
     model: the id under which the server offers its model. name: of the endpoint, which names the state folder. Raise
     InputError if the server does not start.
@@ -48,27 +36,16 @@ def server_url(served: OwnServer, model: str, name: str) -> str:
     from rmft.agents.checkpoint import note_model
 
     note_model(served.model)
-    folder, key = _folder(name), server_key(name)
+    folder = RUN / name.replace(" ", "-")
+    folder.mkdir(parents=True, exist_ok=True)
     run = os.environ.get(JOB_OF) or this_run()
-    with _locked(folder):
+    with (folder / "starting").open("w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # other jobs wait while this one may start the server
         server = _running_server(folder)
         if server is None or server["run"] != run:
             _wait_for_end(server)
-            server = _start(folder, STATE / folder.name, served, model, run, key)
-    return f"http://127.0.0.1:{server['port']}/v1"
-
-
-def _folder(name: str) -> Path:
-    return RUN / name.replace(" ", "-")
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other jobs waiting while this one may start the server."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "starting").open("w", encoding="utf-8") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+            server = _start(folder, served, model, run)
+    return f"http://127.0.0.1:{server['port']}/v1", (folder / KEY_FILE).read_text(encoding="utf-8")
 
 
 def _running_server(folder: Path) -> dict[str, str] | None:
@@ -89,12 +66,15 @@ def _wait_for_end(server: dict[str, str] | None) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _start(folder: Path, state: Path, served: OwnServer, model: str, run: str, key: str) -> dict[str, str]:
+def _start(folder: Path, served: OwnServer, model: str, run: str) -> dict[str, str]:
     """Start a server that ends with the run, and wait until it is ready."""
-    announced, log = folder / "announced.json", folder / "server.log"
+    key, announced, log = secrets.token_urlsafe(24), folder / "announced.json", folder / "server.log"
+    with atomic(folder / KEY_FILE) as file:
+        file.touch(mode=0o600)
+        file.write_text(key, encoding="utf-8")
     announced.unlink(missing_ok=True)
     command = [sys.executable, "-c", COMMAND, "serve", "--settings", served.canonical(), "--model", model]
-    command += ["--port", "0", "--state", str(state), "--announce", str(announced)]
+    command += ["--port", "0", "--state", str(STATE / folder.name), "--announce", str(announced)]
     with log.open("w", encoding="utf-8") as output:
         # In a session of its own, so that Ctrl-C reaches jobs first. Output goes to a file: the reader of a
         # pipe would wait for as long as the server runs.

@@ -10,8 +10,9 @@ Symbols: n responses in generation, V vocabulary.
 import time
 from array import array
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +28,7 @@ CHUNK = 64  # tokens that are fed in one forward pass, and by which a slot can b
 WORTH_COPYING = 32  # common tokens for which a slot is copied rather than a conversation fed again
 STALE_SECONDS = 120.0  # a slot that is idle for so long is reused before an unused one is taken
 
-PrefixKey = int | None
+PrefixKey = int
 
 
 @dataclass(eq=False)
@@ -72,6 +73,11 @@ class CacheSlot:
 def prefix_key(before: PrefixKey, text: str) -> PrefixKey:
     """Return the key of a conversation extended by a text. Keys may collide: ids are compared before a slot is used."""
     return hash((before, text))
+
+
+def prefix_keys(texts: Iterable[str]) -> list[PrefixKey]:
+    """Return the key of a conversation up to each of its texts."""
+    return list(accumulate(texts, prefix_key, initial=0))[1:]
 
 
 def common_length(left: Ids, right: Ids) -> int:

@@ -7,8 +7,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -35,7 +35,8 @@ def serve(settings: ServerSettings) -> None:
         raise InputError("server: needs a key that clients must send; an empty one would let in everybody")
     with closing(Store(settings.state)) as store, _bound(settings.host, settings.port) as listener:
         services = _services(settings, store)
-        app = create(settings, services, lambda _: _background(services))
+        port = listener.getsockname()[1]
+        app = create(settings, services, lambda _: _background(services, settings.announce, port))
         config = uvicorn.Config(
             app,
             ws="none",
@@ -46,10 +47,11 @@ def serve(settings: ServerSettings) -> None:
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=2 * GRACE_SECONDS,
         )
+        listener.listen()  # before the server is announced
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.collect()
         gc.freeze()  # everything loaded so far stays, so that the collector need not look at it again
-        _Server(config, settings.announce, services).run(sockets=[listener])
+        _Server(config, services.generator.engine.stop).run(sockets=[listener])
 
 
 @contextmanager
@@ -74,13 +76,18 @@ def _services(settings: ServerSettings, store: Store) -> Services:
 
 
 @asynccontextmanager
-async def _background(services: Services) -> AsyncIterator[None]:
-    """Run the engine and the fine-tuning jobs while the server runs."""
+async def _background(services: Services, announce: Path | None, port: int) -> AsyncIterator[None]:
+    """Run the engine and the fine-tuning jobs while the server runs, and announce it."""
     services.generator.start()
     jobs = asyncio.create_task(services.jobs.work())
+    if announce:
+        with atomic(announce) as temporary:
+            temporary.write_text(json.dumps({"pid": os.getpid(), "port": port}) + "\n", encoding="utf-8")
     try:
         yield
     finally:
+        if announce:
+            announce.unlink(missing_ok=True)
         services.generator.engine.stop()
         jobs.cancel()
         await asyncio.gather(jobs, return_exceptions=True)
@@ -88,19 +95,11 @@ async def _background(services: Services) -> AsyncIterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """A server that announces when it is ready, and stops within seconds without an exception."""
+    """A server that stops within seconds without an exception."""
 
-    def __init__(self, config: uvicorn.Config, announce: Path | None, services: Services) -> None:
+    def __init__(self, config: uvicorn.Config, stop: Callable[[], object]) -> None:
         super().__init__(config)
-        self.announce, self.services = announce, services
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and write the file that announces the server."""
-        await super().startup(sockets)
-        if self.announce:
-            ready = {"pid": os.getpid(), "port": sockets[0].getsockname()[1]}
-            with atomic(self.announce) as temporary:
-                temporary.write_text(json.dumps(ready) + "\n", encoding="utf-8")
+        self.stop = stop
 
     def handle_exit(self, sig: int, frame: object) -> None:
         """Stop; at the second Ctrl-C at once. Without this, uvicorn would raise the signal again at the end."""
@@ -109,8 +108,5 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, and give requests in progress GRACE_SECONDS."""
-        if self.announce:
-            with suppress(OSError):
-                self.announce.unlink()
-        asyncio.get_running_loop().call_later(GRACE_SECONDS, self.services.generator.engine.stop)
+        asyncio.get_running_loop().call_later(GRACE_SECONDS, self.stop)
         await super().shutdown(sockets)

@@ -5,9 +5,8 @@ follows then depends on the request alone, and not on what the server still has 
 """
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from rmft.agents.chat_template import ChatTemplate
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Ids = array  # of type "i": a conversation may have many thousand tokens, and the server keeps many conversations
-CACHED_TOKENS = 1_000_000  # of recently tokenised texts: a client sends the whole conversation each time
+CACHED_TEXTS = 1 << 15  # tokenised recently: a client sends the whole conversation each time
 REPLACEMENT = "\ufffd"  # what a tokenizer writes for bytes that are no character
 
 
@@ -26,25 +25,15 @@ class ConversationTokenizer:
 
     def __init__(self, template: ChatTemplate) -> None:
         self.template = template
-        self.cache: OrderedDict[tuple[int, str], Ids] = OrderedDict()  # the least recently used text first
-        self.size = 0  # tokens in the cache
+        self.ids_of = lru_cache(CACHED_TEXTS)(self._ids_of)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each message: of a user's up to where the response starts, of a response with its end."""
         kinds = (min(place, 1 + (place + 1) % 2) for place in range(len(texts)))  # 0 first, 1 response, 2 later message
-        return [self._cached(kind, text) for kind, text in zip(kinds, texts, strict=True)]
+        return [self.ids_of(kind, text) for kind, text in zip(kinds, texts, strict=True)]
 
-    def _cached(self, kind: int, text: str) -> Ids:
-        key = (kind, text)
-        if key in self.cache:
-            self.cache.move_to_end(key)
-            return self.cache[key]
-        ids = array("i", (self.template.first, self.template.completion, self.template.next)[kind](text))
-        self.cache[key] = ids
-        self.size += len(ids) + 1
-        while self.size > CACHED_TOKENS and len(self.cache) > 1:
-            self.size -= len(self.cache.popitem(last=False)[1]) + 1
-        return ids
+    def _ids_of(self, kind: int, text: str) -> Ids:
+        return array("i", (self.template.first, self.template.completion, self.template.next)[kind](text))
 
 
 class TokenDecoder:
@@ -66,10 +55,9 @@ class TokenDecoder:
 
     def _bytes(self, token: int) -> bytes:
         """Return the bytes of a token that is no text, from the names that byte-level tokenizers give to bytes."""
-        name = self.tokenizer.convert_ids_to_tokens(token)
+        name, letters = self.tokenizer.convert_ids_to_tokens(token), byte_letters()
         if name.startswith("<0x") and name.endswith(">"):
             return bytes([int(name[3:-1], 16)])
-        letters = byte_letters()
         return bytes(letters[letter] for letter in name) if set(name) <= letters.keys() else name.encode()
 
     def split(self, ids: Sequence[int], text: str) -> list[tuple[str, bytes]]:
@@ -86,7 +74,7 @@ class TokenDecoder:
 
 @cache
 def byte_letters() -> dict[str, int]:
-    """Return the letters of byte-level vocabularies with their bytes; invisible bytes have letters from 256 on."""
-    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    invisible = [byte for byte in range(256) if byte not in visible]
-    return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(invisible)}
+    """Return the letters of byte-level vocabularies with their bytes."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}

@@ -93,8 +93,7 @@ def serve(
 
     Example: `RMFT_API_KEY=secret rmft serve --port 8000`, then any client with base_url http://127.0.0.1:8000/v1
     """
-    from rmft.endpoint_server import ServerSettings
-    from rmft.endpoint_server import serve as start
+    from rmft.endpoint_server.settings import ServerSettings
     from rmft.params import load
     from rmft.workflow.plan import served_as
     from rmft.workflow.records import OwnServer
@@ -103,6 +102,8 @@ def serve(
     if not key:
         raise InputError("serve: needs a key that clients must show: export RMFT_API_KEY=…")
     served = OwnServer.parse(settings) if settings else served_as(load(), plays)
+    from rmft.endpoint_server.server import serve as start  # imports large libraries: not before the checks
+
     where = {"state": state, "host": host, "port": port, "announce": announce}
     start(ServerSettings(served.model, model or plays, key, sft=served.sft, seed=served.seed, **where))
 
