@@ -3,7 +3,6 @@
 The oracle of the engine is the plain model (eager attention, no cache) on the whole conversation, tokenised from texts.
 """
 
-import threading
 from array import array
 from pathlib import Path
 
@@ -166,7 +165,7 @@ def test_a_reply_that_nobody_waits_for_any_more_frees_its_slot():
     assert runner.start(gone)
     runner.step()
     assert not runner.start(next_one)
-    gone.cancelled = True
+    gone.done.cancel()
     runner.step()
     assert runner.start(next_one)
     answer(runner, [])
@@ -186,7 +185,7 @@ def test_the_likeliest_tokens_and_what_was_chosen_are_noted_with_their_logarithm
 
 
 def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot_be_had_is_its_own_askers_trouble():
-    loaded, ended = [], threading.Event()
+    loaded = []
     weights = [Path(f"{number}.safetensors") for number in range(5)]
 
     def load(path: Path) -> LanguageModel:
@@ -195,35 +194,29 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
         loaded.append(path)
         return letters_only()
 
-    def deliver(_: list[Generation]) -> None:
-        if all(reply.reason or reply.error for reply in replies):
-            ended.set()
-
-    engine = Engine(load, deliver, slots=4, models=2)
+    engine = Engine(load, slots=4, models=2)
     tokenizer = tokenizer_of(letters_only())
     replies = [ask(tokenizer, [f"Hi {number}"], number, limit=20) for number in range(20)]
     for number, reply in enumerate(replies):
         reply.weights = weights[number % 5]
     engine.start()
     engine.submit(replies)
-    assert ended.wait(60)
+    errors = [reply.done.exception(60) for reply in replies]
     engine.stop()
     engine.thread.join(10)
     assert len(engine.runners) == 2
     assert set(loaded) == {*weights} - {weights[2]}
-    for number, reply in enumerate(replies):
-        assert (reply.error.status_code, reply.error.detail) == (500, "damaged") if number % 5 == 2 else reply.text
+    for number, (reply, error) in enumerate(zip(replies, errors, strict=True)):
+        assert (error.status_code, error.detail) == (500, "damaged") if number % 5 == 2 else reply.text
 
 
 def test_who_waits_when_the_engine_stops_is_told():
-    delivered = threading.Event()
-    engine = Engine(lambda _: letters_only(), lambda _: delivered.set(), slots=1, models=1)
+    engine = Engine(lambda _: letters_only(), slots=1, models=1)
     replies = [ask(tokenizer_of(letters_only()), ["Hi"], number, limit=10_000) for number in range(2)]
     engine.start()
     engine.submit(replies)
     engine.stop()
-    assert delivered.wait(60)
-    assert {reply.error.status_code for reply in replies} == {503}
+    assert {reply.done.exception(60).status_code for reply in replies} == {503}
     with pytest.raises(ApiError):
         engine.submit(replies)
 

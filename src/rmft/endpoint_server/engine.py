@@ -4,7 +4,8 @@ import logging
 import queue
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -20,18 +21,12 @@ log = logging.getLogger(__name__)
 class Engine:
     """The thread and its queue.
 
-    load: loads the model of some weights, None for the base model. deliver: called in the engine's thread with
-    responses that have ended. slots: conversations in the cache of each model. models: loaded at a time.
+    load: loads the model of some weights, None for the base model. slots: conversations in the cache of each model.
+    models: loaded at a time.
     """
 
-    def __init__(
-        self,
-        load: Callable[[Path | None], LanguageModel],
-        deliver: Callable[[list[Generation]], object],
-        slots: int,
-        models: int,
-    ) -> None:
-        self.load, self.deliver, self.slots, self.models = load, deliver, slots, models
+    def __init__(self, load: Callable[[Path | None], LanguageModel], slots: int, models: int) -> None:
+        self.load, self.slots, self.models = load, slots, models
         self.runners: OrderedDict[Path | None, ModelRunner] = OrderedDict()  # the longest unused first
         self.queued: dict[Path | None, deque[Generation]] = {}
         self.inbox: queue.SimpleQueue[list[Generation] | None] = queue.SimpleQueue()
@@ -66,9 +61,9 @@ class Engine:
                     self._step(weights, runner)
             except Exception:  # whatever the model raises: clients get an error, and the server goes on
                 log.exception("the engine")
-                self._fail(ApiError(500, "The model failed; the server's log says why."), list(self._take_all()))
+                self._end_all(ApiError(500, "The model failed; the server's log says why."))
                 self.runners.clear()
-        self._fail(stopping(), list(self._take_all()))
+        self._end_all(stopping())
 
     def _receive(self) -> bool:
         """Take new responses from the inbox; wait for them if there is nothing to do. Return False at the end."""
@@ -97,7 +92,8 @@ class Engine:
             try:
                 self.runners[weights] = ModelRunner(self.load(weights), self.slots)
             except InputError as error:
-                self._fail(ApiError(500, str(error)), list(self.queued.pop(weights)))
+                for generation in self.queued.pop(weights):
+                    generation.end(ApiError(500, str(error)))
 
     def _step(self, weights: Path | None, runner: ModelRunner) -> None:
         """Start queued responses of a model as far as slots are free, and add a token to all that it generates."""
@@ -105,7 +101,7 @@ class Engine:
         while queued and not runner.closing:
             if runner.should_wait(queued[0]):
                 later.append(queued[0])
-            elif not queued[0].cancelled and not runner.start(queued[0]):
+            elif not queued[0].done.cancelled() and not runner.start(queued[0]):
                 break
             queued.popleft()
         queued.extendleft(reversed(later))
@@ -113,24 +109,14 @@ class Engine:
             self.queued.pop(weights, None)
         if runner.active:
             self.runners.move_to_end(weights)
-            active = list(runner.active)
             runner.step()
-            if ended := [generation for generation in active if generation.reason]:
-                self.deliver(ended)
 
-    def _take_all(self) -> Iterator[Generation]:
-        """Remove and yield all pending responses."""
-        for runner in self.runners.values():
-            yield from list(runner.active)
-            runner.active.clear()
-        for queued in self.queued.values():
-            yield from queued
-        self.queued.clear()
+    def _end_all(self, error: ApiError) -> None:
+        """End all pending responses with an error."""
+        pending = [generation for runner in self.runners.values() for generation in runner.active]
+        pending += chain(*self.queued.values())
         while not self.inbox.empty():
-            yield from self.inbox.get() or ()
-
-    def _fail(self, error: ApiError, generations: list[Generation]) -> None:
-        for generation in generations:
-            generation.error = error
-        if generations:
-            self.deliver(generations)
+            pending += self.inbox.get() or ()
+        self.queued.clear()
+        for generation in pending:
+            generation.end(error)

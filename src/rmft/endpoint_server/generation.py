@@ -26,7 +26,7 @@ from rmft.streams import stream
 
 
 class ResponseGenerator:
-    """Generates responses. Start it in an event loop, and call it in that loop only."""
+    """Generates responses. Call it in one event loop only."""
 
     def __init__(self, settings: ServerSettings, models: ServedModels) -> None:
         self.settings, self.models = settings, models
@@ -37,30 +37,14 @@ class ResponseGenerator:
         self.ends, self.context = base.chat_tokenizer.ends, base.chat_tokenizer.limit
         self.vocabulary = base.model.get_input_embeddings().num_embeddings
         self.base: LanguageModel | None = base  # until the engine takes it
-        self.pending: dict[Generation, asyncio.Future[None]] = {}
+        self.pending = 0  # responses in generation
         slots = settings.slots or (settings.model.batch if self.context else max(settings.model.batch, MANY_SLOTS))
-        self.engine = Engine(self._load, self._deliver, slots, settings.models)
-
-    def start(self) -> None:
-        """Start the engine."""
-        self.loop = asyncio.get_running_loop()
-        self.engine.start()
-
-    # --- In the engine's thread ---
+        self.engine = Engine(self._load, slots, settings.models)
 
     def _load(self, weights: Path | None) -> LanguageModel:
+        """Load a model, in the engine's thread."""
         base, self.base = self.base, None
         return base if base and weights is None else load(self.settings.model, weights)
-
-    def _deliver(self, generations: list[Generation]) -> None:
-        self.loop.call_soon_threadsafe(self._finish, generations)
-
-    # --- In the event loop's thread ---
-
-    def _finish(self, generations: list[Generation]) -> None:
-        for generation in generations:
-            if future := self.pending.pop(generation, None):
-                future.set_result(None)
 
     async def chat(self, request: ChatRequest, name: str) -> Json:
         """Return the response to a chat request. name: for its id."""
@@ -158,21 +142,17 @@ class ResponseGenerator:
 
     async def _generate(self, generations: list[Generation]) -> None:
         """Wait until the engine has generated responses. Raise ApiError if it cannot."""
-        if self.pending and len(self.pending) + len(generations) > self.settings.queue:
-            message = f"The queue is full with {len(self.pending)} responses; send the request again later."
+        if self.pending and self.pending + len(generations) > self.settings.queue:
+            message = f"The queue is full with {self.pending} responses; send the request again later."
             raise ApiError(429, message, code="rate_limit_exceeded", headers={"Retry-After": "1"})
-        futures = {generation: self.loop.create_future() for generation in generations}
-        self.pending |= futures
+        self.pending += len(generations)
         try:
             self.engine.submit(generations)
-            await asyncio.wait(futures.values())
+            await asyncio.gather(*(asyncio.wrap_future(generation.done) for generation in generations))
         finally:  # where the client has disconnected, the engine stops generating
+            self.pending -= len(generations)
             for generation in generations:
-                generation.cancelled = True
-                self.pending.pop(generation, None)
-        for generation in generations:
-            if generation.error:
-                raise generation.error
+                generation.done.cancel()
 
     def _token_entries(self, generation: Generation) -> list[Json] | None:
         """Return the tokens of a response with their log-probabilities, or None if they are not wanted."""

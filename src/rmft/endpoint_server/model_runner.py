@@ -11,6 +11,8 @@ import time
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -39,8 +41,8 @@ class Generation:
     prefixes: keys of the conversation up to each message, by which slots are found. uniforms: (limit,) in [0, 1), one
     for each token. stops: texts that end the response. top: alternatives to record for each token, None for no
     log-probabilities at all. ids: the sampled tokens, with the one that ends the response. logprobs, tops: see `top`.
-    cached: tokens of prompt_ids that were in the cache. text and reason, or error: set at the end. cancelled: the
-    client has gone.
+    cached: tokens of prompt_ids that were in the cache. text, reason: set at the end. done: ends with the response or
+    an error; cancelled if the client has gone.
     """
 
     weights: Path | None
@@ -56,8 +58,12 @@ class Generation:
     cached: int = 0
     text: str | None = None
     reason: Literal["stop", "length"] | None = None
-    error: ApiError | None = None
-    cancelled: bool = False
+    done: Future[None] = field(default_factory=Future)
+
+    def end(self, error: ApiError | None = None) -> None:
+        """Wake up whoever waits for the response."""
+        with suppress(InvalidStateError):  # where nobody waits any more
+            self.done.set_exception(error) if error else self.done.set_result(None)
 
 
 @dataclass(eq=False)
@@ -166,7 +172,7 @@ class ModelRunner:
 
     def step(self) -> None:
         """Feed a part of the prompts, and add a token to every response whose prompt has been fed."""
-        for generation in [generation for generation in self.active if generation.cancelled]:
+        for generation in [generation for generation in self.active if generation.done.cancelled()]:
             self.release(generation)
         if prefill := [one for one, slot in self.active.items() if len(slot.ids) < len(one.prompt_ids)]:
             self._prefill(prefill)
@@ -233,3 +239,4 @@ class ModelRunner:
             generation.reason = "stop" if ended or cuts else "length"
             generation.text = text[: min(cuts)] if cuts else text
             self.release(generation)
+            generation.end()

@@ -78,7 +78,7 @@ def _services(settings: ServerSettings, store: Store) -> Services:
 @asynccontextmanager
 async def _background(services: Services, announce: Path | None, port: int) -> AsyncIterator[None]:
     """Run the engine and the fine-tuning jobs while the server runs, and announce it."""
-    services.generator.start()
+    services.generator.engine.start()
     jobs = asyncio.create_task(services.jobs.work())
     if announce:
         with atomic(announce) as temporary:
