@@ -24,8 +24,8 @@ TOO_LONG = frozenset({"context_length_exceeded", "string_above_max_length"})
 LONGEST_PAUSE = 900.0  # seconds: a run ends where an endpoint asks for a longer pause
 LONGEST_MESSAGE = 200  # characters of an endpoint's error message
 KEY_LIKE = re.compile(r"\b(?:sk|rk|pk|gsk|hf|sess)[-_][\w.*…-]+|\S*\*{3,}\S*")
-DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)s)?(?:([\d.]+)ms)?")
-DURATION_UNITS = (86400.0, 3600.0, 60.0, 1.0, 0.001)  # seconds in each
+DURATION = re.compile(r"([\d.]+)(ms|[dhms])")
+DURATION_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}  # seconds in each
 
 
 class MalformedError(Exception):
@@ -145,12 +145,10 @@ def until_renewed(headers: Mapping[str, str]) -> float | None:
 
 def _duration(text: str) -> float | None:
     """Return the seconds of a duration, written as at OpenAI (6m0s, 20ms) or as a number of seconds."""
-    match = DURATION.fullmatch(text)
-    if not text or not match:
+    if not text or DURATION.sub("", text):
         return _seconds(text, 1.0)
     try:
-        parts = zip(match.groups(), DURATION_UNITS, strict=True)
-        return sum(float(number) * unit for number, unit in parts if number)
+        return sum(float(number) * DURATION_UNITS[unit] for number, unit in DURATION.findall(text))
     except ValueError:
         return None
 

@@ -44,8 +44,7 @@ class FineTuningJobs:
         self.logs = settings.state / "jobs"  # of what workers print
         self.logs.mkdir(parents=True, exist_ok=True)
         self.created = asyncio.Event()
-        self.process: Process | None = None
-        self.running: str | None = None
+        self.workers: dict[str, Process] = {}  # by job; there is one at most
         self.training_began = 0.0  # of the running job
 
     # --- Called by routes ---
@@ -136,9 +135,9 @@ class FineTuningJobs:
             raise invalid(f"Job {name} is {self.get(name)['status']}; it cannot be cancelled.", "fine_tuning_job_id")
         job = self._end(name, "cancelled")
         self._add_event(name, "The job has been cancelled", "warn")
-        if self.running == name and self.process:
+        if worker := self.workers.get(name):
             with suppress(ProcessLookupError):
-                self.process.kill()
+                worker.kill()
         return job
 
     def using(self, name: str) -> str | None:
@@ -183,23 +182,22 @@ class FineTuningJobs:
         """Run a worker to its end, and record what it reports. Return its exit code."""
         environment = {key: value for key, value in os.environ.items() if key != JOB_OF}
         with (self.logs / f"{name}.log").open("ab") as errors:
-            process = await asyncio.create_subprocess_exec(
+            worker = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "rmft.endpoint_server.worker",
                 stdin=PIPE, stdout=PIPE, stderr=errors, env=environment,
             )  # fmt: skip
-        self.process, self.running = process, name
+        self.workers[name] = worker
         try:
-            process.stdin.write(json.dumps(task).encode() + b"\n")
-            async for line in process.stdout:
+            worker.stdin.write(json.dumps(task).encode() + b"\n")
+            async for line in worker.stdout:
                 if not self._has_ended(name):
                     self._record(name, json.loads(line))
-            return await process.wait()
+            return await worker.wait()
         finally:
-            self.process, self.running = None, None
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+            del self.workers[name]
+            with suppress(ProcessLookupError):
+                worker.kill()
+            await worker.wait()
 
     def _record(self, name: str, report: Json) -> None:
         """Record a report of a worker."""

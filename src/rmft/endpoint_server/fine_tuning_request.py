@@ -3,24 +3,25 @@
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rmft.endpoint_server.schema import Metadata, RequestModel
 from rmft.params.language import LanguageSFT
+
+AutoIsNone = BeforeValidator(lambda value: None if value == "auto" else value)
 
 
 class Hyperparameters(RequestModel):
     """The hyperparameters of a job; those that are `auto` or missing are the server's."""
 
-    batch_size: Annotated[int, Field(ge=1, le=4096)] | Literal["auto"] | None = None
-    learning_rate_multiplier: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["auto"] | None = None
-    n_epochs: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] | None = None
+    batch_size: Annotated[Annotated[int, Field(ge=1, le=4096)] | None, AutoIsNone] = None
+    learning_rate_multiplier: Annotated[Annotated[float, Field(gt=0, allow_inf_nan=False)] | None, AutoIsNone] = None
+    n_epochs: Annotated[Annotated[int, Field(ge=1, le=1000)] | None, AutoIsNone] = None
 
     def resolved(self, sft: LanguageSFT) -> "Hyperparameters":
         """Return the hyperparameters with the server's values where none are given."""
         defaults = {"batch_size": sft.batch_size, "learning_rate_multiplier": 1.0, "n_epochs": sft.epochs}
-        given = {name: value for name, value in self.model_dump().items() if value not in (None, "auto")}
-        return Hyperparameters(**(defaults | given))
+        return Hyperparameters(**(defaults | self.model_dump(exclude_none=True)))
 
     def applied(self, sft: LanguageSFT) -> LanguageSFT:
         """Return the server's training settings, changed by these resolved hyperparameters."""
