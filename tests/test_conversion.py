@@ -18,8 +18,10 @@ from rmft.artifacts.csv_files import read_csv
 from rmft.conversion import checkpoint, gate
 from rmft.conversion.checkpoint import convert, stop_ids
 from rmft.errors import InputError
+from rmft.params import load
 from rmft.params.language_model import Checkpoint, LanguageModelSettings
 from rmft.stages import conversion
+from rmft.workflow import paths
 from rmft.workflow.paths import CONVERTED
 from rmft.workflow.records import ConversionJob
 
@@ -146,6 +148,20 @@ def test_a_base_model_gets_a_plain_chat_and_tokens_that_end_its_turns(tmp_path):
         stop_ids(AutoTokenizer.from_pretrained(made), ["stop here"])
 
 
+def test_files_of_a_conversion_are_known_before_they_are_made(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    params = load()
+    folder = "results/models/gemma-3-270m"
+    assert params.models["gemma-3-270m"].folder == folder
+    assert paths.base_model_of(params, "gemma-3-270m") == [f"{folder}/{name}" for name in paths.CHECKPOINT]
+    embedded = json.loads(params.models["embedded"].canonical())
+    assert not {"file", "sha256", "chat_template", "stop_tokens", "converted", "llama_cpp"} & embedded.keys()
+    with pytest.raises(ValueError, match="converted: rmft names this folder"):
+        type(params).model_validate(
+            params.model_dump() | {"models": {"a": {**params.models["gemma-3-270m"].model_dump(), "converted": "b"}}}
+        )
+
+
 @pytest.mark.long
 def test_jobs_depend_on_the_converted_file_whose_hash_is_in_their_lineage(tmp_path):
     shutil.copy(ROOT / "params.yaml", tmp_path)
@@ -153,9 +169,10 @@ def test_jobs_depend_on_the_converted_file_whose_hash_is_in_their_lineage(tmp_pa
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "data", tmp_path / "data", ignore=shutil.ignore_patterns("rewards", "recorded"))
     set_value(tmp_path, "scale", "smoke")
-    for key in ("models.tiny", "scales.smoke.language.model"):
-        tiny = {"kind": "language", "weights": "models/tiny.gguf", "dtype": "float32", "device": "cpu", "batch": 8}
-        set_value(tmp_path, key, tiny if key == "models.tiny" else "tiny")
+    tiny = {"kind": "language", "weights": "models/tiny.gguf", "dtype": "float32", "device": "cpu", "batch": 8}
+    set_value(tmp_path, "models.tiny", tiny)
+    for kind in ("language", "grpo"):
+        set_value(tmp_path, f"scales.smoke.{kind}.model", "tiny")
     games = "results/experiments/open_mab_qwen/seed-0/iteration-0/shards/1-of-2.parquet"
     stopped = run(tmp_path, "snakemake", "-n", games)
     assert "rmft: models: weights: models/tiny.gguf: no such file; put the model's GGUF file there" in stopped.stderr

@@ -41,6 +41,11 @@ def model_files(experiment):
     return paths.base_model_of(PARAMS, EXPERIMENTS[experiment].model)
 
 
+def played_files(experiment):
+    """Return the files that an experiment's base model plays from."""
+    return or_stop(paths.played_from, PARAMS, EXPERIMENTS[experiment].model)
+
+
 def scenarios_in(name):
     """Return the file of a set of scenarios, if games are told in one."""
     return [plan.scenario_set(PARAMS, name)] if name else []

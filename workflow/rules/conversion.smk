@@ -4,7 +4,7 @@
 rule conversion:
     input:
         gguf=lambda wildcards: or_stop(paths.gguf_of, PARAMS, wildcards.model),
-        chat_template=lambda wildcards: PARAMS.models[wildcards.model].chat_template or [],
+        chat_template=lambda wildcards: paths.chat_template_of(PARAMS, wildcards.model),
         prompts=paths.prompt_files(PARAMS.conversion.prompts),
         scenarios=lambda wildcards: plan.conversion_job(PARAMS, wildcards.model).scenario_sets,
     output:

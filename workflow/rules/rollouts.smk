@@ -3,7 +3,7 @@
 
 rule rollouts_shard:
     input:
-        model=lambda wildcards: model_files(wildcards.experiment),
+        model=lambda wildcards: played_files(wildcards.experiment),
         weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
         prompts=lambda wildcards: prompt_files(wildcards.experiment),
         scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
@@ -51,7 +51,7 @@ rule rollouts:
 
 rule held_out:
     input:
-        model=lambda wildcards: model_files(wildcards.experiment),
+        model=lambda wildcards: played_files(wildcards.experiment),
         weights=lambda wildcards: paths.weights_of_player(PARAMS, wildcards.experiment, wildcards.player),
         prompts=lambda wildcards: prompt_files(wildcards.experiment),
         scenarios=lambda wildcards: scenarios_in(

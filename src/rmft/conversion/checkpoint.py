@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rmft.artifacts.files import noted
 from rmft.errors import InputError
 from rmft.params.language_model import Checkpoint
+from rmft.workflow.paths import CHECKPOINT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -54,6 +55,9 @@ def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
     try:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        for file in folder.iterdir():
+            if file.name not in CHECKPOINT:  # some tokenizers have files for older versions of transformers as well
+                file.unlink()
     except (OSError, SafetensorError) as error:
         raise InputError(f"{folder.parent}: cannot be written: {error}") from None
 

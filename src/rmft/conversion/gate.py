@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from rmft.agents.chat_tokenizer import ChatTokenizer
-from rmft.conversion.llama_cpp import LlamaCpp
+from rmft.conversion.llama_cpp import Reference
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Round, Scenario, all_protocols
@@ -49,15 +49,15 @@ def conversations(prompts: Prompts, scenario_sets: Sequence[Sequence[Scenario]])
                 policy = tuple(rng.dirichlet(np.ones(d)).round(2)) if protocol.output == "distribution" else None
                 played, first = replace(protocol, features=p), Round(1, d - 1, policy, tuple(rewards), context)
                 messages = prompts.message(played, [], context), prompts.message(played, [first], context)
-                said = ", ".join(f"{share:.2f}" for share in policy) if policy else ""
-                yield Conversation(played, messages, f"Policy: [{said}]" if policy else f"Action: {d}")
+                shares = ", ".join(f"{share:.2f}" for share in policy) if policy else ""
+                yield Conversation(played, messages, f"Policy: [{shares}]" if policy else f"Action: {d}")
 
 
 def compare(
     talks: Sequence[Conversation],
     chat_tokenizer: ChatTokenizer,
     next_logprobs: Callable[[list[int], np.ndarray], np.ndarray],
-    reference: LlamaCpp,
+    reference: Reference,
     say: Callable[[str], None],
 ) -> list[Row]:
     """Return a row of conversion.csv for each conversation.
@@ -80,7 +80,7 @@ def compare(
     return [dict.fromkeys(rows[0] | rows[-1]) | row for row in rows]
 
 
-def same_ids(talk: Conversation, chat_tokenizer: ChatTokenizer, reference: LlamaCpp) -> list[int]:
+def same_ids(talk: Conversation, chat_tokenizer: ChatTokenizer, reference: Reference) -> list[int]:
     """Return the ids of a conversation. Raise InputError where llama.cpp reads its messages as other tokens."""
     template, (first, later) = chat_tokenizer.template, talk.messages
     found = template.first(first), template.next(later)
@@ -97,7 +97,7 @@ def same_ids(talk: Conversation, chat_tokenizer: ChatTokenizer, reference: Llama
 
 
 def compared(
-    ids: list[int], next_logprobs: Callable[[list[int], np.ndarray], np.ndarray], reference: LlamaCpp
+    ids: list[int], next_logprobs: Callable[[list[int], np.ndarray], np.ndarray], reference: Reference
 ) -> tuple[np.ndarray, float]:
     """Return total variations (POSITIONS,) of the next token, and the share where the likeliest token is the same."""
     places = np.linspace(len(ids) // 4, len(ids) - 1, POSITIONS).astype(int)

@@ -12,7 +12,7 @@ from typing import Any
 from rmft.errors import InputError
 
 
-class LlamaCpp:
+class Reference:
     """A GGUF file in llama.cpp's server; url: of the server."""
 
     def __init__(self, url: str) -> None:
@@ -40,7 +40,7 @@ class LlamaCpp:
 
 
 @contextmanager
-def llama_cpp(gguf: Path, context: int, threads: int) -> Iterator[LlamaCpp]:
+def llama_cpp(gguf: Path, context: int, threads: int) -> Iterator[Reference]:
     """Yield a GGUF file in llama.cpp, with exact keys and values in its cache. Raise InputError if it cannot load it.
 
     context: tokens of the longest text.
@@ -59,4 +59,4 @@ def llama_cpp(gguf: Path, context: int, threads: int) -> Iterator[LlamaCpp]:
         raise InputError(f"{gguf}: llama.cpp cannot load it ({error})") from None
     for number, handler in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
         signal.signal(number, handler)  # the server sets its own, which would leave this process waiting
-    yield LlamaCpp(server.listening_address)
+    yield Reference(server.listening_address)

@@ -32,7 +32,7 @@ def run(job: ConversionJob, folder: Path) -> None:
     """Convert the file; write the model only if it passes the gate."""
     for library in ("gguf", "xllamacpp"):
         check_extra(library, f"{job.name}: weights: {job.checkpoint.file or job.checkpoint.weights}", "gguf")
-    torch.set_num_threads(min(MOST_THREADS, len(os.sched_getaffinity(0))))
+    torch.set_num_threads(min(MOST_THREADS, os.cpu_count() or 1))
     logging.disable_progress_bar()  # jobs share a terminal
     gguf, say = gguf_file(job.checkpoint), now_and_then(0)
     with unpublished(folder) as made:

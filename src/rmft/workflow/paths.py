@@ -86,7 +86,20 @@ def gguf_of(params: Params, model: str) -> list[str]:
         return []
     if not all(map(os.path.exists, conversion_of(params, model))):
         check_gguf(settings)
-    return [settings.weights]
+    return [Path(settings.weights).as_posix()]
+
+
+def chat_template_of(params: Params, model: str) -> list[str]:
+    """Return the file that takes the place of the chat template in a GGUF file."""
+    template = params.models[model].chat_template
+    return [Path(template).as_posix()] if template else []
+
+
+def played_from(params: Params, model: str) -> list[str]:
+    """Return the files that a model plays from: those of the model, and for llama.cpp its GGUF file."""
+    settings = params.models[model]
+    by_llama_cpp = settings.kind == "language" and settings.llama_cpp
+    return [*base_model_of(params, model), *(gguf_of(params, model) if by_llama_cpp else [])]
 
 
 def prompt_files(folder: str) -> list[str]:
