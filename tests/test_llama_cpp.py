@@ -4,6 +4,8 @@ The temperature is almost zero, so that it does not matter who samples.
 """
 
 import re
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from rmft.agents.checkpoint import load_chat_tokenizer
 from rmft.agents.llama_cpp_adapter import permuted, write_adapter
 from rmft.agents.llama_cpp_servers import start_llama_cpp
 from rmft.agents.local import LocalChatModel, load
+from rmft.agents.memory import say_memory_to_play, say_memory_to_play_gguf
 from rmft.agents.served import ServedChatModel
 from rmft.artifacts.tensors import read_tensors, write_tensors
 from rmft.errors import InputError
@@ -194,3 +197,13 @@ def could_be_actions(tokenizer, completions):
                 begin = len(tokenizer.decode(completion.ids[:i]))
                 yield row, (begin, begin + 1), [letter, likely[0], letter + likely[0]]
                 break
+
+
+def test_what_a_large_model_needs_of_memory_is_said_before_it_loads(llama_cpp, in_process, gguf, capsys, monkeypatch):
+    say_memory_to_play(in_process, 1000, 16)
+    assert re.fullmatch(r".*: needs about 0.0 GB: weights 0.0, 8 games of 1000 tokens 0.0\n", capsys.readouterr().err)
+    monkeypatch.setattr(Path, "stat", lambda _: SimpleNamespace(st_size=2_000_000_000))
+    say_memory_to_play_gguf(
+        llama_cpp, gguf, 1_000_000
+    )  # two layers of two heads of 16, keys and values, two bytes each
+    assert "needs about 4.0 GB: weights 2.0, 8 games of 1000000 tokens 2.0" in capsys.readouterr().err

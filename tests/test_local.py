@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrai
 from rmft.agents import cache
 from rmft.agents.checkpoint import note_model
 from rmft.agents.context import context_limit, context_needed
-from rmft.agents.local import USED, LanguageModel, LocalChatModel, games_at_a_time, load, sample
+from rmft.agents.local import LARGE_VOCABULARY, USED, LanguageModel, LocalChatModel, games_at_a_time, load, sample
 from rmft.agents.policy_from_model import policy
 from rmft.agents.weights import fix_rotary_factors, round_stochastically
 from rmft.errors import InputError
@@ -540,3 +540,20 @@ def test_weights_of_another_model_are_refused(folder, tmp_path):
     save_file({"stranger": torch.zeros(3)}, tmp_path / "tuned.safetensors")
     with pytest.raises(InputError, match=r"tuned\.safetensors: not weights of a qwen3"):
         load(settings_of(folder), tmp_path / "tuned.safetensors")
+
+
+def test_a_large_vocabulary_is_sampled_as_a_small_one_is():
+    vocabulary = LARGE_VOCABULARY + 777
+    logits = torch.randn((40, vocabulary), generator=torch.Generator().manual_seed(0)) * 4
+    logits[0, :] = -torch.inf  # all the mass is on the first token, or on the last
+    logits[0, 0] = 0.0
+    logits[1, :] = -torch.inf
+    logits[1, -1] = 0.0
+    numbers = torch.rand(40, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    numbers[2], numbers[3] = 0.0, 1 - 2**-53
+    below = logits.softmax(dim=-1).double().cumsum(dim=-1)
+    exact = torch.searchsorted(below, (numbers * below[:, -1])[:, None], right=True)[:, 0]
+    sampled = sample(logits, numbers, 1.0)
+    # Sums in single precision may put a token's bound elsewhere by 1e-7, where a number hardly ever falls.
+    assert (sampled == exact).double().mean() >= 0.95
+    assert logits.gather(1, sampled[:, None]).isfinite().all()

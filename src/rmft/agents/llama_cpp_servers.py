@@ -13,6 +13,7 @@ from rmft.agents.checkpoint import gguf_file
 from rmft.agents.extras import check_extra
 from rmft.agents.llama_cpp import LlamaCppClient
 from rmft.agents.llama_cpp_adapter import write_adapter
+from rmft.agents.memory import is_large, say_memory_to_play_gguf
 from rmft.agents.served import ServerConnections
 from rmft.agents.server_processes import ServerCommand, running_servers
 from rmft.params.language_model import LanguageModelSettings
@@ -30,6 +31,8 @@ def start_llama_cpp(
     of the server's output. Raise InputError if the server does not start.
     """
     gguf = gguf_file(settings)
+    if is_large(settings):
+        say_memory_to_play_gguf(settings, gguf, tokens)
     llama_cpp, key = settings.llama_cpp, secrets.token_urlsafe(24)
     threads = str(settings.threads_to_play)
     with TemporaryDirectory(prefix="rmft-llama-cpp-") as folder:
