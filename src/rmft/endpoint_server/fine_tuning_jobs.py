@@ -29,6 +29,7 @@ from rmft.endpoint_server.store import Json, Store
 from rmft.endpoint_server.worker import WorkerTask
 
 ENDED = ("succeeded", "failed", "cancelled")
+SET_LATER = ("error", "fine_tuned_model", "finished_at", "estimated_finish", "trained_tokens")  # fields of a job
 SUFFIX = "rmft"  # of models whose job gives no suffix
 SEEDS = 1 << 31
 ID_DIGITS = 8  # of the unique part of a fine-tuned model's id
@@ -87,11 +88,7 @@ class FineTuningJobs:
             "seed": seed,
             "metadata": request.metadata,
             "status": "queued",
-            "error": None,
-            "fine_tuned_model": None,
-            "finished_at": None,
-            "estimated_finish": None,
-            "trained_tokens": None,
+            **dict.fromkeys(SET_LATER),
             "result_files": [],
             "organization_id": "org-rmft",
             "integrations": [],
