@@ -4,8 +4,6 @@ The temperature is almost zero, so that it does not matter who samples.
 """
 
 import re
-from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -199,11 +197,11 @@ def could_be_actions(tokenizer, completions):
                 break
 
 
-def test_what_a_large_model_needs_of_memory_is_said_before_it_loads(llama_cpp, in_process, gguf, capsys, monkeypatch):
+def test_what_a_large_model_needs_of_memory_is_said_before_it_loads(llama_cpp, in_process, capsys, tmp_path):
     say_memory_to_play(in_process, 1000, 16)
     assert re.fullmatch(r".*: needs about 0.0 GB: weights 0.0, 8 games of 1000 tokens 0.0\n", capsys.readouterr().err)
-    monkeypatch.setattr(Path, "stat", lambda _: SimpleNamespace(st_size=2_000_000_000))
-    say_memory_to_play_gguf(
-        llama_cpp, gguf, 1_000_000
-    )  # two layers of two heads of 16, keys and values, two bytes each
+    with (tmp_path / "large.gguf").open("wb") as file:
+        file.truncate(2_000_000_000)  # takes no room on the disk
+    # Two layers with two heads of 16 keys and values of two bytes.
+    say_memory_to_play_gguf(llama_cpp, tmp_path / "large.gguf", 1_000_000)
     assert "needs about 4.0 GB: weights 2.0, 8 games of 1000000 tokens 2.0" in capsys.readouterr().err
