@@ -69,8 +69,9 @@ rule closed_weight:
 rule on_request:
     input:
         paths.section(PARAMS, list(PARAMS.on_request)),
+        paths.report_of(BY_REQUEST) if PARAMS.on_request else [],
     message:
-        "What is built on request is there: look into results/figures and results/tables"
+        "The experiments on request are built: open results/on-request-report.html"
 
 
 rule scenarios:
@@ -102,7 +103,7 @@ rule tables:
         [paths.artifacts_of(PARAMS, experiment) for experiment in BY_DEFAULT.experiments],
         paths.THEORY,
         paths.tables(BY_DEFAULT),
-        paths.METRICS,
+        paths.metrics_of(BY_DEFAULT),
     message:
         "All tables are in results/tables"
 

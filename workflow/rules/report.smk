@@ -1,20 +1,24 @@
 """What a reader opens first: all figures and tables beside the paper's claims, and the games to look at."""
 
+# Two reports of one form: of the experiments on request, and of everything else.
+for shown in filter(lambda params: params.experiments, (BY_DEFAULT, BY_REQUEST)):
 
-rule report_pages:
-    input:
-        paths.inputs_of_report(BY_DEFAULT),
-    output:
-        page=paths.REPORT[0],
-        trajectories=paths.REPORT[1],
-    log:
-        "logs/report.log",
-    conda:
-        "../envs/rmft.yaml"
-    params:
-        settings=lambda wildcards: plan_outputs.report_job(BY_DEFAULT, FULL_SIZE).canonical(),  # labels have braces
-    message:
-        "Write the report"
-    shell:
-        "rmft report --settings {params.settings:q} --output {output.page} --trajectories {output.trajectories}"
-        " {input} 2>&1 | tee {log}"
+    rule:
+        name:
+            f"{paths.prefix_of(shown)}report_pages".replace("-", "_")
+        input:
+            paths.inputs_of_report(shown),
+        output:
+            page=paths.report_of(shown)[0],
+            trajectories=paths.report_of(shown)[1],
+        log:
+            f"logs/{paths.prefix_of(shown)}report.log",
+        conda:
+            "../envs/rmft.yaml"
+        params:
+            settings=lambda wildcards, shown=shown: plan_outputs.report_job(shown, FULL_SIZE).canonical(),  # labels have braces
+        message:
+            "Write the report"
+        shell:
+            "rmft report --settings {params.settings:q} --output {output.page} --trajectories {output.trajectories}"
+            " {input} 2>&1 | tee {log}"

@@ -24,19 +24,25 @@ rule table:
         "rmft tables --settings {params.settings:q} --stem {params.stem} {input} 2>&1 | tee {log}"
 
 
-rule metrics:
-    input:
-        [path for experiment in BY_DEFAULT.experiments for path in paths.evaluations_of(PARAMS, experiment)],
-    output:
-        full="results/metrics.json",
-        summary="results/summary.json",
-    log:
-        "logs/metrics.log",
-    conda:
-        "../envs/rmft.yaml"
-    params:
-        settings=plan_outputs.metrics_job(BY_DEFAULT).canonical(),
-    message:
-        "Collect the metrics of all evaluations"
-    shell:
-        "rmft metrics --settings {params.settings:q} --output {output.full} --summary {output.summary} {input} 2>&1 | tee {log}"
+# Metrics of the experiments on request are in files of their own.
+for collected in filter(lambda params: params.experiments, (BY_DEFAULT, BY_REQUEST)):
+
+    rule:
+        name:
+            f"{paths.prefix_of(collected)}metrics".replace("-", "_")
+        input:
+            [path for experiment in collected.experiments for path in paths.evaluations_of(collected, experiment)],
+        output:
+            full=paths.metrics_of(collected)[0],
+            summary=paths.metrics_of(collected)[1],
+        log:
+            f"logs/{paths.prefix_of(collected)}metrics.log",
+        conda:
+            "../envs/rmft.yaml"
+        params:
+            settings=plan_outputs.metrics_job(collected).canonical(),
+        message:
+            "Collect the metrics of all evaluations"
+        shell:
+            "rmft metrics --settings {params.settings:q} --output {output.full} --summary {output.summary} {input}"
+            " 2>&1 | tee {log}"

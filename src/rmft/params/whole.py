@@ -159,6 +159,8 @@ class Params(Outputs, Science):
 
         experiments = {name: of for name, of in self.experiments.items() if (name in self.on_request) == requested}
         story = self.report.story if self.report.story in experiments else None
+        if requested:
+            story = next((name for name, of in experiments.items() if of.selects and of.evaluations), None)
         changes = {
             "experiments": experiments,
             "figures": self.figures.model_copy(update={"drawn": kept(self.figures.drawn)}),

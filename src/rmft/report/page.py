@@ -17,12 +17,13 @@ from rmft.params.outputs import Figure
 from rmft.report import claims
 from rmft.report.ancestry import ancestry
 from rmft.report.claims import CheckedClaim, FigureData, Metrics, check_claims
+from rmft.report.recorded import read_recorded
 from rmft.report.story import read_story
 from rmft.report.templates import plain, rendered
 from rmft.report.texts import Caption, Captions, Kind, KnownIssue, KnownIssues, read_texts
 from rmft.report.verdicts import VERDICTS, explain, figure_verdict, table_verdict
 from rmft.tables.layout import CONFIDENT, VALUES
-from rmft.workflow.paths import FIGURE_ENDINGS, METRICS, REPORT_TEXTS, TABLE_ENDINGS
+from rmft.workflow.paths import FIGURE_ENDINGS, REPORT_TEXTS, TABLE_ENDINGS
 from rmft.workflow.records_outputs import ReportJob
 
 SINGULAR = {"figures": "figure", "tables": "table"}
@@ -93,7 +94,7 @@ class Entry:
 def page(job: ReportJob, files: dict[str, Path]) -> str:
     """Return the page. files: all inputs of the report, by their path in the workflow."""
     captions, known = read_texts(*(files[path] for path in REPORT_TEXTS))
-    metrics = read_json(files[METRICS[0]])
+    metrics = read_json(files[f"results/{job.prefix}metrics.json"])
     entries = [
         *(_figure(job, files, label, captions, known, metrics) for label in _ordered(job.figures, captions.figures)),
         *(_table(job, files, label, captions, known) for label in _ordered(job.tables, captions.tables)),
@@ -103,10 +104,12 @@ def page(job: ReportJob, files: dict[str, Path]) -> str:
         files,
         "page.html.j2",
         scale=job.scale,
+        prefix=job.prefix,
         smaller=any(entry.scale_note for entry in entries),
         parts={captions.parts[part]: of_part for part, of_part in parts.items() if of_part},
         counts={verdict: sum(entry.verdict == verdict for entry in entries) for verdict in VERDICTS},
         story=None if job.story is None else read_story(job, *job.story, files),
+        recorded=read_recorded(files, captions),
         lineage=ancestry(entry.csv for entry in entries),
         in_viewer=list(job.in_words),
         rules=RULES,

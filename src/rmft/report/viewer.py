@@ -36,7 +36,15 @@ def viewer(job: ReportJob, files: dict[str, Path]) -> str:
                 pieces[f"{experiment}/{i}/{scenario}"] = packed(games)
             iterations.append(scenarios)
         index[experiment] = {**settings.model_dump(exclude={"mean"}), "scenarios": iterations}
-    return rendered(files, "trajectories.html.j2", index=index, columns=INDEX, pieces=pieces, scale=job.scale)
+    return rendered(
+        files,
+        "trajectories.html.j2",
+        index=index,
+        columns=INDEX,
+        pieces=pieces,
+        scale=job.scale,
+        prefix=job.prefix,
+    )
 
 
 def packed(value: Any) -> str:  # noqa: ANN401 (any JSON value)

@@ -145,6 +145,20 @@ def prune(
 
 
 @app.command(rich_help_panel=TOOLS)
+def record(name: Annotated[str, Argument(help="The folder below data/recorded.")] = "real") -> None:
+    """Write the results of the experiments on request to a bundle for git, with everything they came from.
+
+    Figures, tables, metrics, training logs, some games and their lineage; run `make real` first.
+    """
+    from rmft.params import load
+    from rmft.recorded.bundle import RECORDED
+    from rmft.recorded.recording import record as write_bundle
+
+    bundle = write_bundle(RECORDED / name, load().at_scale())
+    print(f"{RECORDED / name}: {len(bundle.files)} files of {', '.join(bundle.experiments)}; commit this folder")
+
+
+@app.command(rich_help_panel=TOOLS)
 def lineage(
     path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
     everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
@@ -163,6 +177,8 @@ def lineage(
     from rmft.lineage.audit import as_lines, audit
     from rmft.lineage.text import as_text, as_tree
     from rmft.lineage.trace import trace
+    from rmft.recorded.bundle import altered, bundle_of, read_bundle
+    from rmft.recorded.bundle import as_text as as_text_of_bundle
     from rmft.workflow.runs import reasons_to_run
 
     if everything == (path is not None):
@@ -171,6 +187,13 @@ def lineage(
         raise InputError("--format goes with an artifact, not with --all")
     if output is not None and as_format != "rocrate":
         raise InputError("--output belongs to --format rocrate; for others: > FILE")
+    if path is not None and (folder := bundle_of(path)):
+        bundle = read_bundle(folder)
+        problems = list(altered(folder, bundle))
+        print("\n".join(as_text_of_bundle(path, folder, bundle)), *problems, sep="\n")
+        if problems:
+            raise typer.Exit(1)
+        return
     if everything:
         reasons = reasons_to_run()
         problems = audit(reasons)

@@ -31,8 +31,8 @@ TARGETS = {  # by stage, a file that its job writes, with the options that name 
     "theory": paths.THEORY,
     "figures": "results/figures/{label}.csv",
     "tables": "results/tables/{label}.csv",
-    "metrics": paths.METRICS[0],
-    "report": paths.REPORT[0],
+    "metrics": "results/metrics.json",
+    "report": "results/report.html",
 }
 TRAINING = ("sft", "grpo", "method")  # stages that write into the folder of the next iteration
 

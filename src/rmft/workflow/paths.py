@@ -8,8 +8,7 @@ from rmft.params.files import THEORY, converted_of, evaluation_of, iteration_of,
 from rmft.params.language_model import check_gguf
 from rmft.params.reasoning import LEXICAL
 
-METRICS = ("results/metrics.json", "results/summary.json")
-REPORT = ("results/report.html", "results/trajectories.html")
+ON_REQUEST = "on-request-"  # before the names of the metrics and of the pages of experiments on request
 REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
 REPORT_TEMPLATES = "data/report/templates"
 CHECKPOINT = (  # a language model as jobs write it
@@ -219,6 +218,28 @@ def replicate_of(params: Params, experiment: str, evaluation: str, player: str) 
     return int(number) if several and number.isdecimal() else 0
 
 
+def recorded_files() -> list[str]:
+    """Return what the report shows of the results bundles: their descriptions, metrics and figures."""
+    folders = sorted(Path("data/recorded").glob("*/"))
+    wanted = ("bundle.json", "metrics.json", "figures/*.png")
+    return [file.as_posix() for folder in folders for name in wanted for file in sorted(folder.glob(name))]
+
+
+def prefix_of(params: Params) -> str:
+    """Return what the names of metrics and pages begin with: those of experiments on request are files of their own."""
+    return ON_REQUEST if params.experiments and params.experiments.keys() <= params.on_request.keys() else ""
+
+
+def metrics_of(params: Params) -> list[str]:
+    """Return the metrics of all evaluations, and their summary."""
+    return [f"results/{prefix_of(params)}{name}.json" for name in ("metrics", "summary")]
+
+
+def report_of(params: Params) -> list[str]:
+    """Return the report and the trajectory viewer."""
+    return [f"results/{prefix_of(params)}{name}.html" for name in ("report", "trajectories")]
+
+
 def inputs_of_report(params: Params) -> list[str]:
     """Return what the report's pages are made from: its texts and templates, results, and the games to look at."""
     templates = sorted(file.as_posix() for file in Path(REPORT_TEMPLATES).iterdir() if file.is_file())
@@ -226,13 +247,14 @@ def inputs_of_report(params: Params) -> list[str]:
     tabulated = [f"results/tables/{label}.{ending}" for label in params.tables for ending in ("csv", "md")]
     story = params.report.story
     shown = [evaluation_of(story, params.first_evaluation(story))] if story else []
+    recorded = [] if prefix_of(params) else recorded_files()
     games = [
         f"{iteration_of(name, 0, i)}/{kind}.parquet"
         for name, of in params.selecting.items()
         for i in range(of.rmft.iterations)
         for kind in ("rollouts", "selection")
     ]
-    return [*REPORT_TEXTS, *templates, *drawn, *tabulated, METRICS[0], *shown, *games]
+    return [*REPORT_TEXTS, *templates, *drawn, *tabulated, metrics_of(params)[0], *shown, *games, *recorded]
 
 
 def section(params: Params, experiments: list[str]) -> list[str]:
@@ -254,5 +276,5 @@ def section(params: Params, experiments: list[str]) -> list[str]:
 def everything(params: Params) -> list[str]:
     """Return every artifact that the workflow makes."""
     experiments = [path for name in params.experiments for path in artifacts_of(params, name)]
-    outputs = [*figures(params), *tables(params), *METRICS, *REPORT]
+    outputs = [*figures(params), *tables(params), *metrics_of(params), *report_of(params)]
     return [*reward_sets(params), *scenarios(params), *experiments, THEORY, *outputs]

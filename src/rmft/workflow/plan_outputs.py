@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rmft.params import Params
 from rmft.params.experiment import Experiment
+from rmft.workflow.paths import prefix_of
 from rmft.workflow.plan import code_of_job
 from rmft.workflow.records_outputs import FigureJob, MetricsJob, ReportedExperiment, ReportJob, TableJob, TrainingBudget
 
@@ -105,6 +106,7 @@ def report_job(params: Params, full_size: Params) -> ReportJob:
     return ReportJob(
         code=code_of_job("report"),
         scale=params.scale,
+        prefix=prefix_of(params),
         figures=params.figures.drawn,
         tables=params.tables,
         figure_notes={label: full_size.scale_note(of.experiments) for label, of in params.figures.drawn.items()},

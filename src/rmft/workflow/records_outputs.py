@@ -85,10 +85,11 @@ class ReportJob(Job):
 
     models: of every experiment, by name. notes: on the scale of figures and tables, by label. players: their names in
     legends. story: experiment and evaluation of the pictures of the method, if any. in_words: the experiments of the
-    trajectory viewer. trajectories: of each of them.
+    trajectory viewer. trajectories: of each of them. prefix: of the names of the pages.
     """
 
     scale: str
+    prefix: str
     figures: dict[Label, Figure]
     tables: dict[Label, Table]
     figure_notes: dict[Label, str | None]

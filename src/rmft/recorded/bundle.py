@@ -1,0 +1,86 @@
+"""Results bundles: folders below data/recorded with results that few people can rebuild, and where they came from.
+
+`bundle.json` names the experiments with all their parameters, the models' weights, the commits, the machines, the time
+that all jobs took, and the SHA-256 of every other file of the bundle.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rmft.artifacts.files import sha256
+from rmft.artifacts.json_files import read_json
+from rmft.errors import InputError
+
+RECORDED = Path("data/recorded")
+DESCRIPTION = "bundle.json"
+METRICS = "metrics.json"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What bundle.json says.
+
+    experiments: all parameters, by name. figures, tables: labels. weights: SHA-256 of the files of the models, by path
+    or by id@revision/name on the hub. commits, machines: of the jobs. began, ended: of the first and of the last job,
+    ISO 8601. job_hours: of all jobs, added up. files: SHA-256 of the bundle's other files, by path in the bundle.
+    """
+
+    experiments: dict[str, Any]
+    figures: list[str]
+    tables: list[str]
+    weights: dict[str, str]
+    commits: list[str]
+    machines: list[str]
+    began: str
+    ended: str
+    job_hours: float
+    files: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of bundle.json."""
+        return asdict(self)
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Return what a bundle says of itself. Raise InputError where its bundle.json is missing or malformed."""
+    path = folder / DESCRIPTION
+    try:
+        return Bundle(**read_json(path))
+    except TypeError as error:
+        raise InputError(f"{path}: not the description of a results bundle ({error}); restore it from git") from None
+
+
+def bundles(root: Path = RECORDED) -> list[Path]:
+    """Return the folders of all bundles."""
+    return sorted(path.parent for path in root.glob(f"*/{DESCRIPTION}"))
+
+
+def bundle_of(path: Path, root: Path = RECORDED) -> Path | None:
+    """Return the bundle that a file belongs to; None for a file of no bundle."""
+    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return next((folder for folder in bundles(root) if path.is_relative_to(folder)), None)
+
+
+def altered(folder: Path, bundle: Bundle) -> Iterator[str]:
+    """Yield a line for each file of a bundle that is missing, or is not the one that was recorded."""
+    for name, digest in bundle.files.items():
+        path = folder / name
+        if not path.is_file():
+            yield f"missing: {path}; run `git checkout {path}`"
+        elif sha256(path) != digest:
+            yield f"altered: {path} is not what was recorded; run `git checkout {path}`"
+
+
+def as_text(path: Path, folder: Path, bundle: Bundle) -> Iterator[str]:
+    """Yield what made a recorded file, in a few lines."""
+    yield f"{path}"
+    yield "  recorded, not rebuilt here: `make real` builds its experiments anew"
+    yield f"  experiments {', '.join(bundle.experiments)}"
+    yield f"  jobs        {bundle.began} to {bundle.ended}, {bundle.job_hours:.1f} hours in all"
+    yield f"  machine     {'; '.join(bundle.machines)}"
+    yield f"  code        commit {', '.join(bundle.commits)}"
+    for name, digest in bundle.weights.items():
+        yield f"  weights     {name}, sha256 {digest}"
+    yield f"  parameters  in {folder / DESCRIPTION}; every job back to the root seed: {folder / 'lineage'}"

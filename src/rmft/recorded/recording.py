@@ -1,0 +1,132 @@
+"""Write a results bundle from the experiments on request that are built."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.files import sha256
+from rmft.artifacts.json_files import write_json, write_jsonl
+from rmft.artifacts.trajectories import read_selection, read_trajectories
+from rmft.errors import InputError
+from rmft.lineage.crate import as_crate
+from rmft.lineage.trace import Trace, trace
+from rmft.params import Params
+from rmft.recorded.bundle import DESCRIPTION, METRICS, Bundle
+from rmft.selection import Scoring, final_regrets, table_of
+from rmft.tools.parameters import parameters_of
+from rmft.workflow import paths
+
+SHOWN = ("worst", "median", "best")  # games of each player that a bundle holds, by their regret
+ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}
+
+
+def record(folder: Path, params: Params) -> Bundle:
+    """Write a bundle of all experiments on request, in place of an earlier one of this name.
+
+    Raise InputError where one of their artifacts is missing, or is not what its job wrote.
+    """
+    shown = params.by_request
+    if not shown.experiments:
+        raise InputError("params.yaml: on_request: has no experiments, so there is nothing to record")
+    report, viewer = paths.report_of(shown)
+    traced = trace(Path(report))
+    if traced.problems:
+        raise InputError(f"record: {traced.problems[0]}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+        whole = Path(temporary) / folder.name
+        _copy(whole, shown, {METRICS: paths.metrics_of(shown)[0], "report.html": report, "trajectories.html": viewer})
+        for experiment in shown.experiments:
+            _copy_training(whole, shown, experiment)
+            _copy_games(whole, shown, experiment)
+        _write_lineage(whole, shown)
+        bundle = _description(whole, params, shown, traced)
+        write_json(whole / DESCRIPTION, bundle.as_json())
+        old = Path(temporary) / "old"
+        if folder.exists():
+            folder.rename(old)
+        whole.rename(folder)
+    return bundle
+
+
+def _copy(folder: Path, shown: Params, files: dict[str, str]) -> None:
+    """Copy figures, tables, and some further files, given by their names in the bundle."""
+    labels = {"figures": shown.figures.drawn, "tables": shown.tables}
+    for kind, endings in ENDINGS.items():
+        files |= {f"{kind}/{label}.{end}": f"results/{kind}/{label}.{end}" for label in labels[kind] for end in endings}
+    for name, source in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        copyfile(source, folder / name)
+
+
+def _copy_training(folder: Path, shown: Params, experiment: str) -> None:
+    """Copy the log of each iteration's fine-tuning, and which games it learnt from."""
+    for path in map(Path, paths.training_of(shown, experiment)):
+        target = folder / path.relative_to("results").with_suffix(".csv")
+        if path.name in ("training-log.csv", "selection.parquet"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix == ".csv":
+                copyfile(path, target)
+            else:
+                write_csv(target, read_selection(path))
+
+
+def _copy_games(folder: Path, shown: Params, experiment: str) -> None:
+    """Write some games of each player in each evaluation, as JSON lines."""
+    chosen = shown.experiments[experiment]
+    for evaluation in chosen.evaluations:
+        for path in map(Path, paths.held_out_of(shown, experiment, evaluation)):
+            write_jsonl(
+                folder / path.relative_to("results").with_suffix(".jsonl"), _some_games(path, shown, experiment)
+            )
+
+
+def _some_games(path: Path, shown: Params, experiment: str) -> Iterator[dict[str, Any]]:
+    """Yield the worst, the median and the best game of a player, each with its place and its regret."""
+    chosen = shown.experiments[experiment]
+    games = read_trajectories(path, tokens=False)
+    scoring = Scoring(chosen.environment, chosen.training_regret, shown.evaluation.mean)
+    regrets = final_regrets(games, table_of(games, games["d"][0]), scoring)
+    order = (-regrets).argsort(kind="stable")
+    for place, row in zip(SHOWN, (order[0], order[len(order) // 2], order[-1]), strict=True):
+        columns = ("scenario", "d", "rewards", "prompt", "reply", "action", "attempts", "fallback")
+        yield {"place": place, "regret": float(regrets[row]), **{name: games[name][row] for name in columns}}
+
+
+def _write_lineage(folder: Path, shown: Params) -> None:
+    """Write the crate of each figure and table: every job and every file's hash, back to the root seed."""
+    for kind, labels in (("figures", shown.figures.drawn), ("tables", shown.tables)):
+        for label in labels:
+            crate = as_crate(trace(Path(f"results/{kind}/{label}.csv")))
+            path = folder / "lineage" / kind / label / "ro-crate-metadata.json"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(crate.metadata.generate(), indent=1) + "\n", encoding="utf-8")
+
+
+def _description(folder: Path, params: Params, shown: Params, traced: Trace) -> Bundle:
+    """Return what bundle.json says."""
+    records = [ancestor.record for ancestor in traced.ancestors.values() if ancestor.record]
+    jobs = {record.job: record for record in records}.values()
+    ends = [record.started + timedelta(seconds=record.wall_seconds) for record in jobs]
+    weights = {path: of.sha256 for path, of in traced.ancestors.items() if path.endswith(".gguf")}
+    for record in jobs:
+        weights |= record.receipt.hub
+    return Bundle(
+        experiments={name: parameters_of(params, name) for name in shown.experiments},
+        figures=list(shown.figures.drawn),
+        tables=list(shown.tables),
+        weights=dict(sorted(weights.items())),
+        commits=sorted({str(record.receipt.commit) for record in jobs}),
+        machines=sorted({record.receipt.machine for record in jobs}),
+        began=min(record.started for record in jobs).isoformat(timespec="seconds"),
+        ended=max(ends).isoformat(timespec="seconds"),
+        job_hours=round(sum(record.wall_seconds for record in jobs) / 3600, 2),
+        files={
+            file.relative_to(folder).as_posix(): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()
+        },
+    )

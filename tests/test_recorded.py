@@ -1,0 +1,84 @@
+"""Experiments on request, and the results bundles that are made of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from trees import checkout, commit, done, edit, run, snakemake, values_in, write_values
+
+from rmft.recorded.bundle import bundle_of, read_bundle
+from rmft.report.recorded import read_recorded
+from rmft.report.texts import read_texts
+from rmft.workflow.paths import REPORT_TEXTS
+
+SMALL = {
+    "kind": "language", "scale": "own", "model": "embedded", "environment": "mab", "process": ["gaussian"], "T": 3,
+    "rmft": {"iterations": 1, "scenarios": 2, "trajectories": 2},
+    "sft": {"method": "full", "epochs": 1, "gradient_checkpointing": False},
+    "evaluations": {"short": {"rewards": "gaussian", "T": 3, "instances": 4, "algorithms": ["ucb"]}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    """Return a checkout in which the experiment on request is built and recorded."""
+    folder = tmp_path_factory.mktemp("recorded") / "rmft"
+    checkout(folder)
+    values = values_in(folder)
+    figure = {"form": "regret", "experiments": ["small"], "evaluations": ["short"], "players": ["base", "trained"]}
+    values["on_request"] = {"small": SMALL}
+    values["figures"]["drawn"] = {name: of for name, of in values["figures"]["drawn"].items() if "real" not in name}
+    values["tables"] = {name: of for name, of in values["tables"].items() if "real" not in name}
+    values["figures"]["drawn"]["small"] = figure
+    write_values(folder, values)
+    done(folder, "git", "init", "--quiet")
+    commit(folder, "Start")
+    snakemake(folder, "on_request")
+    done(folder, "rmft", "record", "mine")
+    return folder
+
+
+@pytest.mark.long
+def test_a_bundle_says_what_was_played_and_trained_from_what_and_no_file_of_it_changes_unseen(recorded):
+    folder = recorded / "data/recorded/mine"
+    bundle = read_bundle(folder)
+    assert bundle.experiments["small"]["experiment"]["rmft"]["trajectories"] == 2
+    assert len(bundle.commits) == 1
+    assert {"metrics.json", "report.html", "figures/small.png", "figures/small.csv"} <= bundle.files.keys()
+    crate = json.loads((folder / "lineage/figures/small/ro-crate-metadata.json").read_text(encoding="utf-8"))
+    made = {entity["@id"]: entity for entity in crate["@graph"]}["results/figures/small.csv"]
+    assert made["sha256"] == bundle.files["figures/small.csv"]
+    games = folder / "experiments/small/evaluation/short/trained-0.jsonl"
+    worst, _, best = map(json.loads, games.read_text(encoding="utf-8").splitlines())
+    assert worst["regret"] >= best["regret"]
+    assert "recorded, not rebuilt" in done(recorded, "rmft", "lineage", "data/recorded/mine/figures/small.png")
+    edit(folder / "figures/small.csv", "base", "bass")
+    altered = run(recorded, "rmft", "lineage", "data/recorded/mine/figures/small.png")
+    assert (altered.returncode, "altered: data/recorded/mine/figures/small.csv" in altered.stdout) == (1, True)
+    edit(folder / "figures/small.csv", "bass", "base")
+
+
+@pytest.mark.long
+def test_the_report_shows_what_is_recorded_with_instances_and_trainings(recorded, monkeypatch):
+    monkeypatch.chdir(recorded)
+    captions, _ = read_texts(*map(Path, REPORT_TEXTS))
+    files = {path.as_posix(): path for path in Path("data/recorded/mine").rglob("*") if path.is_file()}
+    (results,) = [one for one in read_recorded(files, captions) if one.folder == "data/recorded/mine"]
+    (row,) = results.regrets
+    assert (row["n"], row["trainings"], row["model"]) == (4, 1, "embedded")
+    assert [figure.label for figure in results.figures] == ["small"]
+    assert bundle_of(Path("data/recorded/mine/figures/small.png").absolute()) == Path("data/recorded/mine")
+
+
+@pytest.mark.long
+def test_an_experiment_that_is_not_built_is_not_recorded(recorded):
+    made = recorded / "results/tables"
+    metrics = recorded / "results/on-request-metrics.json"
+    assert not list(made.glob("*"))  # no table is of this experiment
+    text = metrics.read_text(encoding="utf-8")
+    metrics.write_text(text.replace("small", "smaller"), encoding="utf-8")
+    refused = run(recorded, "rmft", "record", "mine")
+    assert refused.returncode == 2
+    assert "on-request-metrics.json" in refused.stderr
+    assert read_bundle(recorded / "data/recorded/mine").files  # the bundle of before is still whole
+    metrics.write_text(text, encoding="utf-8")
