@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from trees import checkout, commit, done, edit, run, snakemake, values_in, write_values
+from trees import ROOT, checkout, commit, done, edit, run, snakemake, values_in, write_values
 
-from rmft.recorded.bundle import bundle_of, read_bundle
+from rmft.recorded.bundle import altered, bundle_of, bundles, read_bundle
+from rmft.recorded.page import PAGE, page
 from rmft.report.recorded import read_recorded
 from rmft.report.texts import read_texts
 from rmft.workflow.paths import REPORT_TEXTS
@@ -56,6 +57,28 @@ def test_a_bundle_says_what_was_played_and_trained_from_what_and_no_file_of_it_c
     altered = run(recorded, "rmft", "lineage", "data/recorded/mine/figures/small.png")
     assert (altered.returncode, "altered: data/recorded/mine/figures/small.csv" in altered.stdout) == (1, True)
     edit(folder / "figures/small.csv", "bass", "base")
+
+
+@pytest.mark.long
+def test_the_page_has_the_numbers_of_the_bundle(recorded):
+    text = (recorded / "docs/real-models.md").read_text(encoding="utf-8")
+    metrics = json.loads((recorded / "data/recorded/mine/metrics.json").read_text(encoding="utf-8"))["small"]["short"]
+    assert f"| short | 4 | {metrics['base']['mean']:.1f} ± " in text
+    assert "1 training run of 1 iteration, each of 2 scenarios with 2 games" in text
+    players = json.loads((recorded / "data/recorded/mine/summary.json").read_text(encoding="utf-8"))["small"]
+    assert players["exploration"]["short"]["ucb"]["min_frac"] == 1.0  # in three rounds UCB plays every action once
+
+
+def test_the_page_of_recorded_results_is_the_one_that_the_bundles_give(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `rmft record`, or render docs/real-models.md anew"
+
+
+def test_every_bundle_in_git_is_whole(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for folder in bundles():
+        assert not list(altered(folder, read_bundle(folder)))
+        assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < 20e6
 
 
 @pytest.mark.long

@@ -16,6 +16,7 @@ from rmft.errors import InputError
 RECORDED = Path("data/recorded")
 DESCRIPTION = "bundle.json"
 METRICS = "metrics.json"
+SUMMARY = "summary.json"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from rmft.errors import InputError
 from rmft.lineage.crate import as_crate
 from rmft.lineage.trace import Trace, trace
 from rmft.params import Params
-from rmft.recorded.bundle import DESCRIPTION, METRICS, Bundle
+from rmft.recorded.bundle import DESCRIPTION, METRICS, SUMMARY, Bundle
+from rmft.recorded.summary import summary_of
 from rmft.selection import Scoring, final_regrets, table_of
 from rmft.tools.parameters import parameters_of
 from rmft.workflow import paths
@@ -44,6 +45,7 @@ def record(folder: Path, params: Params) -> Bundle:
         for experiment in shown.experiments:
             _copy_training(whole, shown, experiment)
             _copy_games(whole, shown, experiment)
+        write_json(whole / SUMMARY, {name: summary_of(shown, name) for name in shown.experiments})
         _write_lineage(whole, shown)
         bundle = _description(whole, params, shown, traced)
         write_json(whole / DESCRIPTION, bundle.as_json())

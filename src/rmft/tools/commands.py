@@ -146,15 +146,18 @@ def prune(
 
 @app.command(rich_help_panel=TOOLS)
 def record(name: Annotated[str, Argument(help="The folder below data/recorded.")] = "real") -> None:
-    """Write the results of the experiments on request to a bundle for git, with everything they came from.
+    """Write the results of the experiments on request to a bundle for git, and docs/real-models.md from all bundles.
 
-    Figures, tables, metrics, training logs, some games and their lineage; run `make real` first.
+    A bundle has figures, tables, metrics, training logs, some games and their lineage; run `make real` first.
     """
+    from rmft.artifacts.text import write_text
     from rmft.params import load
     from rmft.recorded.bundle import RECORDED
+    from rmft.recorded.page import PAGE, page
     from rmft.recorded.recording import record as write_bundle
 
     bundle = write_bundle(RECORDED / name, load().at_scale())
+    write_text(PAGE, page())
     print(f"{RECORDED / name}: {len(bundle.files)} files of {', '.join(bundle.experiments)}; commit this folder")
 
 

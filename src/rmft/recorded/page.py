@@ -1,0 +1,55 @@
+"""docs/real-models.md: what real language models gave, rendered from the results bundles: no number is typed."""
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from rmft.artifacts.json_files import read_json
+from rmft.recorded.bundle import METRICS, SUMMARY, bundles, read_bundle
+
+PAGE = Path("docs/real-models.md")
+TEMPLATE = Path("data/recorded/page.md.j2")
+
+
+def page() -> str:
+    """Return the page, from all bundles."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATE.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"number": number, "signed": signed, "percent": percent}
+    recorded = [
+        {
+            "folder": folder.as_posix(),
+            "about": read_bundle(folder),
+            "metrics": read_json(folder / METRICS),
+            "summary": read_json(folder / SUMMARY),
+        }
+        for folder in bundles()
+    ]
+    return environment.get_template(TEMPLATE.name).render(recorded=recorded, verdict=verdict)
+
+
+def verdict(interval: list[float | None]) -> str:
+    """Return what a 95% interval (low, difference, high) of trained minus base says."""
+    low, _, high = interval
+    if low is None or high is None:
+        return "cannot be told"
+    if high < 0:
+        return "fell"
+    return "rose" if low > 0 else "did not surely change"
+
+
+def number(value: float | None) -> str:
+    """Return a number with one decimal."""
+    return "–" if value is None else f"{value:.1f}".replace("-", "−")
+
+
+def signed(value: float | None) -> str:
+    """Return a number with its sign."""
+    return "–" if value is None else f"{value:+.1f}".replace("-", "−")
+
+
+def percent(value: Any) -> str:  # noqa: ANN401 (a JSON number or null)
+    """Return a share in percent."""
+    return "–" if value is None else f"{100 * value:.0f}%"

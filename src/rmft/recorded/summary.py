@@ -1,0 +1,63 @@
+"""What the page about recorded results says beyond regret: exploration, and how much of the selected games was luck."""
+
+from pathlib import Path
+from typing import Any
+
+from rmft.artifacts.trajectories import read_selection
+from rmft.metrics.exploration import scaled_min_frac, suffix_failure
+from rmft.metrics.luck import advantages, survival
+from rmft.metrics.players import PlayerResults
+from rmft.params import Params
+from rmft.params.files import evaluation_of, iteration_of
+from rmft.results import read_players
+
+
+def summary_of(shown: Params, experiment: str) -> dict[str, Any]:
+    """Return how each player explores in every evaluation, and what each iteration of each training learnt from."""
+    chosen = shown.experiments[experiment]
+    players = {name: read_players(Path(evaluation_of(experiment, name))) for name in chosen.evaluations}
+    return {
+        "exploration": {
+            evaluation: {name: _exploration(of) for name, of in by_name.items()}
+            for evaluation, by_name in players.items()
+        },
+        "training": [
+            {
+                "seed": seed,
+                "iteration": i,
+                **_learnt_from(Path(iteration_of(experiment, seed, i)) / "selection.parquet"),
+            }
+            for seed in range(chosen.loop.training_seeds)
+            for i in range(chosen.loop.iterations if chosen.selects else 0)
+        ],
+    }
+
+
+def _exploration(played: PlayerResults) -> dict[str, float]:
+    """Return shares of games and rounds (see data/recorded/page.md.j2), and invalid replies a round."""
+    seeds, n, T = played.actions.shape
+    actions, best = (of.reshape(seeds * n, -1) for of in (played.actions, played.best_actions))
+    best = best if best.shape[1] == T else best.repeat(T, axis=1)
+    return {
+        "failures": float(suffix_failure(actions, best)[:, T // 2].mean()),
+        "best": float((actions == best).mean()),
+        "min_frac": float(scaled_min_frac(actions, played.d)[:, -1].mean()),
+        "invalid": float(played.invalid.mean() / T),
+    }
+
+
+def _learnt_from(path: Path) -> dict[str, float]:
+    """Return regrets of all and of the selected games, and the share of their advantage that was no luck."""
+    selection = read_selection(path)
+    in_hindsight, again = advantages(selection)
+    share, error = survival(selection)
+    return {
+        "games": len(selection["regret"]),
+        "regret": float(selection["regret"].mean()),
+        "regret_selected": float(selection["regret"][selection["selected"]].mean()),
+        "advantage": in_hindsight,
+        "advantage_redrawn": again,
+        "no_luck": share,
+        "no_luck_se": error,
+        "invalid": float(selection["invalid"].mean()),
+    }
