@@ -22,7 +22,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rollouts import MESSAGE, OPENING, byte_tokenizer, message_length, reached
+from machine import reached
+from rollouts import MESSAGE, OPENING, byte_tokenizer, message_length
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from rmft.agents.context import context_needed

@@ -20,13 +20,13 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 import numpy as np
 import torch
+from machine import reached
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config
 
@@ -114,27 +114,6 @@ def play(language_model: LanguageModel, count: int, rounds: int) -> Played:
 def measure_core() -> tuple[float, float]:
     """Return floating-point operations and bytes read per second of one core."""
     return reached(torch.ones(1536, 1536), torch.ones(2**27), time.process_time)
-
-
-def reached(square: torch.Tensor, many: torch.Tensor, clock: Callable[[], float]) -> tuple[float, float]:
-    """Return floating-point operations and bytes read per second in a matrix product and a sum, where they are."""
-
-    def done(result: torch.Tensor) -> None:
-        if result.is_cuda:
-            torch.cuda.synchronize(result.device)
-
-    flops = 2 * len(square) ** 3 / usual(lambda: done(square @ square), clock=clock)
-    return flops, many.nbytes / usual(lambda: done(many.sum()), clock=clock)
-
-
-def usual(action: Callable[[], object], repeats: int = 5, clock: Callable[[], float] = time.process_time) -> float:
-    """Return the median time of several repetitions, in seconds."""
-    seconds = []
-    for _ in range(repeats):
-        start = clock()
-        action()
-        seconds.append(clock() - start)
-    return float(np.median(seconds))
 
 
 @torch.inference_mode()
