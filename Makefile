@@ -72,6 +72,7 @@ lint: $(VENV)/.ready
 	snakefmt --check Snakefile workflow
 	snakemake --lint
 	rmft paper-map --check
+	rmft forensics --only check
 
 lock: $(VENV)/.ready
 	cp requirements.lock requirements.lock.new 2> /dev/null || true  # what it pins stays; delete requirements.lock first to move everything

@@ -327,6 +327,22 @@ def paper_map(
 
 
 @app.command(rich_help_panel=TOOLS)
+def forensics(
+    questions: Annotated[list[str] | None, Argument(help="Of data/forensics/questions.yaml. Default: all.")] = None,
+    only: Annotated[
+        Literal["check", "page", "sweeps"] | None, Option(help="Only check or make the page, or train the sweeps.")
+    ] = None,
+) -> None:
+    """Find which readings of the paper's text fit the reference rows of its tables; make docs/forensics.md.
+
+    Example: `rmft forensics gaussian-section-5`
+    """
+    from rmft.tools.forensics import run
+
+    run(questions or [], only)
+
+
+@app.command(rich_help_panel=TOOLS)
 def simulate(
     environment: Annotated[EnvironmentName, Option(help="fol: full information; cb: contextual bandits.")],
     process: Annotated[str, Option(help=PROCESS)],
