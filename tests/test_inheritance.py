@@ -15,8 +15,9 @@ from rmft.errors import InputError
 from rmft.params import load
 from rmft.params.inheritance import resolved
 from rmft.tools.parameter_docs import documents, undescribed
-from rmft.tools.parameters import explained, parameters_of
+from rmft.tools.parameters import explained
 from rmft.workflow import paths
+from rmft.workflow.parameters import parameters_of
 from rmft.workflow.plan import method_job
 from rmft.workflow.plan_outputs import table_job
 

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from rmft.artifacts.job import end_with_run
 from rmft.errors import InputError
-from rmft.tools import commands as tools
+from rmft.tools import commands, lineage_commands
 from rmft.workflow.runs import INTERRUPTED
 
 app = typer.Typer(
@@ -184,7 +184,8 @@ stage(
     trajectories=Write,
 )
 
-app.add_typer(tools.app)
+app.add_typer(commands.app)
+app.add_typer(lineage_commands.app)
 
 
 def main() -> None:

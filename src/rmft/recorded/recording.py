@@ -19,8 +19,8 @@ from rmft.params import Params
 from rmft.recorded.bundle import DESCRIPTION, METRICS, SUMMARY, Bundle
 from rmft.recorded.summary import summary_of
 from rmft.selection import Scoring, final_regrets, table_of
-from rmft.tools.parameters import parameters_of
 from rmft.workflow import paths
+from rmft.workflow.parameters import parameters_of
 
 SHOWN = ("worst", "median", "best")  # games of each player that a bundle holds, by their regret
 ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}

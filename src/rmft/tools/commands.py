@@ -1,15 +1,13 @@
-"""Tools to look at what the workflow makes, to see what made it, and to play: the other half of the command line.
+"""Tools to look at parameters and results, and to play: sub-commands of `rmft` that are no stages.
 
-Commands read options, call one module of `tools` or `lineage`, and print. They alone print.
+Commands read options, call one module of `tools`, and print. They alone print.
 """
 
 import json
 import os
-import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from typer import Argument, Option
@@ -19,13 +17,9 @@ from rmft.environments import ENVIRONMENTS, PROCESSES, EnvironmentName, PolicySp
 from rmft.environments.regret import Mean, Notion
 from rmft.errors import InputError
 
-if TYPE_CHECKING:
-    from rmft.lineage.trace import Trace
-
 TOOLS = "Tools"
 app = typer.Typer()
 Scale = Annotated[str | None, Option(help="A scale of params.yaml. Default: the one that is set there.")]
-TraceFormat = Literal["text", "json", "mermaid", "rocrate"]
 GameRegret = Literal["realized", "expected", "pseudo"]
 PROCESS = f"Reward process: {', '.join(PROCESSES)}, or an extension's; several with commas make an even mixture."
 PLAYABLE = {
@@ -57,7 +51,8 @@ def params(
 
     from rmft.params import load
     from rmft.params.scenarios import check_spreadsheets
-    from rmft.tools.parameters import explained, write_parameters
+    from rmft.tools.parameters import explained
+    from rmft.workflow.parameters import write_parameters
 
     if docs:
         from rmft.tools.parameter_docs import write_docs
@@ -127,111 +122,6 @@ def estimate(
 
 
 @app.command(rich_help_panel=TOOLS)
-def prune(
-    path: Annotated[Path, Argument(help="A file or folder below results or data/rewards.")] = Path("results"),
-) -> None:
-    """Delete artifacts that params.yaml no longer asks for. Files that no job wrote stay."""
-    from rmft.artifacts.files import delete
-    from rmft.lineage.audit import retired
-    from rmft.params import load
-    from rmft.workflow.paths import everything, on_demand
-    from rmft.workflow.runs import hold_folder
-
-    hold_folder()
-    params = load().at_scale()
-    for file in retired(path, [*everything(params), *on_demand(params)]):
-        delete(file)
-        print(f"deleted {file}, which is no part of the workflow any more")
-
-
-@app.command(rich_help_panel=TOOLS)
-def record(name: Annotated[str, Argument(help="The folder below data/recorded.")] = "real") -> None:
-    """Write the results of the experiments on request to a bundle for git, and docs/real-models.md from all bundles.
-
-    A bundle has figures, tables, metrics, training logs, some games and their lineage; run `make real` first.
-    """
-    from rmft.artifacts.text import write_text
-    from rmft.params import load
-    from rmft.recorded.bundle import RECORDED
-    from rmft.recorded.page import PAGE, page
-    from rmft.recorded.recording import record as write_bundle
-
-    bundle = write_bundle(RECORDED / name, load().at_scale())
-    write_text(PAGE, page())
-    print(f"{RECORDED / name}: {len(bundle.files)} files of {', '.join(bundle.experiments)}; commit this folder")
-
-
-@app.command(rich_help_panel=TOOLS)
-def lineage(
-    path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
-    everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
-    full: Annotated[
-        bool, Option("--full", help="Print every job back to the root seed; with --all, every problem.")
-    ] = False,
-    as_format: Annotated[TraceFormat, Option("--format", help="How to print it.")] = "text",
-    output: Annotated[
-        Path | None, Option(help="With --format rocrate: a new folder for the crate with all files in it.")
-    ] = None,
-) -> None:
-    """Print what made an artifact, and verify every hash on the way back to the root seed.
-
-    With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
-    """
-    from rmft.lineage.audit import as_lines, audit
-    from rmft.lineage.text import as_text, as_tree
-    from rmft.lineage.trace import trace
-    from rmft.recorded.bundle import altered, bundle_of, read_bundle
-    from rmft.recorded.bundle import as_text as as_text_of_bundle
-    from rmft.workflow.runs import reasons_to_run
-
-    if everything == (path is not None):
-        raise InputError("lineage: name one artifact, or say --all")
-    if everything and as_format != "text":
-        raise InputError("--format goes with an artifact, not with --all")
-    if output is not None and as_format != "rocrate":
-        raise InputError("--output belongs to --format rocrate; for others: > FILE")
-    if path is not None and (folder := bundle_of(path)):
-        bundle = read_bundle(folder)
-        problems = list(altered(folder, bundle))
-        print("\n".join(as_text_of_bundle(path, folder, bundle)), *problems, sep="\n")
-        if problems:
-            raise typer.Exit(1)
-        return
-    if everything:
-        reasons = reasons_to_run()
-        problems = audit(reasons)
-        print(f"{len(reasons)} artifacts, {len(problems) or 'no'} problems")
-    else:
-        traced = trace(path)
-        problems = traced.problems
-        if as_format == "text":
-            print("\n".join((as_tree if full else as_text)(traced, shutil.get_terminal_size((120, 24)).columns)))
-        else:
-            _export(traced, as_format, output)
-    for line in as_lines(problems, full=full):
-        print(line, file=sys.stderr)
-    if problems:
-        raise typer.Exit(1)
-
-
-def _export(traced: "Trace", as_format: TraceFormat, output: Path | None) -> None:
-    """Print a trace for another program, or write its crate; an artifact with problems has no crate."""
-    from rmft.lineage.crate import as_crate, write_crate
-    from rmft.lineage.export import as_json, as_mermaid
-
-    if as_format == "json":
-        print(json.dumps(as_json(traced), indent=2))
-    elif as_format == "mermaid":
-        print(as_mermaid(traced), end="")
-    elif traced.problems:
-        print("rmft: no crate of what is not as recorded", file=sys.stderr)
-    elif output is None:
-        print(json.dumps(as_crate(traced).metadata.generate(), indent=2))
-    else:
-        write_crate(output, as_crate(traced))
-
-
-@app.command(rich_help_panel=TOOLS)
 def show(
     path: Annotated[Path, Argument(help="Games in words: of an iteration's rollouts or of an evaluation.")],
     worst: Annotated[int | None, Option(min=1, help="So many games of highest regret. Default: 1.")] = None,
@@ -266,27 +156,6 @@ def show(
         worst = 1
     chosen = GameFilter(worst, best, scenario, trajectory, rounds_named(rounds) if rounds is not None else None)
     Console(highlight=False).print(*dialogues(played, scoring, chosen))
-
-
-@app.command(rich_help_panel=TOOLS)
-def diff(
-    a: Annotated[
-        str, Argument(metavar="A", help="A commit, a DVC experiment, workspace, or an experiment of params.yaml.")
-    ] = "HEAD",
-    b: Annotated[
-        str, Argument(metavar="B", help="The same; an experiment of params.yaml goes with another one.")
-    ] = "workspace",
-    as_json: Annotated[bool, Option("--json", help="Print JSON, in which nothing is shortened.")] = False,
-) -> None:
-    """Say which parameters, code, inputs and results differ between two commits or experiments.
-
-    Example: `rmft diff numeric_mab numeric_mab_logits_normalised`
-    """
-    from rmft.tools.diff.revisions import compare
-    from rmft.tools.diff.table import as_text
-
-    found = compare(a, b)
-    print(json.dumps(found.as_json()) if as_json else as_text(found))
 
 
 @app.command(rich_help_panel=TOOLS)

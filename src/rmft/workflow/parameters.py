@@ -1,0 +1,54 @@
+"""All that the jobs of an experiment take from params.yaml: what DVC compares, and what a results bundle says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rmft.artifacts.files import delete
+from rmft.artifacts.text import write_text
+from rmft.params import Params
+from rmft.workflow import plan
+
+
+def parameters_of(params: Params, name: str) -> dict[str, Any]:
+    """Return all that the jobs of an experiment take from params.yaml, as JSON has it.
+
+    How requests are made and what they cost is left out: it changes no result.
+    """
+    chosen = params.experiments[name]
+    algorithms = {algorithm for of in chosen.evaluations.values() for algorithm in of.algorithms}
+    if chosen.kind == "distillation":
+        algorithms.add(chosen.distillation.teacher)
+    original = params.experiments[chosen.varies] if chosen.in_words and chosen.varies else None
+    whole = params.model_dump(mode="json")
+    sets = {chosen.protocol.scenarios, *(of.scenarios for of in chosen.evaluations.values())} if chosen.in_words else {}
+    return {
+        "seed": params.seed,
+        "extensions": params.extensions,
+        "experiment": whole["experiments"][name],
+        "games of the base model": original
+        and {key: of.model_dump(mode="json") for key, of in original.evaluations.items() if key in chosen.evaluations},
+        "model": {key: _model(of) for key, of in plan.model_of(params, chosen.model).items()},
+        "scenarios": {key: whole["scenarios"][key] for key in sorted(filter(None, sets))},
+        "mean": params.evaluation.mean,
+        "resamples": params.evaluation.resamples,
+        "algorithms": {key: whole["evaluation"]["algorithms"][key] for key in sorted(algorithms)},
+        "rerolls": params.selection.rerolls,
+        "shards": params.shards(name) if chosen.in_words else None,
+        "reasoning": whole["reasoning"] if name in params.reasoning.of else None,
+    }
+
+
+def _model(settings: object) -> object:
+    return settings.model_dump(mode="json") if hasattr(settings, "model_dump") else settings
+
+
+def write_parameters(folder: Path, params: Params) -> None:
+    """Write each experiment's parameters to a file of its own, and delete files of experiments that are gone."""
+    for path in folder.glob("*.json"):
+        if path.stem not in params.experiments:
+            delete(path)
+    for name in params.experiments:
+        write_text(
+            folder / f"{name}.json", json.dumps(parameters_of(params, name), indent=1, ensure_ascii=False) + "\n"
+        )
