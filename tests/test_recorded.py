@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from trees import ROOT, checkout, commit, done, edit, run, snakemake, values_in, write_values
 
+from rmft.artifacts.trajectories import read_trajectories
 from rmft.recorded.bundle import altered, bundle_of, bundles, read_bundle
 from rmft.recorded.page import PAGE, page
 from rmft.report.recorded import read_recorded
@@ -105,3 +106,30 @@ def test_an_experiment_that_is_not_built_is_not_recorded(recorded):
     assert "on-request-metrics.json" in refused.stderr
     assert read_bundle(recorded / "data/recorded/mine").files  # the bundle of before is still whole
     metrics.write_text(text, encoding="utf-8")
+
+
+@pytest.mark.long
+def test_results_prints_the_regrets_of_what_is_built_and_prompt_the_message_that_the_model_got(recorded):
+    metrics = json.loads((recorded / "results/on-request-metrics.json").read_text(encoding="utf-8"))["small"]["short"]
+    printed = done(recorded, "rmft", "results", "small")
+    low, difference, high = metrics["paired_difference"]
+    assert f"{metrics['base']['mean']:.2f}" in printed
+    assert f"{difference:+.2f} [{low:+.2f}, {high:+.2f}]" in printed
+    games = recorded / "results/experiments/small/seed-0/iteration-0/rollouts.parquet"
+    (first,) = {prompts[0] for prompts in read_trajectories(games, tokens=False)["prompt"]}
+    assert first in done(recorded, "rmft", "prompt", "small", "--rounds", "1")
+
+
+def test_what_is_not_built_or_not_played_in_words_is_refused_in_one_line(rmft, tmp_path, monkeypatch):
+    for name in ("params.yaml", "outputs.yaml", "extensions", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    for arguments, words in (
+        (["results"], "no evaluation of any experiment is built; `make quick`"),
+        (["results", "numeric_mabb"], "unknown 'numeric_mabb'"),
+        (["prompt", "numeric_mab"], "'numeric_mab' is played in words"),
+        (["prompt", "closed_mab", "--evaluation", "gaussian"], "--evaluation gaussian: must be one of gaussian-25"),
+        (["record", "mine"], "results/on-request-report.html"),
+    ):
+        code, _, error = rmft(*arguments)
+        assert (code, words in error, error.count("\n")) == (2, True, 1), error

@@ -159,6 +159,39 @@ def show(
 
 
 @app.command(rich_help_panel=TOOLS)
+def results(
+    experiments: Annotated[list[str] | None, Argument(help="Experiments of params.yaml. Default: all.")] = None,
+) -> None:
+    """Print final regrets of whatever is built: before and after training, beside the reference algorithms.
+
+    Example: `rmft results numeric_mab`
+    """
+    from rich.console import Console
+
+    from rmft.params import load
+    from rmft.tools.results import as_table, built
+
+    Console(highlight=False).print(as_table(built(load().at_scale(), experiments or [])))
+
+
+@app.command(rich_help_panel=TOOLS)
+def prompt(
+    experiment: Annotated[str, Argument(help="An experiment in words.")],
+    evaluation: Annotated[str | None, Option(help="An evaluation of it. Default: a game of training.")] = None,
+    rounds: Annotated[int, Option(min=1, help="Rounds, each with its message.")] = 3,
+) -> None:
+    """Print the messages that an experiment's model would get, before anything runs.
+
+    Example: `rmft prompt closed_mab --evaluation gaussian-vivid`
+    """
+    from rmft.params import load
+    from rmft.tools.prompt import messages
+
+    for t, message in enumerate(messages(load().at_scale(), experiment, evaluation, rounds), start=1):
+        print(f"── message {t} " + "─" * 60, message, sep="\n")
+
+
+@app.command(rich_help_panel=TOOLS)
 def plots(
     revisions: Annotated[
         list[str] | None, Argument(help="Commits or DVC experiments to compare with the workspace or each other.")

@@ -1,0 +1,92 @@
+"""`rmft results`: final regrets of every evaluation that is built, before and after training, beside the algorithms."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmft.errors import InputError
+from rmft.metrics.comparison import PairedDifference, paired_difference
+from rmft.params import Params
+from rmft.params.files import evaluation_of
+from rmft.results import read_players
+from rmft.streams import stream
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+MODELS = ("base", "trained")
+
+
+@dataclass(frozen=True)
+class BuiltEvaluation:
+    """Mean final regrets by player. difference: trained minus base, over n instances; trainings: runs of training."""
+
+    experiment: str
+    evaluation: str
+    model: str
+    n: int
+    trainings: int
+    regrets: dict[str, float]
+    difference: PairedDifference
+
+
+def built(params: Params, experiments: Sequence[str]) -> list[BuiltEvaluation]:
+    """Return the evaluations of some experiments, or of all, that are built. Raise InputError where there is none."""
+    for name in experiments:
+        if name not in params.experiments:
+            raise InputError(f"results: unknown {name!r}; one of {', '.join(params.experiments)}")
+    wanted = list(experiments) or list(params.experiments)
+    found = list(_built(params, wanted))
+    if not found:
+        cure = f"snakemake exp_{wanted[0]}" if experiments else "make quick"
+        raise InputError(f"results: no evaluation of {', '.join(experiments) or 'any experiment'} is built; `{cure}`")
+    return found
+
+
+def _built(params: Params, experiments: Sequence[str]) -> Iterator[BuiltEvaluation]:
+    for name in experiments:
+        for evaluation in params.experiments[name].evaluations:
+            path = Path(evaluation_of(name, evaluation))
+            if path.exists():
+                players = read_players(path)
+                after, before = (players[player].by_instance[:, -1] for player in reversed(MODELS))
+                words = ("metrics", name, evaluation)  # as in metrics.json, so that both have the same interval
+                yield BuiltEvaluation(
+                    name,
+                    evaluation,
+                    params.experiments[name].model,
+                    len(before),
+                    len(players["trained"].regret),
+                    {player: float(of.final.mean()) for player, of in players.items()},
+                    paired_difference(after, before, stream(params.seed, "bootstrap", *words)),
+                )
+
+
+def as_table(evaluations: Sequence[BuiltEvaluation]) -> "Table":
+    """Return the evaluations for a terminal."""
+    from rich.table import Table
+
+    table = Table(
+        title="Mean final regret; difference: trained minus base, with its 95% interval over instances",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="bold",
+    )
+    for header in ("", "n", "runs", "base", "trained", "difference", "beside"):
+        table.add_column(header, justify="left" if header in ("", "beside") else "right")
+    for name in dict.fromkeys(one.experiment for one in evaluations):
+        of_one = [one for one in evaluations if one.experiment == name]
+        table.add_row(f"{name}, {of_one[0].model}", style="bold")
+        for one in of_one:
+            table.add_row(f" {one.evaluation}", str(one.n), str(one.trainings), *_cells(one))
+    return table
+
+
+def _cells(one: BuiltEvaluation) -> list[str]:
+    """Return both regrets, their difference, and the other players' regrets."""
+    beside = ", ".join(f"{name} {regret:.2f}" for name, regret in one.regrets.items() if name not in MODELS)
+    between = one.difference
+    difference = f"{between.mean:+.2f} [{between.low:+.2f}, {between.high:+.2f}]"
+    return [*(f"{one.regrets[player]:.2f}" for player in MODELS), difference, beside]
