@@ -30,8 +30,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes minutes, so that no process is left alone with it at the end."""
-    items.sort(key=lambda item: (not item.get_closest_marker("long"), "built" not in item.fixturenames))
+    """Begin with what takes minutes, so that no process is left alone with it at the end.
+
+    What needs no built tree comes first of it, so that one process builds the tree while the others do not wait for it.
+    """
+    items.sort(key=lambda item: (not item.get_closest_marker("long"), "built" in item.fixturenames))
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,24 @@ from typing import Any
 
 import yaml
 
+from rmft.artifacts.receipts import receipt_path
+from rmft.endpoint.session import journal_of
+from rmft.lineage.records import METADATA, file_of
+from rmft.params import load
+from rmft.workflow.paths import everything
+
 ROOT = Path(__file__).parents[1]
 HERE = Path(sys.executable).parent
 USER = "somebody-in-particular"
 NUMERIC = (
     "numeric_simplex", "numeric_simplex_logits", "numeric_mixture", "numeric_mab", "numeric_mab_logits_normalised",
 )  # fmt: skip
-IN_WORDS = {"open_mab_gemma": "gaussian-50", "closed_mab": "gaussian-25"}  # experiments in words, an evaluation each
+EVALUATIONS = {  # of experiments of which not all evaluations are kept
+    "numeric_simplex": ("gaussian", "uniform"),
+    "open_mab_gemma": ("gaussian-50",),
+    "closed_mab": ("gaussian-25",),
+}
+IN_WORDS = ("open_mab_gemma", "closed_mab")
 OUTPUTS = ("figures", "tables", "report")  # sections of outputs.yaml
 HASHED = re.compile(r"/(\.dvc/cache|rmft-storage|\.git/objects)/")
 MESSAGES = {  # the message of a rule when a job starts: the name of the job in the tests
@@ -165,35 +176,72 @@ def _build(folder: Path) -> None:
     _keep_few_experiments(folder)
     done(folder, "git", "init", "--quiet")
     commit(folder, "Start")
+    if smoke_build() is not None:
+        _take_artifacts(smoke_build(), folder)
     snakemake(folder)
-    done(folder, "dvc", "repro", "--quiet")
+    # What DVC would run for the other stages is `snakemake` again, a dozen times. Tests of it change something first.
+    done(folder, "dvc", "repro", "--quiet", "parameters", "rewards", "theory")
+    for name in ("journal", ".rmft/server"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    done(folder, "dvc", "commit", "--quiet", "--force")
     commit(folder, "Build")
     commit(folder, "Look at it")
     done(folder, "dvc", "push", "--quiet")
 
 
+def smoke_build() -> Path | None:
+    """Return a checkout of this commit in which every job has been done at smoke scale: CI has one, in RMFT_SMOKE."""
+    return Path(os.environ["RMFT_SMOKE"]) if "RMFT_SMOKE" in os.environ else None
+
+
+def _take_artifacts(smoke: Path, folder: Path) -> None:
+    """Copy the artifacts that a checkout wants from a whole build, with their records, journals and models.
+
+    Jobs that are others here, as of figures and tables that have fewer experiments, run again as after an edit.
+    """
+    for artifact in everything(load(folder / "params.yaml").at_scale()):
+        for file in (
+            Path(artifact),
+            receipt_path(Path(artifact)),
+            file_of(METADATA, artifact),
+            journal_of(Path(artifact)),
+        ):
+            if (smoke / file).is_file():
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(smoke / file, folder / file)
+    for part in ("server", "run"):  # of our own endpoint
+        shutil.copytree(smoke / ".rmft" / part, folder / ".rmft" / part)
+
+
 def _keep_few_experiments(folder: Path) -> None:
-    """Drop experiments whose jobs are like those of another. Those in words keep one evaluation."""
+    """Drop experiments, evaluations and reward sets whose jobs are like those of another, and what is on request."""
     values = values_in(folder)
-    dropped = values["experiments"].keys() - {*NUMERIC, *IN_WORDS}
-    for section in (values["experiments"], values["quick"], values["reasoning"]["of"]):
+    experiments = values["experiments"]
+    dropped = {*experiments, *values.pop("on_request")} - {*NUMERIC, *IN_WORDS}
+    for section in (experiments, values["quick"], values["reasoning"]["of"]):
         for name in section.keys() & dropped:
             del section[name]
     for scale in values["scales"].values():
         scale.get("language", {}).pop("experiments", None)  # changes in some of the dropped experiments
-    for name, evaluation in IN_WORDS.items():
-        evaluations = values["experiments"][name]["evaluations"]
-        values["experiments"][name]["evaluations"] = {evaluation: evaluations[evaluation]}
+    for name, kept in EVALUATIONS.items():
+        experiments[name]["evaluations"] = {label: experiments[name]["evaluations"][label] for label in kept}
+    used = {
+        of.get("rewards", label) for each in experiments.values() for label, of in each.get("evaluations", {}).items()
+    }
+    values["rewards"] = {label: of for label, of in values["rewards"].items() if label in used}
     gone = set(dropped)
     for outputs in (values["figures"]["drawn"], values["tables"]):
         for label, of in list(outputs.items()):
-            names, evaluations = of.get("experiments", []), set(of.get("evaluations", []))
-            lacks_evaluations = any(evaluations - {IN_WORDS[name]} for name in names if name in IN_WORDS)
+            names, wanted = of.get("experiments", []), of.get("evaluations", [])
+            lacks_evaluations = any(set(wanted) - set(EVALUATIONS[name]) for name in names if name in IN_WORDS)
             if dropped.intersection(names[:1]) or lacks_evaluations:
                 del outputs[label]
                 gone.add(label)
             elif names:
                 of["experiments"] = [name for name in names if name not in dropped]
+                if wanted:
+                    kept = EVALUATIONS.get(names[0], wanted)
+                    of["evaluations"] = [evaluation for evaluation in wanted if evaluation in kept]
     write_values(folder, values)
     stages = folder / "dvc.yaml"
     lines = stages.read_text(encoding="utf-8").splitlines(keepends=True)
