@@ -65,7 +65,7 @@ def folder(tmp_path) -> Path:
     params = values_in(copy)
     params["scale"], params["scales"] = "smoke", {"smoke": params["scales"]["smoke"]}
     params["quick"] = {name: of for name, of in params["quick"].items() if name in KEPT}
-    params["reasoning"]["of"] = {}
+    params["reasoning"]["of"], params["on_request"] = {}, {}
     params["experiments"] = {name: params["experiments"][name] for name in KEPT}
     for name, evaluation in KEPT.items():
         evaluations = params["experiments"][name]["evaluations"]
@@ -141,6 +141,7 @@ def test_every_section_is_tested_here():
 # --- Section by section ---
 
 
+@pytest.mark.long
 def test_a_process_of_ones_own_goes_through_the_whole_house(folder):
     title = "A new reward process"
     put(folder, title)
@@ -154,13 +155,11 @@ def test_a_process_of_ones_own_goes_through_the_whole_house(folder):
     digest = done(folder, "sha256sum", str(file))[:12]
     assert f"extensions/change_point.py  {digest}  a source, in git" in printed
     assert "root seed 0" in printed
-    # Nothing more is due. After an edit its job is due and no other, and writes another set.
+    # After an edit its job runs again and no other, and writes another set.
     snakemake(folder, "rewards")
-    assert to_do(folder, "rewards") == set()
     before = {path.name: path.read_bytes() for path in (folder / "data/rewards").iterdir()}
     edit(file, "integers(10, 40, n)", "integers(20, 60, n)")
-    assert to_do(folder, "rewards") == {"rewards change-point"}
-    snakemake(folder, "rewards")
+    assert jobs_in(snakemake(folder, "rewards")) == {"rewards change-point"}
     after = {path.name: path.read_bytes() for path in (folder / "data/rewards").iterdir()}
     assert {name for name in before if before[name] != after[name]} == {"change-point.npz"}
     # An older file that is put back, with its older times, makes the job due too.
@@ -206,6 +205,7 @@ def test_a_training_method_of_ones_own_takes_the_place_of_fine_tuning(folder):
     assert "settings.margin: " in refused(folder, "rmft", "params")
 
 
+@pytest.mark.long
 def test_a_spreadsheet_is_what_games_are_about(folder):
     title = "Scenarios from a spreadsheet"
     put(folder, title)
@@ -272,6 +272,7 @@ def test_a_model_of_the_hub_is_fetched_from_a_mirror_and_what_was_used_is_on_rec
     assert typed(HF_HUB_OFFLINE="1") == (0, [])  # from the cache
 
 
+@pytest.mark.long
 def test_an_endpoint_is_an_address_and_a_key(folder):
     title = "Another endpoint"
     with socket.socket() as free:
@@ -290,24 +291,22 @@ def test_an_endpoint_is_an_address_and_a_key(folder):
     assert settings["model"]["base_urls"] == [f"http://127.0.0.1:{port}/v1"]
 
 
+@pytest.mark.long
 def test_an_experiment_is_an_entry(folder):
     title = "A new experiment"
     put(folder, title)
-    assert to_do(folder, "exp_mine") == {
-        "rewards gaussian",
-        "rewards linear-contextual",
-        "training mine",
-        "evaluation mine/gaussian",
-    }
-    type_in(folder, title)
+    planned, _, built = type_in(folder, title).partition("This was a dry-run")
+    jobs = {"rewards gaussian", "rewards linear-contextual", "training mine", "evaluation mine/gaussian"}
+    assert jobs_in(planned) == jobs
+    assert jobs_in(built) == {*jobs, "figure mine"}
     played = read_players(folder / "results/experiments/mine/evaluation/gaussian.parquet")
     assert list(played) == ["base", "trained", "ucb", "greedy", "uniform"]
     assert (folder / "results/figures/mine.pdf").stat().st_size
-    assert to_do(folder, "exp_mine") == set()
-    done(folder, "dvc", "repro", "--quiet", "exp@mine")
+    assert jobs_in(done(folder, "dvc", "repro", "exp@mine")) == set()
     assert "exp@mine" in (folder / "dvc.lock").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_contextual_bandits_are_played_in_numbers_and_in_words(folder):
     title = "Contextual bandits"
     put(folder, title)

@@ -17,7 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from helpers import games
 from matplotlib.figure import Figure as Canvas
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from trees import ROOT, snakemake, values_in
+from trees import ROOT, values_in
 
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.evaluations import write_evaluation
@@ -672,9 +672,3 @@ def test_a_readers_clicks_lead_from_a_figure_to_the_rewards_it_rests_on(built, b
             step.click()
     assert "by reward_set" in step.text_content()
     tab.close()
-
-
-@pytest.mark.xdist_group("workflow")
-def test_snakemakes_own_report_can_be_made_too(tree):
-    snakemake(tree, "--report", "report.zip")
-    assert (tree / "report.zip").stat().st_size > 100_000
