@@ -254,7 +254,7 @@ def test_what_training_does_not_move_stays_what_has_played(checkpoint, demonstra
 
 
 def test_without_its_library_quantised_weights_are_refused_in_one_line(monkeypatch):
-    monkeypatch.setattr("rmft.agents.weights.distributions", lambda **_: [])
+    monkeypatch.setattr("rmft.agents.extras.distributions", lambda **_: [])
     settings = LanguageModelSettings(
         kind="language", weights="data/models/embedded", dtype="float32", device="cpu", batch=1, quantised="nf4"
     )

@@ -197,8 +197,9 @@ ON_REQUEST = {  # a variant of it must be on request as well, or `snakemake` wou
 def test_only_its_own_targets_build_an_experiment_on_request_with_its_figures_and_tables(tmp_path):
     copy_parameters(tmp_path)
     path = tmp_path / "params.yaml"
-    before = load(path).at_scale()
-    values = yaml.safe_load(path.read_text(encoding="utf-8")) | {"on_request": ON_REQUEST}
+    before = load(path).at_scale().by_default
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values["on_request"] |= ON_REQUEST
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
     outputs = yaml.safe_load((tmp_path / "outputs.yaml").read_text(encoding="utf-8"))
     figure = {"form": "regret", "experiments": ["mine"], "evaluations": ["gaussian-25"], "players": ["trained", "ucb"]}
@@ -217,7 +218,7 @@ def test_a_mistake_in_an_experiment_on_request_is_named_where_it_is_written(tmp_
     path = tmp_path / "params.yaml"
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     for wrong, key in (({"T": 0}, "on_request.mine_long.T"), ({"model": "absent"}, "on_request.mine_long.model")):
-        experiments = {**ON_REQUEST, "mine_long": ON_REQUEST["mine_long"] | wrong}
-        path.write_text(yaml.safe_dump(values | {"on_request": experiments}), encoding="utf-8")
+        values["on_request"] |= {**ON_REQUEST, "mine_long": ON_REQUEST["mine_long"] | wrong}
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
         with pytest.raises(InputError, match=re.escape(f"params.yaml: {key}: ")):
             load(path)

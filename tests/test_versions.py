@@ -156,5 +156,13 @@ def test_experiments_run_in_the_workspace_and_beside_it(tree):
 
 def test_nothing_that_a_job_wrote_is_in_git(built):
     kept = done(built / "rmft", "git", "ls-files", "results", "data", ".snakemake", "logs").split()
-    ours = ("data/models/", "data/paper/", "data/prompts/", "data/report/", "data/scenarios/")
+    ours = (
+        "data/forensics/",
+        "data/models/",
+        "data/paper/",
+        "data/recorded/",
+        "data/prompts/",
+        "data/report/",
+        "data/scenarios/",
+    )
     assert all(path.startswith(ours) for path in kept)

@@ -70,9 +70,16 @@ def _located(line: str, file: Path, places: Mapping[Place, Place | None]) -> str
         for leaf, place in places.items()
         if place is not None and leaf[: len(keys)] == keys
     }
-    if len(written) == 1 and (place := written.pop())[:2] != keys[:2]:
-        key = f"{'.'.join(place)} (which {'.'.join(keys[:2])} inherits)"
+    own = next((place[:2] for place in places.values() if place and _same_experiment(place, keys)), keys[:2])
+    key = ".".join([*own, *keys[2:]])
+    if len(written) == 1 and (place := written.pop())[:2] != own:
+        key = f"{'.'.join(place)} (which {'.'.join(own)} inherits)"
     return f"{path}: {key}{colon}{message}"
+
+
+def _same_experiment(place: Place, other: Place) -> bool:
+    """Return whether two places are in the same experiment, whichever section it is written in."""
+    return place[0] in SECTIONS and other[0] in SECTIONS and place[1:2] == other[1:2]
 
 
 def load(path: Path = Path("params.yaml"), scale: str | None = None) -> Params:
