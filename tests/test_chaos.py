@@ -3,13 +3,12 @@
 How many kills: RMFT_KILLS. `make test-all` does a few, `make chaos` 16.
 """
 
-import functools
 import os
 import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,20 +28,15 @@ pytestmark = [pytest.mark.xdist_group("chaos"), pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def undisturbed(built, tmp_path_factory) -> tuple[Path, Callable[[str], dict[str, str]]]:
-    """Return a checkout, and a function that gives the bytes of an undisturbed build of it in a state."""
-
-    @functools.cache
-    def bytes_of(state: str) -> dict[str, str]:
-        if state == "as built":
-            return digests(built / "rmft")
-        edited = copy_of(built, tmp_path_factory.mktemp("edited") / "home")
-        set_state(edited, state)
-        snakemake(edited)
-        assert digests(edited) != bytes_of("as built")
-        return digests(edited)
-
-    return copy_of(built, tmp_path_factory.mktemp("chaos") / "home"), bytes_of
+def undisturbed(built, tmp_path_factory) -> tuple[Path, dict[str, dict[str, str]]]:
+    """Return a checkout, and the bytes of undisturbed builds of it in both states."""
+    tree, edited = (copy_of(built, tmp_path_factory.mktemp("chaos") / name) for name in ("home", "edited"))
+    set_state(edited, "edited")
+    snakemake(edited)
+    expected = {"as built": digests(tree), "edited": digests(edited)}
+    shutil.rmtree(edited.parent)
+    assert expected["edited"] != expected["as built"]
+    return tree, expected
 
 
 def set_state(tree: Path, state: str) -> None:
@@ -111,7 +105,7 @@ def test_after_two_kills_the_next_run_gives_the_bytes_of_an_undisturbed_one(undi
         set_state(tree, state)
     start_and_kill(tree, rng)
     done(tree, *ENGINES["dvc" if number % 4 == 3 else "snakemake"])
-    assert digests(tree) == expected(state)
+    assert digests(tree) == expected[state]
     done(tree, "rmft", "lineage", "--all")
 
 
