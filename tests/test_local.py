@@ -371,6 +371,20 @@ def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
     assert games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 1000, None) == 1000
 
 
+def test_frozen_weights_in_bfloat16_are_not_copied_for_each_conversation():
+    """As a merged adapter's are. Torch copies them in products with parts of a tensor."""
+    config, rows = copy.deepcopy(CONFIGS["gemma"]), 64
+    config.vocab_size = 20_000
+    model = AutoModelForCausalLM.from_config(config).bfloat16().requires_grad_(False)
+    chat_model = start(LanguageModel.of(model, byte_tokenizer("gemma")), rows)
+
+    def feed() -> None:
+        chat_model.feed(np.arange(rows), [[7] * MAX_TOKENS] * rows)
+
+    feed()  # which makes the cache
+    assert peak_bytes(feed) < rows * model.lm_head.weight.nbytes / 2
+
+
 def test_a_conversation_that_fits_into_no_memory_is_refused():
     with pytest.raises(InputError, match=r"cpu has 0\.0 GB beside the weights, .* 400 tokens takes 0\.\d"):
         games_at_a_time(ready_model("qwen3"), CAPACITY, MAX_TOKENS, 1000, 10_000)
