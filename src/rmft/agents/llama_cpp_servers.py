@@ -2,7 +2,7 @@
 
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,7 @@ from rmft.agents.llama_cpp_adapter import write_adapter
 from rmft.agents.memory import is_large, say_memory_to_play_gguf
 from rmft.agents.served import ServerConnections
 from rmft.agents.server_processes import ServerCommand, running_servers
-from rmft.params.language_model import LanguageModelSettings
+from rmft.params.language_model import LanguageModelSettings, LlamaCpp
 
 BLOCK = 256  # a slot's tokens are a multiple of this
 
@@ -33,26 +33,39 @@ def start_llama_cpp(
     gguf = gguf_file(settings)
     if is_large(settings):
         say_memory_to_play_gguf(settings, gguf, tokens)
-    llama_cpp, key = settings.llama_cpp, secrets.token_urlsafe(24)
-    threads = str(settings.threads_to_play)
     with TemporaryDirectory(prefix="rmft-llama-cpp-") as folder:
-        command = [*(llama_cpp.command or _bundled()), "--model", str(gguf)]
+        lora = []
         if weights is not None:
             converted = Path(folder, "adapter.gguf")
             write_adapter(weights, gguf, converted)
-            command += ["--lora", str(converted)]
-        slot_tokens = BLOCK * -(-(tokens + 1) // BLOCK)
-        command += ["--parallel", str(settings.batch), "--ctx-size", str(settings.batch * slot_tokens)]
-        command += ["--threads", threads, "--threads-batch", threads]
-        # A cache for each slot, of all its tokens also in layers with a sliding window: nothing is ever read again.
-        command += ["--no-kv-unified", "--swa-full", "--cache-ram", "0", *llama_cpp.arguments]
-        server = ServerCommand(command, {"LLAMA_API_KEY": key})
-        with (
-            running_servers("llama_cpp", [server], llama_cpp.start_seconds, log) as urls,
-            ServerConnections(urls, key, settings.batch) as connections,
-        ):
+            lora = ["--lora", str(converted)]
+        with connected(gguf, settings.llama_cpp, settings.batch, tokens, log, lora) as connections:
             ends = {end: text_of(chat_tokenizer.tokenizer, [end]) for end in sorted(chat_tokenizer.ends)}
             yield LlamaCppClient(connections, ends)
+
+
+@contextmanager
+def connected(
+    gguf: Path, settings: LlamaCpp, slots: int, tokens: int, log: Path, arguments: Sequence[str] = ()
+) -> Iterator[ServerConnections]:
+    """Start a server of a GGUF file, yield connections to it when it is ready, and end it afterwards.
+
+    slots: conversations that it holds. tokens: of the longest one. log: file of its output. Raise InputError if the
+    server does not start.
+    """
+    key, threads = secrets.token_urlsafe(24), str(settings.threads_to_play)
+    slot_tokens = BLOCK * -(-(tokens + 1) // BLOCK)
+    command = [*(settings.command or _bundled()), "--model", str(gguf), *arguments]
+    command += ["--parallel", str(slots), "--ctx-size", str(slots * slot_tokens)]
+    command += ["--threads", threads, "--threads-batch", threads]
+    # A cache for each slot, of all its tokens also in layers with a sliding window: nothing is ever read again.
+    command += ["--no-kv-unified", "--swa-full", "--cache-ram", "0", *settings.arguments]
+    server = ServerCommand(command, {"LLAMA_API_KEY": key})
+    with (
+        running_servers("llama_cpp", [server], settings.start_seconds, log) as urls,
+        ServerConnections(urls, key, slots) as connections,
+    ):
+        yield connections
 
 
 def _bundled() -> list[str]:

@@ -47,6 +47,11 @@ class LlamaCpp(Section):
     arguments: list[str] = Field(default=[], description="Further arguments of the server.")
     start_seconds: Positive = Field(default=600, description="Seconds that the server may take to start.")
 
+    @property
+    def threads_to_play(self) -> int:
+        """Return how many threads the server has."""
+        return self.threads or os.cpu_count() or 1
+
 
 class Checkpoint(Section):
     """The weights of a language model, with its tokenizer."""
@@ -131,9 +136,7 @@ class LanguageModelSettings(Checkpoint):
     @property
     def threads_to_play(self) -> int:
         """Return how many threads a job takes in which the model plays."""
-        if self.llama_cpp:
-            return self.llama_cpp.threads or os.cpu_count() or 1
-        return self.threads
+        return self.llama_cpp.threads_to_play if self.llama_cpp else self.threads
 
 
 class Conversion(Section):

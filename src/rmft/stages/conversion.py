@@ -38,13 +38,16 @@ def run(job: ConversionJob, folder: Path) -> None:
     with unpublished(folder) as made:
         say(f"conversion {folder}: reads {gguf}")
         convert(job.checkpoint, gguf, made)
-        rows = examined(job, gguf, made)
+        rows = examined(job, gguf, made, log=Path("logs", "llama_cpp", f"{folder}.log"))
         publish(made, folder)
     write_csv(folder / "conversion.csv", {column: [row[column] for row in rows] for column in rows[0]})
 
 
-def examined(job: ConversionJob, gguf: Path, made: Path) -> list[Row]:
-    """Return the rows of conversion.csv. Raise InputError where the converted files do not pass the gate."""
+def examined(job: ConversionJob, gguf: Path, made: Path, log: Path) -> list[Row]:
+    """Return the rows of conversion.csv. Raise InputError where the converted files do not pass the gate.
+
+    log: file of llama.cpp's output.
+    """
     say = now_and_then()
     note_reading(map(Path, prompt_files(job.prompts)))
     scenario_sets = [read_scenarios(noted(Path(file))) for file in job.scenario_sets]
@@ -52,7 +55,7 @@ def examined(job: ConversionJob, gguf: Path, made: Path) -> list[Row]:
     chat_tokenizer, next_logprobs = load_converted(made)
     longest = max(len(chat_tokenizer.template.first(max(talk.messages, key=len))) for talk in talks)
     try:
-        with llama_cpp(gguf, 4 * longest, torch.get_num_threads()) as reference:
+        with llama_cpp(gguf, 4 * longest, torch.get_num_threads(), log) as reference:
             return compare(
                 talks, chat_tokenizer, next_logprobs, reference, lambda line: say(f"conversion of {gguf}: {line}")
             )
