@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmft.metrics.comparison import paired_difference, paired_p
+from rmft.metrics.comparison import PairedDifference, paired_difference, paired_p
 from rmft.metrics.growth import exponent_error, growth, resampled_growth
 from rmft.metrics.players import PlayerResults, ks_by_seed, pairs_of_seeds
 from rmft.metrics.power import ALPHA, POWER, instances_needed
@@ -50,11 +50,17 @@ def summarised(metrics: Metrics) -> Metrics:
     }
 
 
+def against_base(names: tuple[str, str], players: Players, seed: int) -> PairedDifference:
+    """Return trained minus base. names: the experiment and the evaluation, which name the bootstrap's random stream."""
+    after, before = (players[player].by_instance[:, -1] for player in ("trained", "base"))
+    return paired_difference(after, before, stream(seed, "bootstrap", "metrics", *names))
+
+
 def _of_one(names: tuple[str, str], players: Players, seed: int, floor: float | None) -> dict[str, Any]:
     base, trained = players["base"], players["trained"]
     words = ("metrics", *names)
     after, before = trained.by_instance[:, -1], base.by_instance[:, -1]
-    paired = paired_difference(after, before, stream(seed, "bootstrap", *words))
+    paired = against_base(names, players, seed)
     fits, _ = resampled_growth(trained.regret, RESAMPLES, floor, stream(seed, "bootstrap", *words, "exponent"))
     by_seed = ks_by_seed(trained, base)
     summaries = {name: _summary(played, floor) for name, played in players.items()}

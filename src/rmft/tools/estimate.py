@@ -21,6 +21,7 @@ from rmft.params import Params
 from rmft.params.endpoint import EndpointSettings, Prices
 from rmft.params.reasoning import LEXICAL
 from rmft.reasoning.judges import PassingReply, question
+from rmft.tools.terminal import empty_table
 from rmft.workflow.games import game_settings_of, scenarios_for
 from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
@@ -188,15 +189,7 @@ def _message_tokens(job: RolloutsJob, counter: TokenCounter) -> tuple[float, flo
 
 def as_table(parts: Sequence[ExpectedWork], scale: str) -> "Table":
     """Return the parts, their sums, and the usage that journals hold already, for a terminal."""
-    from rich.table import Table
-
-    table = Table(
-        title=f"At scale {scale}, before retries, and as if nothing were on record; in tokens",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-    )
+    table = empty_table(f"At scale {scale}, before retries, and as if nothing were on record; in tokens")
     table.add_column("", no_wrap=True)
     for header in ("calls", "prompt", "cached", "reply", "trained", "dollars", "hours"):
         table.add_column(header, justify="right", no_wrap=True)

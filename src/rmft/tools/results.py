@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmft.errors import InputError
-from rmft.metrics.comparison import PairedDifference, paired_difference
+from rmft.metrics.comparison import PairedDifference
+from rmft.metrics.summary import against_base
 from rmft.params import Params
 from rmft.params.files import evaluation_of
 from rmft.results import read_players
-from rmft.streams import stream
+from rmft.tools.terminal import empty_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,30 +51,21 @@ def _built(params: Params, experiments: Sequence[str]) -> Iterator[BuiltEvaluati
             path = Path(evaluation_of(name, evaluation))
             if path.exists():
                 players = read_players(path)
-                after, before = (players[player].by_instance[:, -1] for player in reversed(MODELS))
-                words = ("metrics", name, evaluation)  # as in metrics.json, so that both have the same interval
+                trained = players["trained"]
                 yield BuiltEvaluation(
                     name,
                     evaluation,
                     params.experiments[name].model,
-                    len(before),
-                    len(players["trained"].regret),
+                    len(trained.by_instance),
+                    len(trained.regret),
                     {player: float(of.final.mean()) for player, of in players.items()},
-                    paired_difference(after, before, stream(params.seed, "bootstrap", *words)),
+                    against_base((name, evaluation), players, params.seed),
                 )
 
 
 def as_table(evaluations: Sequence[BuiltEvaluation]) -> "Table":
     """Return the evaluations for a terminal."""
-    from rich.table import Table
-
-    table = Table(
-        title="Mean final regret; difference: trained minus base, with its 95% interval over instances",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-        header_style="bold",
-    )
+    table = empty_table("Mean final regret; difference: trained minus base, with its 95% interval over instances")
     for header in ("", "n", "runs", "base", "trained", "difference", "beside"):
         table.add_column(header, justify="left" if header in ("", "beside") else "right")
     for name in dict.fromkeys(one.experiment for one in evaluations):
