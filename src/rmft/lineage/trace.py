@@ -44,6 +44,11 @@ class Trace:
     ancestors: dict[str, Ancestor]
     problems: list[Finding]
 
+    def part(self, path: str) -> "Trace":
+        """Return the trace of one of the ancestors; no file is read again."""
+        ancestors = dict(_reached(path, self.ancestors.__getitem__))
+        return Trace(path, ancestors, [problem for problem in self.problems if problem.path in ancestors])
+
 
 def trace(path: Path) -> Trace:
     """Follow an artifact of the workflow in the current folder to its sources, and verify every hash on the way.
@@ -57,20 +62,25 @@ def trace(path: Path) -> Trace:
     if not path.is_file() and read_record(start) is None:
         raise InputError(f"{path}: no such file, and no record of it; `snakemake {path}` makes it if it is a target")
     hash_of = functools.cache(lambda name: sha256(Path(name)))
-    ancestors = dict(_ancestors(start, hash_of))
+    ancestors = dict(_reached(start, lambda name: _ancestor(name, hash_of)))
     return Trace(start, ancestors, list(_problems(ancestors, hash_of)))
 
 
-def _ancestors(start: str, hash_of: Callable[[str], str]) -> Iterator[tuple[str, Ancestor]]:
+def _reached(start: str, ancestor_of: Callable[[str], Ancestor]) -> Iterator[tuple[str, Ancestor]]:
+    """Yield an artifact and all its ancestors, by path, each before its inputs."""
     seen, pending = set(), [start]
     while pending:
         path = pending.pop()
         if path not in seen:
             seen.add(path)
-            digest = hash_of(path) if Path(path).exists() else None
-            ancestor = Ancestor(path, digest, read_record(path) if is_artifact(path) else None)
+            ancestor = ancestor_of(path)
             yield path, ancestor
             pending += reversed(ancestor.inputs)
+
+
+def _ancestor(path: str, hash_of: Callable[[str], str]) -> Ancestor:
+    digest = hash_of(path) if Path(path).exists() else None
+    return Ancestor(path, digest, read_record(path) if is_artifact(path) else None)
 
 
 def _problems(ancestors: dict[str, Ancestor], hash_of: Callable[[str], str]) -> Iterator[Finding]:

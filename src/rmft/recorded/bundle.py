@@ -5,17 +5,15 @@ that all jobs took, and the SHA-256 of every other file of the bundle.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rmft.artifacts.files import sha256
 from rmft.artifacts.json_files import read_json
 from rmft.errors import InputError
+from rmft.workflow.paths import BUNDLE, RECORDED
 
-RECORDED = Path("data/recorded")
-DESCRIPTION = "bundle.json"
-METRICS = "metrics.json"
 SUMMARY = "summary.json"
 
 
@@ -39,26 +37,22 @@ class Bundle:
     job_hours: float
     files: dict[str, str]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the content of bundle.json."""
-        return asdict(self)
-
 
 def read_bundle(folder: Path) -> Bundle:
     """Return what a bundle says of itself. Raise InputError where its bundle.json is missing or malformed."""
-    path = folder / DESCRIPTION
+    path = folder / BUNDLE
     try:
         return Bundle(**read_json(path))
     except TypeError as error:
         raise InputError(f"{path}: not the description of a results bundle ({error}); restore it from git") from None
 
 
-def bundles(root: Path = RECORDED) -> list[Path]:
+def bundles(root: Path = Path(RECORDED)) -> list[Path]:
     """Return the folders of all bundles."""
-    return sorted(path.parent for path in root.glob(f"*/{DESCRIPTION}"))
+    return sorted(path.parent for path in root.glob(f"*/{BUNDLE}"))
 
 
-def bundle_of(path: Path, root: Path = RECORDED) -> Path | None:
+def bundle_of(path: Path, root: Path = Path(RECORDED)) -> Path | None:
     """Return the bundle that a file belongs to; None for a file of no bundle."""
     path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     return next((folder for folder in bundles(root) if path.is_relative_to(folder)), None)
@@ -84,4 +78,4 @@ def as_text(path: Path, folder: Path, bundle: Bundle) -> Iterator[str]:
     yield f"  code        commit {', '.join(bundle.commits)}"
     for name, digest in bundle.weights.items():
         yield f"  weights     {name}, sha256 {digest}"
-    yield f"  parameters  in {folder / DESCRIPTION}; every job back to the root seed: {folder / 'lineage'}"
+    yield f"  parameters  in {folder / BUNDLE}; every job back to the root seed: {folder / 'lineage'}"

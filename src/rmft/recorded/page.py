@@ -6,10 +6,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rmft.artifacts.json_files import read_json
-from rmft.recorded.bundle import METRICS, SUMMARY, bundles, read_bundle
+from rmft.recorded.bundle import SUMMARY, bundles, read_bundle
+from rmft.workflow.paths import BUNDLE_METRICS, RECORDED
 
 PAGE = Path("docs/real-models.md")
-TEMPLATE = Path("data/recorded/page.md.j2")
+TEMPLATE = Path(RECORDED, "page.md.j2")
 
 
 def page() -> str:
@@ -22,7 +23,7 @@ def page() -> str:
         {
             "folder": folder.as_posix(),
             "about": read_bundle(folder),
-            "metrics": read_json(folder / METRICS),
+            "metrics": read_json(folder / BUNDLE_METRICS),
             "summary": read_json(folder / SUMMARY),
         }
         for folder in bundles()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from shutil import copyfile
@@ -16,7 +17,7 @@ from rmft.errors import InputError
 from rmft.lineage.crate import as_crate
 from rmft.lineage.trace import Trace, trace
 from rmft.params import Params
-from rmft.recorded.bundle import DESCRIPTION, METRICS, SUMMARY, Bundle
+from rmft.recorded.bundle import SUMMARY, Bundle
 from rmft.recorded.summary import summary_of
 from rmft.selection import Scoring, final_regrets, table_of
 from rmft.workflow import paths
@@ -41,14 +42,16 @@ def record(folder: Path, params: Params) -> Bundle:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
         whole = Path(temporary) / folder.name
-        _copy(whole, shown, {METRICS: paths.metrics_of(shown)[0], "report.html": report, "trajectories.html": viewer})
+        metrics, _ = paths.metrics_of(shown)
+        pages = {"report.html": report, "trajectories.html": viewer}
+        _copy(whole, shown, {paths.BUNDLE_METRICS: metrics, **pages})
         for experiment in shown.experiments:
             _copy_training(whole, shown, experiment)
             _copy_games(whole, shown, experiment)
         write_json(whole / SUMMARY, {name: summary_of(shown, name) for name in shown.experiments})
-        _write_lineage(whole, shown)
+        _write_lineage(whole, shown, traced)
         bundle = _description(whole, params, shown, traced)
-        write_json(whole / DESCRIPTION, bundle.as_json())
+        write_json(whole / paths.BUNDLE, asdict(bundle))
         old = Path(temporary) / "old"
         if folder.exists():
             folder.rename(old)
@@ -56,12 +59,11 @@ def record(folder: Path, params: Params) -> Bundle:
     return bundle
 
 
-def _copy(folder: Path, shown: Params, files: dict[str, str]) -> None:
-    """Copy figures, tables, and some further files, given by their names in the bundle."""
+def _copy(folder: Path, shown: Params, others: dict[str, str]) -> None:
+    """Copy figures, tables, and some other files, given by their names in the bundle."""
     labels = {"figures": shown.figures.drawn, "tables": shown.tables}
-    for kind, endings in ENDINGS.items():
-        files |= {f"{kind}/{label}.{end}": f"results/{kind}/{label}.{end}" for label in labels[kind] for end in endings}
-    for name, source in files.items():
+    names = [f"{kind}/{label}.{end}" for kind, endings in ENDINGS.items() for label in labels[kind] for end in endings]
+    for name, source in {**{name: f"results/{name}" for name in names}, **others}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         copyfile(source, folder / name)
 
@@ -100,11 +102,14 @@ def _some_games(path: Path, shown: Params, experiment: str) -> Iterator[dict[str
         yield {"place": place, "regret": float(regrets[row]), **{name: games[name][row] for name in columns}}
 
 
-def _write_lineage(folder: Path, shown: Params) -> None:
-    """Write the crate of each figure and table: every job and every file's hash, back to the root seed."""
+def _write_lineage(folder: Path, shown: Params, traced: Trace) -> None:
+    """Write the crate of each figure and table: every job and every file's hash, back to the root seed.
+
+    traced: the report, which is made from all of them.
+    """
     for kind, labels in (("figures", shown.figures.drawn), ("tables", shown.tables)):
         for label in labels:
-            crate = as_crate(trace(Path(f"results/{kind}/{label}.csv")))
+            crate = as_crate(traced.part(f"results/{kind}/{label}.csv"))
             path = folder / "lineage" / kind / label / "ro-crate-metadata.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(crate.metadata.generate(), indent=1) + "\n", encoding="utf-8")

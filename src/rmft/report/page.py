@@ -1,7 +1,5 @@
 """The report: RMFT in six pictures, and every figure and table with its verdict and the paper's claims or values."""
 
-import base64
-import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -12,11 +10,12 @@ import pandas as pd
 
 from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.json_files import read_json
-from rmft.artifacts.text import read_bytes, read_text
+from rmft.artifacts.text import read_text
 from rmft.params.outputs import Figure
 from rmft.report import claims
 from rmft.report.ancestry import ancestry
 from rmft.report.claims import CheckedClaim, FigureData, Metrics, check_claims
+from rmft.report.evidence import Picture, final_regrets, picture
 from rmft.report.recorded import read_recorded
 from rmft.report.story import read_story
 from rmft.report.templates import plain, rendered
@@ -42,9 +41,9 @@ RULES = {  # numbers in the page's explanation of verdicts
 class Entry:
     """A figure or table on the page.
 
-    issues: known ones of the paper. models: of its experiments. Of a figure: image, size (in pixels), alt, checked
-    claims, and the final regrets of each evaluation. Of a table: key columns, the values that the paper has too, how
-    many more its csv has, and the notes below it.
+    issues: known ones of the paper. models: of its experiments. Of a figure: picture, alt, checked claims, and the
+    final regrets of each evaluation. Of a table: key columns, the values that the paper has too, how many more its csv
+    has, and the notes below it.
     """
 
     kind: Kind
@@ -54,8 +53,7 @@ class Entry:
     issues: list[KnownIssue]
     models: dict[str, str]
     scale_note: str | None
-    image: str = ""
-    size: tuple[int, int] = (0, 0)
+    picture: Picture | None = None
     alt: str = ""
     claims: list[CheckedClaim] = field(default_factory=list)
     regrets: list[dict[str, Any]] = field(default_factory=list)
@@ -129,7 +127,7 @@ def _figure(
     png, csv = (files[f"results/figures/{label}.{ending}"] for ending in ("png", "csv"))
     frame = read_csv(csv, ["panel", "player", "series", "x", "y"])
     checked = check_claims(caption.claims, FigureData(figure, metrics, frame, job.models[figure.experiments[0]]))
-    note, image = job.figure_notes[label], read_bytes(png)
+    note = job.figure_notes[label]
     return Entry(
         kind="figures",
         label=label,
@@ -138,8 +136,7 @@ def _figure(
         issues=known.figures.get(label, []),
         models={name: job.models[name] for name in figure.experiments},
         scale_note=note,
-        image=f"data:image/png;base64,{base64.b64encode(image).decode()}",
-        size=struct.unpack(">II", image[16:24]),  # a PNG has its width and height there
+        picture=picture(png),
         alt=_alt(caption, frame, job.players),
         claims=checked,
         regrets=list(_regrets(figure, metrics)),
@@ -157,16 +154,9 @@ def _regrets(figure: Figure, metrics: Metrics) -> Iterator[dict[str, Any]]:
     """Yield the final regrets in every evaluation that a figure draws."""
     for experiment, evaluation in figure.sources:
         of = metrics[experiment][evaluation]
-        yield {
-            "experiment": experiment,
-            "evaluation": evaluation,
-            "base": of["base"]["mean"],
-            "trained": of["trained"]["mean"],
-            "interval": [None if value is None else round(value, 6) for value in of["paired_difference"]],
-            "exponent": of["trained"]["exponent"],
-            "n": of["n"],
-            "others": {name: of["algorithms"][name]["mean"] for name in figure.players if name in of["algorithms"]},
-        }
+        regrets = final_regrets(experiment, evaluation, of)
+        drawn = {name: regrets["others"][name] for name in figure.players if name in regrets["others"]}
+        yield regrets | {"exponent": of["trained"]["exponent"], "others": drawn}
 
 
 def _table(job: ReportJob, files: dict[str, Path], label: str, captions: Captions, known: KnownIssues) -> Entry:

@@ -1,27 +1,25 @@
 """Recorded results in the report: what real language models gave elsewhere, from the bundles in data/recorded."""
 
-import base64
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rmft.artifacts.json_files import read_json
-from rmft.artifacts.text import read_bytes
-from rmft.recorded.bundle import DESCRIPTION, METRICS, Bundle, read_bundle
+from rmft.recorded.bundle import Bundle, read_bundle
+from rmft.report.evidence import Picture, final_regrets, picture
 from rmft.report.texts import Captions
+from rmft.workflow.paths import BUNDLE, BUNDLE_FIGURES, BUNDLE_METRICS
 
 
 @dataclass(frozen=True)
 class RecordedFigure:
-    """A recorded figure. image: as a data URL. size: in pixels. title, text: its caption."""
+    """A recorded figure with its caption."""
 
     label: str
     title: str
     text: str
-    image: str
-    size: tuple[int, int]
+    picture: Picture
 
 
 @dataclass(frozen=True)
@@ -36,11 +34,11 @@ class RecordedResults:
 
 def read_recorded(files: dict[str, Path], captions: Captions) -> list[RecordedResults]:
     """Return the bundles among the report's inputs."""
-    return [_read(path.parent, captions) for name, path in files.items() if name.endswith(f"/{DESCRIPTION}")]
+    return [_read(path.parent, captions) for name, path in files.items() if name.endswith(f"/{BUNDLE}")]
 
 
 def _read(folder: Path, captions: Captions) -> RecordedResults:
-    bundle, metrics = read_bundle(folder), read_json(folder / METRICS)
+    bundle, metrics = read_bundle(folder), read_json(folder / BUNDLE_METRICS)
     return RecordedResults(
         folder=folder.as_posix(),
         bundle=bundle,
@@ -50,24 +48,13 @@ def _read(folder: Path, captions: Captions) -> RecordedResults:
 
 
 def _figure(folder: Path, label: str, captions: Captions) -> RecordedFigure:
-    image, caption = read_bytes(folder / "figures" / f"{label}.png"), captions.of("figures", label)
-    size = struct.unpack(">II", image[16:24])  # a PNG has its width and height there
-    url = f"data:image/png;base64,{base64.b64encode(image).decode()}"
-    return RecordedFigure(label, caption.title, caption.text, url, size)
+    caption = captions.of("figures", label)
+    return RecordedFigure(label, caption.title, caption.text, picture(folder / BUNDLE_FIGURES / f"{label}.png"))
 
 
 def _regrets(bundle: Bundle, metrics: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for experiment, evaluations in metrics.items():
         chosen = bundle.experiments[experiment]["experiment"]
+        trainings = chosen.get("rmft", chosen.get("grpo"))["training_seeds"]
         for evaluation, of in evaluations.items():
-            yield {
-                "experiment": experiment,
-                "model": chosen["model"],
-                "evaluation": evaluation,
-                "base": of["base"]["mean"],
-                "trained": of["trained"]["mean"],
-                "interval": of["paired_difference"],
-                "n": of["n"],
-                "trainings": chosen.get("rmft", chosen.get("grpo"))["training_seeds"],
-                "others": {name: algorithm["mean"] for name, algorithm in of["algorithms"].items()},
-            }
+            yield final_regrets(experiment, evaluation, of) | {"model": chosen["model"], "trainings": trainings}

@@ -45,13 +45,14 @@ def record(name: Annotated[str, Argument(help="The folder below data/recorded.")
     """
     from rmft.artifacts.text import write_text
     from rmft.params import load
-    from rmft.recorded.bundle import RECORDED
     from rmft.recorded.page import PAGE, page
     from rmft.recorded.recording import record as write_bundle
+    from rmft.workflow.paths import RECORDED
 
-    bundle = write_bundle(RECORDED / name, load().at_scale())
+    folder = Path(RECORDED, name)
+    bundle = write_bundle(folder, load().at_scale())
     write_text(PAGE, page())
-    print(f"{RECORDED / name}: {len(bundle.files)} files of {', '.join(bundle.experiments)}; commit this folder")
+    print(f"{folder}: {len(bundle.files)} files of {', '.join(bundle.experiments)}; commit this folder")
 
 
 @app.command(rich_help_panel=TOOLS)

@@ -9,6 +9,8 @@ from rmft.params.language_model import check_gguf
 from rmft.params.reasoning import LEXICAL
 
 ON_REQUEST = "on-request-"  # before the names of the metrics and of the pages of experiments on request
+RECORDED = "data/recorded"  # the folder of the results bundles, and the files of a bundle that the report shows
+BUNDLE, BUNDLE_METRICS, BUNDLE_FIGURES = "bundle.json", "metrics.json", "figures"
 REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
 REPORT_TEMPLATES = "data/report/templates"
 CHECKPOINT = (  # a language model as jobs write it
@@ -220,8 +222,8 @@ def replicate_of(params: Params, experiment: str, evaluation: str, player: str) 
 
 def recorded_files() -> list[str]:
     """Return what the report shows of the results bundles: their descriptions, metrics and figures."""
-    folders = sorted(Path("data/recorded").glob("*/"))
-    wanted = ("bundle.json", "metrics.json", "figures/*.png")
+    folders = sorted(Path(RECORDED).glob("*/"))
+    wanted = (BUNDLE, BUNDLE_METRICS, f"{BUNDLE_FIGURES}/*.png")
     return [file.as_posix() for folder in folders for name in wanted for file in sorted(folder.glob(name))]
 
 
