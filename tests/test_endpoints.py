@@ -17,7 +17,8 @@ from rmft.endpoint.journal import usage_of
 from rmft.endpoint.session import PriceList, journal_of, open_endpoint
 from rmft.errors import InputError
 from rmft.params import load
-from rmft.tools.estimate import expected_work, spent_on
+from rmft.tools import estimate
+from rmft.tools.estimate import beyond_budget, expected_work, spent_on
 
 ROOT = Path(__file__).parents[1]
 PARAMS = load(ROOT / "params.yaml")
@@ -90,6 +91,20 @@ def test_an_estimate_is_arithmetic_of_rounds_games_and_a_history_that_is_sent_wh
     assert tuned.dollars == pytest.approx(8 * base.dollars, rel=1e-6)  # four times as much, twice as dear
     longer, shorter = parts["gaussian-100, base model"], parts["gaussian-25, base model"]
     assert 12 < longer.used.prompt / shorter.used.prompt < 16  # the square of the horizon, but for the opening
+
+
+def test_the_papers_cost_is_that_of_longer_replies_without_a_cache(monkeypatch):
+    """Sec. `appendix:sec6-training-details`: about 0.5·T² dollars for a training run."""
+    monkeypatch.setattr(estimate, "CACHED_FROM", 10**9)
+    whole = PARAMS.model_copy(update={"scale": "paper"}).at_scale()
+    model = whole.models["gpt-4o-mini"]
+    tokens = model.expected.reply_tokens.model_copy(update={"bandit": 360})
+    longer = model.model_copy(update={"expected": model.expected.model_copy(update={"reply_tokens": tokens})})
+    params = whole.model_copy(update={"models": whole.models | {"gpt-4o-mini": longer}})
+    work = expected_work(params, ["closed_mab"])
+    dollars = sum(part.dollars for part in work if part.part.startswith(("rollouts", "fine-tuning")))
+    assert dollars == pytest.approx(0.5 * 25**2, rel=0.01)
+    assert "budget.dollars is 25: closed_mab" in beyond_budget(params, work)
 
 
 def test_a_judge_behind_an_endpoint_is_estimated_as_if_it_were_asked_of_every_reply():

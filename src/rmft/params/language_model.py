@@ -107,6 +107,11 @@ class LanguageModelSettings(Checkpoint):
     context: Count | None = Field(
         default=None, description="Largest number of tokens that the model may read; null: as its configuration says."
     )
+    max_tokens: Count | None = Field(
+        default=None,
+        exclude_if=lambda limit: limit is None,
+        description="Largest number of tokens of a completion, where `protocol` allows more; null: as `protocol` says.",
+    )
     quantised: Literal["nf4"] | None = Field(
         default=None,
         description="nf4: base weights take 4 bits in memory (bitsandbytes), and only adapters can be trained.",

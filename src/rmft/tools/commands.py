@@ -5,6 +5,7 @@ Commands read options, call one module of `tools`, and print. They alone print.
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -51,7 +52,9 @@ def params(
 
     from rmft.params import load
     from rmft.params.scenarios import check_spreadsheets
+    from rmft.tools.estimate import beyond_budget, endpoint_experiments, expected_work
     from rmft.tools.parameters import explained
+    from rmft.workflow.contexts import check_contexts
     from rmft.workflow.parameters import write_parameters
 
     if docs:
@@ -64,6 +67,9 @@ def params(
         return
     found = load(file, scale).at_scale()
     check_spreadsheets(found.scenarios.values())
+    check_contexts(found)
+    if line := beyond_budget(found, expected_work(found, endpoint_experiments(found))):
+        print(line, file=sys.stderr)
     if write is not None:
         write_parameters(write, found)
     else:
@@ -114,11 +120,13 @@ def estimate(
     from rich.console import Console
 
     from rmft.params import load
-    from rmft.tools.estimate import as_table, endpoint_experiments, expected_work
+    from rmft.tools.estimate import as_table, beyond_budget, endpoint_experiments, expected_work
 
     params = load(scale=scale)
     work = expected_work(params.at_scale(), experiments or endpoint_experiments(params))
     Console(highlight=False).print(as_table(work, params.scale))
+    if line := beyond_budget(params, work):
+        print(line, file=sys.stderr)
 
 
 @app.command(rich_help_panel=TOOLS)

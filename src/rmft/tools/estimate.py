@@ -69,6 +69,15 @@ def expected_work(params: Params, experiments: Sequence[str]) -> list[ExpectedWo
     return [part for name in experiments for part in (*_parts(params, name), *_judged(params, name))]
 
 
+def beyond_budget(params: Params, parts: Sequence[ExpectedWork]) -> str | None:
+    """Return a line that says that the parts will cost more than `budget` allows; None where they will not."""
+    limit, dollars = params.budget.dollars, sum(part.dollars for part in parts)
+    if limit is None or dollars <= limit:
+        return None
+    names = ", ".join(dict.fromkeys(part.experiment for part in parts))
+    return f"budget.dollars is {limit:g}: {names} would stop before the end, since about {dollars:,.0f} are needed"
+
+
 def endpoint_experiments(params: Params) -> list[str]:
     """Return the experiments that send requests to an endpoint: to play, or to judge replies."""
     judged = params.reasoning.of if params.reasoning.judge != LEXICAL else {}

@@ -8,6 +8,7 @@ from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
 from rmft.params import Params
 from rmft.params.endpoint import EndpointModel
+from rmft.params.experiment import Experiment
 from rmft.params.grpo import Objective
 from rmft.params.language import LanguageProblem
 from rmft.params.language_model import Checkpoint
@@ -91,7 +92,7 @@ def rollouts_job(
         code=code_of_job("rollouts", chosen.process),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
-        problem=_part(LanguageProblem, chosen),
+        problem=_in_words(params, chosen),
         **model_of(params, chosen.model),
         scenario_set=scenario_set(params, chosen.protocol.scenarios),
         process=chosen.process,
@@ -155,7 +156,7 @@ def selection_job(params: Params, experiment: str, training_seed: int, iteration
         code=code_of_job("selection", chosen.process),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
-        problem=_part(LanguageProblem, chosen),
+        problem=_in_words(params, chosen),
         process=chosen.process,
         selected=chosen.rmft.selected,
         score=chosen.rmft.score,
@@ -184,7 +185,7 @@ def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int
         code=code_of_job("grpo"),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
-        problem=_part(LanguageProblem, chosen),
+        problem=_in_words(params, chosen),
         model=params.models[chosen.model],
         grpo=_part(Objective, chosen.grpo),
         temperature=chosen.grpo.temperature,
@@ -199,7 +200,7 @@ def method_job(params: Params, experiment: str, training_seed: int, iteration: i
         code=code_of_job("method", methods=[chosen.method]),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
-        problem=_part(LanguageProblem, chosen),
+        problem=_in_words(params, chosen),
         model=params.models[chosen.model],
         method=chosen.method,
         settings=chosen.settings,
@@ -246,7 +247,14 @@ def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProbl
     if not chosen.in_words:
         return _part(NumericProblem, chosen)
     held_out = params.rewards[chosen.evaluations[evaluation].rewards]
-    return _part(LanguageProblem, chosen).model_copy(update={"d": held_out.d, "features": held_out.features})
+    return _in_words(params, chosen).model_copy(update={"d": held_out.d, "features": held_out.features})
+
+
+def _in_words(params: Params, chosen: Experiment) -> LanguageProblem:
+    """Return what a language model plays in training. Its replies are no longer than the model's own limit."""
+    problem, limit = _part(LanguageProblem, chosen), getattr(params.models[chosen.model], "max_tokens", None)
+    shorter = min(problem.protocol.max_tokens, limit or problem.protocol.max_tokens)
+    return problem.model_copy(update={"protocol": problem.protocol.model_copy(update={"max_tokens": shorter})})
 
 
 def stream_name(params: Params, experiment: str) -> str:
