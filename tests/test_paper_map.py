@@ -69,8 +69,11 @@ def test_a_place_of_no_label_is_found(params):
 
 def test_the_state_of_a_figure_is_what_the_parameters_draw(params):
     drawn, undrawn = PaperLabel("fig:simplex_tf_all", "figure", "1"), PaperLabel("fig:no-such", "figure", "1")
-    places = places_of([drawn, undrawn], {label.label: Place(open="to do") for label in (drawn, undrawn)}, params)
-    assert places[drawn.label].state == "built"
+    in_words = PaperLabel("fig:phi-loss", "figure", "1")
+    labels = [drawn, in_words, undrawn]
+    places = places_of(labels, {label.label: Place(open="to do") for label in labels}, params)
+    assert places[drawn.label].state == "built, at the paper's size"
+    assert places[in_words.label].state == "built, at scale demo"
     assert places[drawn.label].build == ["results/figures/simplex-tf-all.csv"]
     assert places[undrawn.label].state == "open: to do"
     assert places_of([undrawn], {}, params) == {}

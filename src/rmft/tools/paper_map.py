@@ -39,12 +39,17 @@ HEAD = """# Where each part of the paper is
 `data/paper/map.yaml`, and from the figures and tables of `outputs.yaml`. To change the page, edit those and
 run the command again. Sections have the numbers of the arXiv version.
 """
+STATES = """
+Built: the part exists here; whether values agree is in `results/tables`. A figure or table is built at the paper's
+size if its experiments are that large at the scale in `params.yaml`. At scale demo, the embedded model plays in place
+of the paper's language models. What real language models gave is in [real-models.md](real-models.md)."""
 
 
 class Place(Section):
     """Where a part of the paper is: code (path, or path:name of a function or class), parameters, Snakemake targets.
 
     differs: how ours differs from the paper. not_applicable: why there is nothing to build. open: what is missing.
+    size: of a figure or table, the size at which its experiments run at the scale of params.yaml.
     """
 
     code: list[str] = Field(default=[])
@@ -53,6 +58,7 @@ class Place(Section):
     differs: str | None = None
     not_applicable: str | None = None
     open: str | None = None
+    size: str = ""
 
     @model_validator(mode="after")
     def _one_state(self) -> Self:
@@ -67,7 +73,9 @@ class Place(Section):
     def state(self) -> str:
         """Return the state, with its reason where it has one."""
         states = {"ours differs": self.differs, "not applicable": self.not_applicable, "open": self.open}
-        return next((f"{state}: {reason}" for state, reason in states.items() if reason is not None), "built")
+        return next(
+            (f"{state}: {reason}" for state, reason in states.items() if reason is not None), f"built{self.size}"
+        )
 
 
 def read_map(root: Path) -> dict[str, Place]:
@@ -100,7 +108,10 @@ def _drawn(label: PaperLabel, params: Params) -> Place | None:
         return None
     module = DRAWN[output.form].__module__ if label.kind == "figure" else f"rmft.tables.{output.form}"
     experiments = [f"experiments.{experiment}" for experiment in output.experiments]
+    small = params.at_scale()
+    whole = all(params.experiments[name] == small.experiments[name] for name in output.experiments)
     return Place(
+        size=", at the paper's size" if whole else f", at scale {params.scale}",
         code=[f"src/{module.replace('.', '/')}.py"],
         params=[f"{DRAWN_IN[label.kind]}.{label.kebab}", *experiments],
         build=[f"results/{label.kind}s/{label.kebab}.csv"],
@@ -146,9 +157,10 @@ def page(root: Path, params: Params) -> str:
 
 def _of_paper(labels: Sequence[PaperLabel], places: Mapping[str, Place]) -> Iterator[str]:
     states = [places[label.label].state.partition(":")[0] for label in labels]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states)))
+    counts = [f"{states.count(state)} {state}" for state in dict.fromkeys(sorted(states))]
     yield HEAD
-    yield f"{len(labels)} labels: {counts}. Built: the part exists here; whether values agree is in `results/tables`."
+    yield f"{len(labels)} labels: {'; '.join(counts)}."
+    yield STATES
     for kind, title in KINDS.items():
         of_kind = ((label, places[label.label]) for label in labels if label.kind == kind)
         rows = [
