@@ -177,9 +177,9 @@ def results(
     from rich.console import Console
 
     from rmft.params import load
-    from rmft.tools.results import as_table, built
+    from rmft.tools.results import LEGEND, as_tables, built
 
-    Console(highlight=False).print(as_table(built(load().at_scale(), experiments or [])))
+    Console(highlight=False).print(*as_tables(built(load().at_scale(), experiments or [])), LEGEND, sep="\n")
 
 
 @app.command(rich_help_panel=TOOLS)

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MODELS = ("base", "trained")
+LEGEND = (
+    "Mean final regret over n instances and runs of training. "
+    "Difference: trained minus base, with its 95% interval over instances."
+)
 
 
 @dataclass(frozen=True)
@@ -63,22 +67,19 @@ def _built(params: Params, experiments: Sequence[str]) -> Iterator[BuiltEvaluati
                 )
 
 
-def as_table(evaluations: Sequence[BuiltEvaluation]) -> "Table":
-    """Return the evaluations for a terminal."""
-    table = empty_table("Mean final regret; difference: trained minus base, with its 95% interval over instances")
-    for header in ("", "n", "runs", "base", "trained", "difference", "beside"):
-        table.add_column(header, justify="left" if header in ("", "beside") else "right")
+def as_tables(evaluations: Sequence[BuiltEvaluation]) -> Iterator["Table"]:
+    """Yield a table for a terminal for each experiment."""
     for name in dict.fromkeys(one.experiment for one in evaluations):
         of_one = [one for one in evaluations if one.experiment == name]
-        table.add_row(f"{name}, {of_one[0].model}", style="bold")
+        others = dict.fromkeys(player for one in of_one for player in one.regrets if player not in MODELS)
+        table = empty_table(f"{name}, {of_one[0].model}")
+        for header in ("", "n", "runs", *MODELS, "difference", *others):
+            table.add_column(header, justify="right" if header else "left", no_wrap=True)
         for one in of_one:
-            table.add_row(f" {one.evaluation}", str(one.n), str(one.trainings), *_cells(one))
-    return table
-
-
-def _cells(one: BuiltEvaluation) -> list[str]:
-    """Return both regrets, their difference, and the other players' regrets."""
-    beside = ", ".join(f"{name} {regret:.2f}" for name, regret in one.regrets.items() if name not in MODELS)
-    between = one.difference
-    difference = f"{between.mean:+.2f} [{between.low:+.2f}, {between.high:+.2f}]"
-    return [*(f"{one.regrets[player]:.2f}" for player in MODELS), difference, beside]
+            regrets = {player: f"{regret:.2f}" for player, regret in one.regrets.items()}
+            between = one.difference
+            difference = f"{between.mean:+.2f} [{between.low:+.2f}, {between.high:+.2f}]"
+            models = [regrets[player] for player in MODELS]
+            beside = [regrets.get(player, "") for player in others]
+            table.add_row(one.evaluation, str(one.n), str(one.trainings), *models, difference, *beside)
+        yield table

@@ -10,4 +10,4 @@ def empty_table(title: str) -> "Table":
     """Return a table without frames, to which columns and rows are added."""
     from rich.table import Table
 
-    return Table(title=title, box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    return Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
