@@ -67,7 +67,8 @@ def test_the_page_has_the_numbers_of_the_bundle(recorded):
     assert f"| short | 4 | {metrics['base']['mean']:.1f} ± " in text
     assert "1 training run of 1 iteration, each of 2 scenarios with 2 games" in text
     players = json.loads((recorded / "data/recorded/mine/summary.json").read_text(encoding="utf-8"))["small"]
-    assert players["exploration"]["short"]["ucb"]["min_frac"] == 1.0  # in three rounds UCB plays every action once
+    of_ucb = players["exploration"]["short"]["ucb"]
+    assert of_ucb["min_frac"] == of_ucb["all_tried"] == 1.0  # in three rounds UCB plays every action once
 
 
 def test_the_page_of_recorded_results_is_the_one_that_the_bundles_give(monkeypatch):

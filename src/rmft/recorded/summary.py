@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rmft.artifacts.trajectories import read_selection
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
 from rmft.metrics.luck import advantages, survival
@@ -41,6 +43,7 @@ def _exploration(played: PlayerResults) -> dict[str, float]:
     return {
         "failures": float(suffix_failure(actions, best)[:, T // 2].mean()),
         "best": float((actions == best).mean()),
+        "all_tried": float((np.sort(actions[:, : played.d], axis=1) == np.arange(played.d)).all(axis=1).mean()),
         "min_frac": float(scaled_min_frac(actions, played.d)[:, -1].mean()),
         "invalid": float(played.invalid.mean() / T),
     }
