@@ -140,6 +140,34 @@ def test_responses_to_many_requests_at_once_are_those_to_each_alone(server, clie
     assert len(set(alone)) > 5
 
 
+def answers_of_game(client: OpenAI, game: int, rounds: int = 4) -> list[tuple[str, list[float]]]:
+    """Play a game; return the texts of the responses with the log-probabilities of their tokens."""
+    texts, answers = [f"{OPENING} {'Think. ' * game}"], []
+    for t in range(1, rounds + 1):
+        (choice,) = complete(client, *texts, seed=100 * game + t, logprobs=True, top_logprobs=5).choices
+        bits = [top.logprob for token in choice.logprobs.content for top in token.top_logprobs]
+        answers.append((choice.message.content, bits))
+        texts += [choice.message.content, f"Round {t}: you chose action 2. Paid: **{game + t / 4}**.\nRound {t + 1}."]
+    return answers
+
+
+def test_a_game_is_the_same_to_the_last_bit_alone_beside_many_others_and_after_a_restart(tmp_path):
+    state, games = tmp_path / "state", range(3)
+    with Server(state, CONTEXT) as server, ThreadPoolExecutor(QUEUE - 10) as pool:
+        first = [answers_of_game(server.client, game) for game in games]
+        crowd = [pool.submit(answers_of_game, server.client, game) for game in range(QUEUE - 10)]
+        together = [crowd[game].result() for game in games]
+    with Server(state, CONTEXT) as server:
+        restarted = [answers_of_game(server.client, game) for game in games]
+    runs = [first, restarted, together]
+    assert len({text for game in first for text, _ in game}) > len(games)
+    depends = "depend on how many requests" in (tmp_path / "state.log").read_text()
+    assert not depends or "GenuineIntel" not in Path("/proc/cpuinfo").read_text()
+    if depends:  # of another maker's processor
+        runs = [[[text for text, _ in game] for game in run] for run in runs]
+    assert runs[0] == runs[1] == runs[2]
+
+
 def test_n_choices_are_of_one_conversation_and_each_has_its_own_random_numbers(client):
     response = complete(client, n=6, seed=5)
     assert [choice.index for choice in response.choices] == list(range(6))

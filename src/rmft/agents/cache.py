@@ -13,16 +13,18 @@ overwritten.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, Cache, PretrainedConfig
 from transformers.masking_utils import eager_mask
 
 from rmft.agents.context import FULL, WINDOWED, layer_windows
 
-ATTENTION = "rmft-slots"
+ATTENTION, BATCH_INVARIANT = "rmft-slots", "rmft-slots-batch-invariant"
+LEAST_QUERIES, LEAST_KEYS = 2, 16  # below these, products and sums take other kernels, which round differently
 ALIGNED = 64  # a GPU's kernels copy, in every layer, masks whose width is not a multiple of this
 
 
@@ -192,29 +194,49 @@ def attend(
     attention_mask: torch.Tensor,
     scaling: float,
     softcap: float | None = None,
+    batch_invariant: bool = False,
     **_kwargs: object,
 ) -> tuple[torch.Tensor, None]:
     """Return softmax(q Kᵀ) V, (n, q, H, D), for queries (n, H, q, D) on keys and values (n, K, m, D).
 
     Heads that share keys are computed in one matrix product, so that keys need not be copied. Torch's fused attention
     has no soft-capping, and for single tokens on a CPU it takes twice as long as plain products.
+
+    batch_invariant: have the result of a query depend neither on n, nor on q, nor on m, where matrix products allow it
+    (see `products_depend_on_batch`).
     """
     n, heads, q, _ = query.shape
     K = keys.shape[1]
     query, mask = query.reshape(n, K, heads // K * q, -1), attention_mask
     if mask.shape[2] != query.shape[2]:  # a mask that `prepare` did not make
         mask = mask.repeat(1, 1, heads // K, 1)
-    if softcap is None and (q > 1 or query.is_cuda):
+    if softcap is None and not batch_invariant and (q > 1 or query.is_cuda):
         mixed = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)
     else:
+        if batch_invariant:
+            query, keys, values, mask = _large_enough(query, keys, values, mask)
         scores = torch.matmul(query * scaling, keys.transpose(2, 3))
         if softcap is not None:
             scores = torch.tanh(scores / softcap) * softcap
         scores += mask
         mixed = torch.matmul(scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype), values)
-    mixed = mixed.unflatten(2, (heads // K, q))  # works for any layout that a kernel returns
+    mixed = mixed[:, :, : heads // K * q].unflatten(2, (heads // K, q))  # works for any layout that a kernel returns
     return mixed.permute(0, 3, 1, 2, 4).flatten(2, 3), None
 
 
-AttentionInterface.register(ATTENTION, attend)
-AttentionMaskInterface.register(ATTENTION, eager_mask)  # for calls of the model without our masks
+def _large_enough(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return the arguments of attention, padded to LEAST_QUERIES queries and LEAST_KEYS keys, which are masked."""
+    queries, slots = max(0, LEAST_QUERIES - query.shape[2]), max(0, LEAST_KEYS - keys.shape[2])
+    if queries:
+        query, mask = pad(query, (0, 0, 0, queries)), pad(mask, (0, 0, 0, queries))
+    if slots:
+        keys, values = pad(keys, (0, 0, 0, slots)), pad(values, (0, 0, 0, slots))
+        mask = pad(mask, (0, slots), value=torch.finfo(mask.dtype).min)
+    return query, keys, values, mask
+
+
+for name, attention in ((ATTENTION, attend), (BATCH_INVARIANT, partial(attend, batch_invariant=True))):
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, eager_mask)  # for calls of the model without our masks

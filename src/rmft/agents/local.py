@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rmft.agents.cache import ATTENTION, SlotCache, conversation_bytes
+from rmft.agents.cache import ATTENTION, BATCH_INVARIANT, SlotCache, conversation_bytes
 from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
 from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
 from rmft.agents.weights import load_pretrained, with_weights
@@ -40,18 +40,24 @@ class LanguageModel:
 
     @classmethod
     def of(
-        cls, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, context: int | None = None, threads: int = 1
+        cls,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        context: int | None = None,
+        threads: int = 1,
+        batch_invariant: bool = False,
     ) -> "LanguageModel":
         """Prepare a model for rollouts: our attention, no gradients. threads: on a CPU; two decode small models slower.
 
-        context: see `context_limit`.
+        context: see `context_limit`. batch_invariant: have the logits of a conversation on a CPU not depend on the
+        conversations beside it; see `products_depend_on_batch`.
         """
         chat_tokenizer = ChatTokenizer.of(tokenizer, model.config, model.generation_config.eos_token_id, context)
         if model.device.type == "cpu":
             torch.set_num_threads(threads)
         else:
             torch.backends.cuda.enable_cudnn_sdp(False)  # it plans again, for 30 ms, whenever the number of keys grows
-        model.set_attn_implementation(ATTENTION)
+        model.set_attn_implementation(BATCH_INVARIANT if batch_invariant and model.device.type == "cpu" else ATTENTION)
         model.get_output_embeddings().register_forward_pre_hook(_contiguous)
         return cls(model.eval(), chat_tokenizer)
 
@@ -65,14 +71,29 @@ def _contiguous(_module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[
     return (inputs[0].contiguous(),)
 
 
-def load(settings: LanguageModelSettings, tuned: Path | None = None) -> LanguageModel:
-    """Load a model to play, with the fine-tuned weights or the adapter in `tuned`. Raise InputError if that fails."""
+def load(settings: LanguageModelSettings, tuned: Path | None = None, batch_invariant: bool = False) -> LanguageModel:
+    """Load a model to play, with the fine-tuned weights or the adapter in `tuned`. Raise InputError if that fails.
+
+    batch_invariant: see `LanguageModel.of`.
+    """
     model, tokenizer = load_pretrained(settings)
     if not settings.quantised:  # a quantised model is on its device already
         model = model.to(settings.device)
     if tuned is not None:
         model = with_weights(model, tuned)
-    return LanguageModel.of(model, tokenizer, settings.context, settings.threads)
+    return LanguageModel.of(model, tokenizer, settings.context, settings.threads, batch_invariant)
+
+
+@torch.inference_mode()
+def products_depend_on_batch(model: PreTrainedModel) -> bool:
+    """Return whether a row of a matrix product rounds differently alone and among other rows.
+
+    On Intel's processors, float32 products do not if MKL_CBWR=AVX2,STRICT is set before the first product of a process.
+    """
+    weights = model.get_output_embeddings().weight[:BLOCK]
+    rows = torch.rand(64, weights.shape[1], generator=torch.Generator().manual_seed(0)).to(weights)
+    alone = torch.cat([row[None] @ weights.T for row in rows])
+    return not torch.equal(alone, rows @ weights.T)
 
 
 def sample(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """From requests to responses: tokenise a conversation, have the engine generate, and write the response."""
 
 import asyncio
+import logging
 import secrets
 import time
 from array import array
@@ -11,7 +12,7 @@ import numpy as np
 from pydantic_core import to_json
 
 from rmft.agents.chat_template import ChatTemplate
-from rmft.agents.local import LanguageModel, load
+from rmft.agents.local import LanguageModel, load, products_depend_on_batch
 from rmft.endpoint_server.chat import ChatRequest, CompletionRequest, choice, token_entry, usage
 from rmft.endpoint_server.engine import Engine
 from rmft.endpoint_server.errors import ApiError, invalid
@@ -24,13 +25,17 @@ from rmft.endpoint_server.store import Json
 from rmft.endpoint_server.tokenisation import ConversationTokenizer, TokenDecoder
 from rmft.streams import stream
 
+log = logging.getLogger(__name__)
+
 
 class ResponseGenerator:
     """Generates responses. Call it in one event loop only."""
 
     def __init__(self, settings: ServerSettings, models: ServedModels) -> None:
         self.settings, self.models = settings, models
-        base = load(settings.model)
+        base = load(settings.model, batch_invariant=True)
+        if products_depend_on_batch(base.model):
+            log.warning("here the last bits of logits depend on how many requests are answered together")
         # The engine's thread has its own tokenizers, since tokenizers are not thread-safe.
         tokenizer = deepcopy(base.chat_tokenizer.tokenizer)
         self.tokenizer, self.decoder = ConversationTokenizer(ChatTemplate.probe(tokenizer)), TokenDecoder(tokenizer)
@@ -44,7 +49,7 @@ class ResponseGenerator:
     def _load(self, weights: Path | None) -> LanguageModel:
         """Load a model, in the engine's thread."""
         base, self.base = self.base, None
-        return base if base and weights is None else load(self.settings.model, weights)
+        return base if base and weights is None else load(self.settings.model, weights, batch_invariant=True)
 
     async def chat(self, request: ChatRequest, name: str) -> Json:
         """Return the response to a chat request. name: for its id."""
