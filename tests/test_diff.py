@@ -232,6 +232,29 @@ def test_results_that_are_nowhere_to_be_read_are_unknown(repository, monkeypatch
     assert "results and reward sets of workspace are unknown: nothing is built here" in compare().unknown
 
 
+def write_receipt(folder: Path, artifact: str, machine: str) -> None:
+    path = folder / ".snakemake/receipts" / f"{artifact}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"machine": machine}), encoding="utf-8")
+
+
+def test_results_of_two_kinds_of_machines_are_told_in_one_line(repository):
+    for tag, machine in (("here", "Linux, avx2"), ("there", "Linux, avx512"), ("there again", "Linux, avx512")):
+        write_receipt(repository, "results/summary.json", machine)
+        write_receipt(repository, "results/figures/regret.csv", "Linux, avx2")
+        (repository / "note").write_text(tag, encoding="utf-8")
+        done(repository, "dvc", "add", "--quiet", ".snakemake/receipts")
+        commit_as(repository, tag.replace(" ", "-"))
+    both = ["Linux, avx2", "Linux, avx512"]
+    difference = compare("here", "there")
+    assert difference.machines == (both[:1], both)
+    line = "computed on different kinds of machines: A on Linux, avx2, B on Linux, avx2; Linux, avx512"
+    assert line in as_text(difference).splitlines()
+    assert compare("here").machines == (both[:1], both)  # the workspace is there
+    assert compare("there", "there-again").machines is None
+    assert compare("first", "there").machines is None  # no receipt says where the first results come from
+
+
 def test_two_experiments_of_the_parameters_are_compared_in_the_workspace(tmp_path, monkeypatch):
     a, b = "numeric_mab", "numeric_mab_logits_normalised"
     for name in ("params.yaml", "outputs.yaml"):
@@ -247,12 +270,14 @@ def test_two_experiments_of_the_parameters_are_compared_in_the_workspace(tmp_pat
         (folder / "evaluation").mkdir(parents=True)
         (folder / "training-log.csv").write_text("always the same", encoding="utf-8")
         (folder / "evaluation/gaussian.parquet").write_text(name, encoding="utf-8")
+        write_receipt(tmp_path, f"results/experiments/{name}/training-log.csv", f"a machine for {name}")
     summary = {name: {"gaussian": {"regret": len(name)}} for name in (a, b)}
     (tmp_path / "results/summary.json").write_text(json.dumps(summary), encoding="utf-8")
     difference = compare(a, b)
     assert {"normalise": (False, True), "rmft.perturb": ("policy", "logits")}.items() <= difference.parameters.items()
     assert difference.results == {"evaluation/gaussian.parquet": CHANGED}
     assert difference.metrics == {"gaussian": {"regret": (len(a), len(b))}}
+    assert difference.machines == ([f"a machine for {a}"], [f"a machine for {b}"])
     set_value(tmp_path, "scale", "smoke")
     set_value(tmp_path, f"experiments.{b}.rmft.scenarios", 50)
     assert compare(a, b).parameters.keys() == difference.parameters.keys()  # at this scale both have 20

@@ -38,6 +38,7 @@ class Difference:
     """Differences between a and b: pairs by name, statuses by path, and in lines what could not be compared.
 
     inherited: by key of a parameter that an experiment inherits, the key where the value is written.
+    machines: the kinds of machines that computed the results of either side, where they differ.
     """
 
     a: str
@@ -49,6 +50,7 @@ class Difference:
     inputs: dict[str, str] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, dict[str, Pair]] = field(default_factory=dict)
+    machines: tuple[list[str], list[str]] | None = None
     unknown: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:

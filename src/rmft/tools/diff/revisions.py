@@ -3,6 +3,7 @@
 DVC gives the parameters, artifacts and metrics of a revision, git the code.
 """
 
+import json
 import logging
 import re
 from collections import defaultdict
@@ -21,6 +22,7 @@ from dvc.scm import RevError, SCMError, resolve_rev
 from scmrepo.exceptions import SCMError as GitError
 
 from rmft.artifacts.files import sha256
+from rmft.artifacts.receipts import FOLDER as RECEIPTS
 from rmft.errors import InputError
 from rmft.lineage.code import SourceCode, code_of, locked
 from rmft.params import load
@@ -88,6 +90,7 @@ def _of_experiments(repo: Repo, a: str, b: str) -> Difference:
         parameters,
         results=statuses(*(_hashes(folder, folder) for folder in folders)),
         metrics=_metric_pairs(*of_each),
+        machines=_machine_pair(*(_machines(root / RECEIPTS / folder.relative_to(root)) for folder in folders)),
         unknown=[] if metrics is not None else [f"metrics are unknown: {NO_METRICS}"],
     )
 
@@ -100,7 +103,7 @@ class _Side:
     """One of two revisions.
 
     parameters, metrics: None where they cannot be read. workflow, inputs: hashes of files that are no artifacts.
-    libraries: locked versions.
+    libraries: locked versions. machines: their kinds, as far as receipts can be read.
     """
 
     name: str
@@ -112,6 +115,7 @@ class _Side:
     inputs: dict[str, str]
     has_results: bool
     metrics: Metrics | None
+    machines: list[str]
 
     @property
     def unknown(self) -> Iterator[str]:
@@ -165,6 +169,7 @@ def _of_revisions(repo: Repo, a: tuple[str, str], b: tuple[str, str]) -> Differe
         inputs=statuses(old.inputs, new.inputs) | reward_sets,
         results=results,
         metrics=_metric_pairs(*({"/".join(names): of for names, of in side.items()} for side in metrics)),
+        machines=_machine_pair(old.machines, new.machines),
         unknown=[*old.unknown, *new.unknown, *unlisted],
     )
 
@@ -176,6 +181,8 @@ def _side(repo: Repo, name: str, commit: str) -> _Side:
         folder = Path(repo.root_dir) if in_workspace else Path(temporary) / "tree"
         if not in_workspace:
             repo.fs.get(repo.root_dir, str(folder))
+            with suppress(FileNotFoundError):  # receipts that DVC did not keep, or that are not in its cache
+                repo.dvcfs.get(RECEIPTS.as_posix(), str(folder / RECEIPTS))
         ignored = repo.scm.is_ignored if in_workspace else lambda _: False
         return _Side(
             name if commit.startswith(name) else f"{name} ({commit[:7]})",
@@ -187,6 +194,7 @@ def _side(repo: Repo, name: str, commit: str) -> _Side:
             _hashes(folder, folder / "data", ignored),
             (folder / ("results" if in_workspace else "dvc.lock")).exists(),
             _metrics(repo),
+            _machines(folder / RECEIPTS),
         )
 
 
@@ -297,6 +305,16 @@ def _hashes(root: Path, folder: Path, ignored: Callable[[Path], bool] = lambda _
     """Return the hash of a file, or of every file below a folder, READMEs aside, by its path from root."""
     paths = (path for path in (folder, *folder.rglob("*")) if path.is_file() and path.stem != "README")
     return {path.relative_to(root).as_posix(): sha256(path) for path in paths if not ignored(path)}
+
+
+def _machines(receipts: Path) -> list[str]:
+    """Return the kinds of machines in the receipts of a folder, in order."""
+    return sorted({json.loads(path.read_text(encoding="utf-8"))["machine"] for path in receipts.rglob("*.json")})
+
+
+def _machine_pair(old: list[str], new: list[str]) -> tuple[list[str], list[str]] | None:
+    """Return the kinds of machines of both sides; None where they are the same, or where one side's are unknown."""
+    return (old, new) if old and new and old != new else None
 
 
 def _metric_pairs(old: Mapping[str, Mapping], new: Mapping[str, Mapping]) -> dict[str, dict[str, Pair]]:

@@ -29,6 +29,9 @@ def as_text(difference: Difference) -> str:
         ],
     }
     lines = [line for head, rows in parts.items() if rows for line in _part(head, rows)]
+    if difference.machines:
+        a, b = map("; ".join, difference.machines)
+        lines.append(f"computed on different kinds of machines: A on {a}, B on {b}")
     if not lines and not difference.unknown:
         lines = ["no difference"]
     return "\n".join([f"A: {difference.a}   B: {difference.b}", *lines, *difference.unknown])
