@@ -57,4 +57,4 @@ def _regrets(bundle: Bundle, metrics: dict[str, Any]) -> Iterator[dict[str, Any]
         chosen = bundle.experiments[experiment]["experiment"]
         trainings = chosen.get("rmft", chosen.get("grpo"))["training_seeds"]
         for evaluation, of in evaluations.items():
-            yield final_regrets(experiment, evaluation, of) | {"trainings": trainings}
+            yield final_regrets(experiment, evaluation, of) | {"model": chosen["model"], "trainings": trainings}
