@@ -652,6 +652,7 @@ def test_the_built_report_has_every_output_with_lineage_to_the_sources(built):
     assert ids == {
         *(f"figure-{label}" for label in params["figures"]["drawn"]),
         *(f"table-{label}" for label in params["tables"]),
+        *(f"recorded-{figure.stem}" for figure in (ROOT / "data/recorded").glob("*/figures/*.png")),
     }
     links = set(re.findall(r'href="((?:figures|tables)/[^"]+|trajectories\.html)"', text))
     assert all((built / "rmft/results" / link).is_file() for link in links)
