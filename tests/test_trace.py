@@ -50,7 +50,7 @@ def test_the_short_text_names_job_code_settings_inputs_sources_and_seed_in_some_
     lines = out.splitlines()
     assert len(lines) < 16
     assert (lines[0], lines[-1]) == (FIGURE, "verified: 6 hashes; --full shows every job")
-    assert re.search(r"job +figure: 1.5 s on Linux \w+, \d+ cores", out)
+    assert re.search(r"job +figure: 1.5 s on Linux \w+(, \w+( \w+)?)?, \d+ cores", out)
     assert re.search(rf"code +{CODE['digest']}, commit \S+, Python {re.escape(platform.python_version())}\n", out)
     assert "settings    label=regret\n" in out  # and not its colours
     assert f"{EVALUATION}  {hashlib.sha256(Path(EVALUATION).read_bytes()).hexdigest()[:12]}  evaluation" in out
