@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers import wait_until
-from trees import ROOT, checkout, digests, edit, environment, set_value, smoke_build, snakemake
+from trees import ROOT, checkout, digests, edit, environment, set_value, snakemake
 
 PLUGIN = ROOT / ".slurm"
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
@@ -155,8 +155,6 @@ def expected(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     checkout(tree)
     edit(tree / "params.yaml", "scale: demo", "scale: smoke")
     edit(tree / "params.yaml", "  shards: 2 ", "  shards: 1 ")
-    if smoke_build() is not None:
-        return tree, digests(smoke_build())
     snakemake(tree, TARGET)
     built = digests(tree)
     for name in ("results", "data/rewards", ".snakemake", "logs"):

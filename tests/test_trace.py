@@ -13,6 +13,8 @@ from recorded import CODE, EVALUATION, FIGURE, HUB, MODEL, OTHER, REWARDS, SOURC
 from rocrate.rocrate import ROCrate
 from trees import ROOT
 
+from rmft.artifacts.receipts import receipt_path
+
 ALL = {FIGURE, EVALUATION, OTHER, REWARDS, MODEL, SOURCE}
 PROFILES = ("provenance-run-crate-0.5", "workflow-run-crate-0.5", "process-run-crate-0.5")
 
@@ -50,7 +52,9 @@ def test_the_short_text_names_job_code_settings_inputs_sources_and_seed_in_some_
     lines = out.splitlines()
     assert len(lines) < 16
     assert (lines[0], lines[-1]) == (FIGURE, "verified: 6 hashes; --full shows every job")
-    assert re.search(r"job +figure: 1.5 s on Linux \w+(, \w+( \w+)?)?, \d+ cores", out)
+    machine = json.loads(receipt_path(Path(FIGURE)).read_text(encoding="utf-8"))["machine"]
+    assert re.fullmatch(r"Linux \w+(, \w+( \w+)?)?, \d+ cores", machine)
+    assert re.search(rf"job +figure: 1.5 s on {re.escape(machine)}", out)
     assert re.search(rf"code +{CODE['digest']}, commit \S+, Python {re.escape(platform.python_version())}\n", out)
     assert "settings    label=regret\n" in out  # and not its colours
     assert f"{EVALUATION}  {hashlib.sha256(Path(EVALUATION).read_bytes()).hexdigest()[:12]}  evaluation" in out

@@ -13,12 +13,6 @@ from typing import Any
 
 import yaml
 
-from rmft.artifacts.receipts import receipt_path
-from rmft.endpoint.session import journal_of
-from rmft.lineage.records import METADATA, file_of
-from rmft.params import load
-from rmft.workflow.paths import everything
-
 ROOT = Path(__file__).parents[1]
 HERE = Path(sys.executable).parent
 USER = "somebody-in-particular"
@@ -176,8 +170,6 @@ def _build(folder: Path) -> None:
     _keep_few_experiments(folder)
     done(folder, "git", "init", "--quiet")
     commit(folder, "Start")
-    if smoke_build() is not None:
-        _take_artifacts(smoke_build(), folder)
     snakemake(folder)
     # What DVC would run for the other stages is `snakemake` again, a dozen times. Tests of it change something first.
     done(folder, "dvc", "repro", "--quiet", "parameters", "rewards", "theory")
@@ -187,30 +179,6 @@ def _build(folder: Path) -> None:
     commit(folder, "Build")
     commit(folder, "Look at it")
     done(folder, "dvc", "push", "--quiet")
-
-
-def smoke_build() -> Path | None:
-    """Return a checkout of this commit in which every job has been done at smoke scale: CI has one, in RMFT_SMOKE."""
-    return Path(os.environ["RMFT_SMOKE"]) if "RMFT_SMOKE" in os.environ else None
-
-
-def _take_artifacts(smoke: Path, folder: Path) -> None:
-    """Copy the artifacts that a checkout wants from a whole build, with their records, journals and models.
-
-    Jobs that are others here, as of figures and tables that have fewer experiments, run again as after an edit.
-    """
-    for artifact in everything(load(folder / "params.yaml").at_scale()):
-        for file in (
-            Path(artifact),
-            receipt_path(Path(artifact)),
-            file_of(METADATA, artifact),
-            journal_of(Path(artifact)),
-        ):
-            if (smoke / file).is_file():
-                (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(smoke / file, folder / file)
-    for part in ("server", "run"):  # of our own endpoint
-        shutil.copytree(smoke / ".rmft" / part, folder / ".rmft" / part)
 
 
 def _keep_few_experiments(folder: Path) -> None:

@@ -89,9 +89,9 @@ def read_map(root: Path) -> dict[str, Place]:
 
 def places_of(labels: Sequence[PaperLabel], mapped: Mapping[str, Place], params: Params) -> dict[str, Place]:
     """Return the place of every label that has one: that of its figure or table, else the mapped one."""
-    places = {}
+    places, small = {}, params.at_scale()
     for label in labels:
-        place, drawn = mapped.get(label.label), _drawn(label, params)
+        place, drawn = mapped.get(label.label), _drawn(label, params, small)
         if drawn:
             places[label.label] = drawn.model_copy(update={"differs": place.differs if place else None})
         elif place:
@@ -99,8 +99,8 @@ def places_of(labels: Sequence[PaperLabel], mapped: Mapping[str, Place], params:
     return places
 
 
-def _drawn(label: PaperLabel, params: Params) -> Place | None:
-    """Return the place of a figure or table of the parameters."""
+def _drawn(label: PaperLabel, params: Params, small: Params) -> Place | None:
+    """Return the place of a figure or table of the parameters. small: the parameters at their scale."""
     from rmft.figures import DRAWN
 
     output = {"figure": params.figures.drawn, "table": params.tables}.get(label.kind, {}).get(label.kebab)
@@ -108,7 +108,6 @@ def _drawn(label: PaperLabel, params: Params) -> Place | None:
         return None
     module = DRAWN[output.form].__module__ if label.kind == "figure" else f"rmft.tables.{output.form}"
     experiments = [f"experiments.{experiment}" for experiment in output.experiments]
-    small = params.at_scale()
     whole = all(params.experiments[name] == small.experiments[name] for name in output.experiments)
     return Place(
         size=", at the paper's size" if whole else f", at scale {params.scale}",
