@@ -121,7 +121,6 @@ for experiment in EXPERIMENTS:
         name:
             f"exp_{experiment}"
         input:
-            paths.reward_sets(PARAMS),
-            paths.artifacts_of(PARAMS, experiment),
+            paths.section(PARAMS, [experiment]),
         message:
-            f"{experiment} is built: look into results/experiments/{experiment}"
+            f"{experiment} is built: `rmft results {experiment}` prints its regrets"

@@ -161,7 +161,7 @@ def edited(tmp_path):
         (
             "experiments.mab_distil_greedy.distillation.teacher",
             "gredy",
-            "distillation.teacher: unknown 'gredy'; one of",
+            "distillation.teacher: unknown 'gredy'; did you mean greedy?",
         ),
         ("experiments.mab_distil_greedy.distillation.teacher", "ftl", "teacher: algorithm 'ftl' cannot play mab"),
         ("experiments.mab_distil_greedy.distillation.budget", "IML2", "experiments.mab_distil_greedy.distillation.bud"),

@@ -36,37 +36,37 @@ def recorded(tmp_path_factory) -> Path:
     done(folder, "git", "init", "--quiet")
     commit(folder, "Start")
     snakemake(folder, "on_request")
-    done(folder, "rmft", "record", "mine")
+    done(folder, "rmft", "record", "small")
     return folder
 
 
 @pytest.mark.long
 def test_a_bundle_says_what_was_played_and_trained_from_what_and_no_file_of_it_changes_unseen(recorded):
-    folder = recorded / "data/recorded/mine"
+    folder = recorded / "data/recorded/small"
     bundle = read_bundle(folder)
     assert bundle.experiments["small"]["experiment"]["rmft"]["trajectories"] == 2
     assert len(bundle.commits) == 1
-    assert {"metrics.json", "report.html", "figures/small.png", "figures/small.csv"} <= bundle.files.keys()
+    assert {"metrics.json", "summary.json", "figures/small.png", "figures/small.csv"} <= bundle.files.keys()
     crate = json.loads((folder / "lineage/figures/small/ro-crate-metadata.json").read_text(encoding="utf-8"))
     made = {entity["@id"]: entity for entity in crate["@graph"]}["results/figures/small.csv"]
     assert made["sha256"] == bundle.files["figures/small.csv"]
     games = folder / "experiments/small/evaluation/short/trained-0.jsonl"
     worst, _, best = map(json.loads, games.read_text(encoding="utf-8").splitlines())
     assert worst["regret"] >= best["regret"]
-    assert "recorded, not rebuilt" in done(recorded, "rmft", "lineage", "data/recorded/mine/figures/small.png")
+    assert "recorded, not rebuilt" in done(recorded, "rmft", "lineage", "data/recorded/small/figures/small.png")
     edit(folder / "figures/small.csv", "base", "bass")
-    altered = run(recorded, "rmft", "lineage", "data/recorded/mine/figures/small.png")
-    assert (altered.returncode, "altered: data/recorded/mine/figures/small.csv" in altered.stdout) == (1, True)
+    altered = run(recorded, "rmft", "lineage", "data/recorded/small/figures/small.png")
+    assert (altered.returncode, "altered: data/recorded/small/figures/small.csv" in altered.stdout) == (1, True)
     edit(folder / "figures/small.csv", "bass", "base")
 
 
 @pytest.mark.long
 def test_the_page_has_the_numbers_of_the_bundle(recorded):
     text = (recorded / "docs/real-models.md").read_text(encoding="utf-8")
-    metrics = json.loads((recorded / "data/recorded/mine/metrics.json").read_text(encoding="utf-8"))["small"]["short"]
+    metrics = json.loads((recorded / "data/recorded/small/metrics.json").read_text(encoding="utf-8"))["small"]["short"]
     assert f"| short | 4 | {metrics['base']['mean']:.1f} ± " in text
     assert "1 training run of 1 iteration, each of 2 scenarios with 2 games" in text
-    players = json.loads((recorded / "data/recorded/mine/summary.json").read_text(encoding="utf-8"))["small"]
+    players = json.loads((recorded / "data/recorded/small/summary.json").read_text(encoding="utf-8"))["small"]
     of_ucb = players["exploration"]["short"]["ucb"]
     assert of_ucb["min_frac"] == of_ucb["all_tried"] == 1.0  # in three rounds UCB plays every action once
 
@@ -87,31 +87,31 @@ def test_every_bundle_in_git_is_whole(monkeypatch):
 def test_the_report_shows_what_is_recorded_with_instances_and_trainings(recorded, monkeypatch):
     monkeypatch.chdir(recorded)
     captions, _ = read_texts(*map(Path, REPORT_TEXTS))
-    files = {path.as_posix(): path for path in Path("data/recorded/mine").rglob("*") if path.is_file()}
-    (results,) = [one for one in read_recorded(files, captions) if one.folder == "data/recorded/mine"]
+    files = {path.as_posix(): path for path in Path("data/recorded/small").rglob("*") if path.is_file()}
+    (results,) = [one for one in read_recorded(files, captions) if one.folder == "data/recorded/small"]
     (row,) = results.regrets
     assert (row["n"], row["trainings"], row["model"]) == (4, 1, "embedded")
     assert [figure.label for figure in results.figures] == ["small"]
-    assert bundle_of(Path("data/recorded/mine/figures/small.png").absolute()) == Path("data/recorded/mine")
+    assert bundle_of(Path("data/recorded/small/figures/small.png").absolute()) == Path("data/recorded/small")
 
 
 @pytest.mark.long
 def test_an_experiment_that_is_not_built_is_not_recorded(recorded):
-    made = recorded / "results/tables"
-    metrics = recorded / "results/on-request-metrics.json"
-    assert not list(made.glob("*"))  # no table is of this experiment
-    text = metrics.read_text(encoding="utf-8")
-    metrics.write_text(text.replace("small", "smaller"), encoding="utf-8")
-    refused = run(recorded, "rmft", "record", "mine")
+    figure = recorded / "results/figures/small.csv"
+    text = figure.read_text(encoding="utf-8")
+    figure.write_text(text.replace("base", "bass"), encoding="utf-8")
+    refused = run(recorded, "rmft", "record", "small")
     assert refused.returncode == 2
-    assert "on-request-metrics.json" in refused.stderr
-    assert read_bundle(recorded / "data/recorded/mine").files  # the bundle of before is still whole
-    metrics.write_text(text, encoding="utf-8")
+    assert "results/figures/small.csv" in refused.stderr
+    assert read_bundle(recorded / "data/recorded/small").files  # the bundle of before is still whole
+    figure.write_text(text, encoding="utf-8")
 
 
 @pytest.mark.long
 def test_results_prints_the_regrets_of_what_is_built_and_prompt_the_message_that_the_model_got(recorded):
-    metrics = json.loads((recorded / "results/on-request-metrics.json").read_text(encoding="utf-8"))["small"]["short"]
+    bundle = json.loads((recorded / "data/recorded/small/metrics.json").read_text(encoding="utf-8"))
+    assert bundle == json.loads((recorded / "results/on-request-metrics.json").read_text(encoding="utf-8"))
+    metrics = bundle["small"]["short"]
     printed = done(recorded, "rmft", "results", "small")
     low, difference, high = metrics["paired_difference"]
     assert f"{metrics['base']['mean']:.2f}" in printed
@@ -127,10 +127,10 @@ def test_what_is_not_built_or_not_played_in_words_is_refused_in_one_line(rmft, t
     monkeypatch.chdir(tmp_path)
     for arguments, words in (
         (["results"], "no evaluation of any experiment is built; `make quick`"),
-        (["results", "numeric_mabb"], "unknown 'numeric_mabb'"),
+        (["results", "numeric_mabb"], "unknown 'numeric_mabb'; did you mean numeric_mab?"),
         (["prompt", "numeric_mab"], "'numeric_mab' is played in words"),
         (["prompt", "closed_mab", "--evaluation", "gaussian"], "--evaluation gaussian: must be one of gaussian-25"),
-        (["record", "mine"], "results/on-request-report.html"),
+        (["record", "numeric_mab"], "is not there yet; `snakemake exp_numeric_mab`"),
     ):
         code, _, error = rmft(*arguments)
         assert (code, words in error, error.count("\n")) == (2, True, 1), error

@@ -1,7 +1,7 @@
 """From an artifact back to the root seed: all files that it was made from, with every hash verified."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +38,10 @@ class Ancestor:
 
 @dataclass(frozen=True)
 class Trace:
-    """All ancestors of an artifact by path, itself first, each before its inputs; and the problems found."""
+    """All ancestors of an artifact by path, itself first, each before its inputs; and the problems found.
+
+    Several artifacts may be traced together: `path` is then the first.
+    """
 
     path: str
     ancestors: dict[str, Ancestor]
@@ -46,29 +49,33 @@ class Trace:
 
     def part(self, path: str) -> "Trace":
         """Return the trace of one of the ancestors; no file is read again."""
-        ancestors = dict(_reached(path, self.ancestors.__getitem__))
+        ancestors = dict(_reached([path], self.ancestors.__getitem__))
         return Trace(path, ancestors, [problem for problem in self.problems if problem.path in ancestors])
 
 
-def trace(path: Path) -> Trace:
-    """Follow an artifact of the workflow in the current folder to its sources, and verify every hash on the way.
+def trace(*paths: Path) -> Trace:
+    """Follow artifacts of the workflow in the current folder to their sources, and verify every hash on the way.
 
     Raise InputError for a path that is no artifact.
     """
-    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    start = path.as_posix()
-    if not is_artifact(start):
-        raise InputError(f"{path}: no artifact of this workflow; try a file below {' or '.join(ARTIFACTS)}")
-    if not path.is_file() and read_record(start) is None:
-        raise InputError(f"{path}: no such file, and no record of it; `snakemake {path}` makes it if it is a target")
+    starts = [_as_artifact(path) for path in paths]
     hash_of = functools.cache(lambda name: sha256(Path(name)))
-    ancestors = dict(_reached(start, lambda name: _ancestor(name, hash_of)))
-    return Trace(start, ancestors, list(_problems(ancestors, hash_of)))
+    ancestors = dict(_reached(starts, lambda name: _ancestor(name, hash_of)))
+    return Trace(starts[0], ancestors, list(_problems(ancestors, hash_of)))
 
 
-def _reached(start: str, ancestor_of: Callable[[str], Ancestor]) -> Iterator[tuple[str, Ancestor]]:
-    """Yield an artifact and all its ancestors, by path, each before its inputs."""
-    seen, pending = set(), [start]
+def _as_artifact(path: Path) -> str:
+    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    if not is_artifact(path.as_posix()):
+        raise InputError(f"{path}: no artifact of this workflow; try a file below {' or '.join(ARTIFACTS)}")
+    if not path.is_file() and read_record(path.as_posix()) is None:
+        raise InputError(f"{path}: no such file, and no record of it; `snakemake {path}` makes it if it is a target")
+    return path.as_posix()
+
+
+def _reached(starts: Sequence[str], ancestor_of: Callable[[str], Ancestor]) -> Iterator[tuple[str, Ancestor]]:
+    """Yield artifacts and all their ancestors, by path, each before its inputs."""
+    seen, pending = set(), [*reversed(starts)]
     while pending:
         path = pending.pop()
         if path not in seen:

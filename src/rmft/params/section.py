@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -51,7 +51,7 @@ class Section(BaseModel):
 def known(key: str, name: str, among: dict[str, Any]) -> None:
     """Raise ValueError where a name is none of those there are."""
     if name not in among:
-        raise ValueError(f"{key}: unknown {name!r}; one of {', '.join(among)}")
+        raise ValueError(f"{key}: {unknown(name, among)}")
 
 
 def prefixed(key: str, check: Callable[..., None], *arguments: object, **options: object) -> None:

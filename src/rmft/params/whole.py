@@ -1,7 +1,7 @@
 """All of params.yaml and outputs.yaml, and the only place where `scale` acts."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -142,29 +142,35 @@ class Params(Outputs, Science):
     @property
     def by_default(self) -> Self:
         """Return these parameters without the experiments on request, their figures and their tables."""
-        return self._part(requested=False)
+        experiments = {name: of for name, of in self.experiments.items() if name not in self.on_request}
+        return self._part(experiments, lambda names: not self._requested(names))
 
     @property
     def by_request(self) -> Self:
         """Return these parameters with the experiments on request alone, their figures and their tables."""
-        return self._part(requested=True)
+        experiments = {name: of for name, of in self.experiments.items() if name in self.on_request}
+        return self._part(experiments, self._requested)
 
-    def _part(self, *, requested: bool) -> Self:
-        def kept(outputs: Mapping[str, Figure | Table]) -> dict[str, Figure | Table]:
-            return {
-                label: of
-                for label, of in outputs.items()
-                if any(name in self.on_request for name in of.experiments) == requested
-            }
+    def only(self, experiment: str) -> Self:
+        """Return these parameters with one experiment alone, and the figures and tables that need no other."""
+        return self._part({experiment: self.experiments[experiment]}, lambda names: {*names} == {experiment})
 
-        experiments = {name: of for name, of in self.experiments.items() if (name in self.on_request) == requested}
-        story = self.report.story if self.report.story in experiments else None
-        if requested:
+    def _requested(self, names: Sequence[str]) -> bool:
+        return any(name in self.on_request for name in names)
+
+    def _part(self, experiments: dict[str, AnyExperiment], kept: Callable[[Sequence[str]], bool]) -> Self:
+        """Return a part of these parameters. kept: whether a figure or table of some experiments is in this part."""
+
+        def part_of(outputs: Mapping[str, Figure | Table]) -> dict[str, Figure | Table]:
+            return {label: of for label, of in outputs.items() if kept(of.experiments)}
+
+        story = self.report.story
+        if story is not None and story not in experiments:
             story = next((name for name, of in experiments.items() if of.selects and of.evaluations), None)
         changes = {
             "experiments": experiments,
-            "figures": self.figures.model_copy(update={"drawn": kept(self.figures.drawn)}),
-            "tables": kept(self.tables),
+            "figures": self.figures.model_copy(update={"drawn": part_of(self.figures.drawn)}),
+            "tables": part_of(self.tables),
             "report": self.report.model_copy(update={"story": story}),
         }
         return self.model_copy(update=changes)

@@ -1,4 +1,4 @@
-"""Write a results bundle from the experiments on request that are built."""
+"""Write the results bundle of an experiment that is built."""
 
 import json
 from collections.abc import Iterator
@@ -13,12 +13,15 @@ from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.files import sha256
 from rmft.artifacts.json_files import write_json, write_jsonl
 from rmft.artifacts.trajectories import read_selection, read_trajectories
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 from rmft.lineage.crate import as_crate
 from rmft.lineage.trace import Trace, trace
+from rmft.metrics.summary import Metrics, all_metrics
 from rmft.params import Params
+from rmft.params.files import evaluation_of
 from rmft.recorded.bundle import SUMMARY, Bundle
 from rmft.recorded.summary import summary_of
+from rmft.results import read_players
 from rmft.selection import Scoring, final_regrets, table_of
 from rmft.workflow import paths
 from rmft.workflow.parameters import parameters_of
@@ -27,28 +30,33 @@ SHOWN = ("worst", "median", "best")  # games of each player that a bundle holds,
 ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}
 
 
-def record(folder: Path, params: Params) -> Bundle:
-    """Write a bundle of all experiments on request, in place of an earlier one of this name.
+def record(folder: Path, params: Params, experiment: str) -> Bundle:
+    """Write the bundle of an experiment, in place of an earlier one in this folder.
 
-    Raise InputError where one of their artifacts is missing, or is not what its job wrote.
+    Raise InputError where one of the experiment's artifacts is missing, or is not what its job wrote.
     """
-    shown = params.by_request
-    if not shown.experiments:
-        raise InputError("params.yaml: on_request: has no experiments, so there is nothing to record")
-    report, viewer = paths.report_of(shown)
-    traced = trace(Path(report))
+    if experiment not in params.experiments:
+        raise InputError(f"record: {unknown(experiment, params.experiments)}")
+    shown = params.only(experiment)
+    outputs = [f"results/{name}" for name in _outputs(shown)]
+    made = [*map(Path, paths.artifacts_of(shown, experiment)), *map(Path, outputs)]
+    for path in made:
+        if not path.exists():
+            raise InputError(
+                f"record: {path} is not there yet; `snakemake exp_{experiment}` builds the whole experiment"
+            )
+    traced = trace(*made)
     if traced.problems:
         raise InputError(f"record: {traced.problems[0]}")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
         whole = Path(temporary) / folder.name
-        metrics, _ = paths.metrics_of(shown)
-        pages = {"report.html": report, "trajectories.html": viewer}
-        _copy(whole, shown, {paths.BUNDLE_METRICS: metrics, **pages})
-        for experiment in shown.experiments:
-            _copy_training(whole, shown, experiment)
-            _copy_games(whole, shown, experiment)
-        write_json(whole / SUMMARY, {name: summary_of(shown, name) for name in shown.experiments})
+        for source in outputs:
+            _copy(source, whole)
+        _copy_training(whole, shown, experiment)
+        _copy_games(whole, shown, experiment)
+        write_json(whole / paths.BUNDLE_METRICS, _metrics(shown, experiment))
+        write_json(whole / SUMMARY, {experiment: summary_of(shown, experiment)})
         _write_lineage(whole, shown, traced)
         bundle = _description(whole, params, shown, traced)
         write_json(whole / paths.BUNDLE, asdict(bundle))
@@ -59,25 +67,35 @@ def record(folder: Path, params: Params) -> Bundle:
     return bundle
 
 
-def _copy(folder: Path, shown: Params, others: dict[str, str]) -> None:
-    """Copy figures, tables, and some other files, given by their names in the bundle."""
-    labels = {"figures": shown.figures.drawn, "tables": shown.tables}
-    names = [f"{kind}/{label}.{end}" for kind, endings in ENDINGS.items() for label in labels[kind] for end in endings]
-    for name, source in {**{name: f"results/{name}" for name in names}, **others}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        copyfile(source, folder / name)
+def _outputs(shown: Params) -> Iterator[str]:
+    """Yield the names of the files of all figures and tables."""
+    for kind, labels in (("figures", shown.figures.drawn), ("tables", shown.tables)):
+        yield from (f"{kind}/{label}.{ending}" for label in labels for ending in ENDINGS[kind])
+
+
+def _copy(source: str, folder: Path) -> None:
+    """Copy a file of results to its place in the bundle."""
+    target = folder / Path(source).relative_to("results")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    copyfile(source, target)
+
+
+def _metrics(shown: Params, experiment: str) -> Metrics:
+    """Return the metrics of all evaluations of the experiment, as results/metrics.json has them."""
+    names = shown.experiments[experiment].evaluations
+    played = ((experiment, name, read_players(Path(evaluation_of(experiment, name)))) for name in names)
+    return all_metrics(played, shown.seed, shown.evaluation.floor)
 
 
 def _copy_training(folder: Path, shown: Params, experiment: str) -> None:
     """Copy the log of each iteration's fine-tuning, and which games it learnt from."""
     for path in map(Path, paths.training_of(shown, experiment)):
-        target = folder / path.relative_to("results").with_suffix(".csv")
-        if path.name in ("training-log.csv", "selection.parquet"):
+        if path.name == "training-log.csv":
+            _copy(str(path), folder)
+        if path.name == "selection.parquet":
+            target = folder / path.relative_to("results").with_suffix(".csv")
             target.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".csv":
-                copyfile(path, target)
-            else:
-                write_csv(target, read_selection(path))
+            write_csv(target, read_selection(path))
 
 
 def _copy_games(folder: Path, shown: Params, experiment: str) -> None:
@@ -103,10 +121,7 @@ def _some_games(path: Path, shown: Params, experiment: str) -> Iterator[dict[str
 
 
 def _write_lineage(folder: Path, shown: Params, traced: Trace) -> None:
-    """Write the crate of each figure and table: every job and every file's hash, back to the root seed.
-
-    traced: the report, which is made from all of them.
-    """
+    """Write the crate of each figure and table: every job and every file's hash, back to the root seed."""
     for kind, labels in (("figures", shown.figures.drawn), ("tables", shown.tables)):
         for label in labels:
             crate = as_crate(traced.part(f"results/{kind}/{label}.csv"))

@@ -38,10 +38,10 @@ def prune(
 
 
 @app.command(rich_help_panel=TOOLS)
-def record(name: Annotated[str, Argument(help="The folder below data/recorded.")] = "real") -> None:
-    """Write the results of the experiments on request to a bundle for git, and docs/real-models.md from all bundles.
+def record(experiment: Annotated[str, Argument(help="An experiment that is built.")]) -> None:
+    """Write an experiment's results to a bundle for git, and docs/real-models.md from all bundles.
 
-    A bundle has figures, tables, metrics, training logs, some games and their lineage; run `make real` first.
+    A bundle has figures, tables, metrics, training logs, some games and their lineage; `snakemake exp_NAME` builds all.
     """
     from rmft.artifacts.text import write_text
     from rmft.params import load
@@ -49,10 +49,10 @@ def record(name: Annotated[str, Argument(help="The folder below data/recorded.")
     from rmft.recorded.recording import record as write_bundle
     from rmft.workflow.paths import RECORDED
 
-    folder = Path(RECORDED, name)
-    bundle = write_bundle(folder, load().at_scale())
+    folder = Path(RECORDED, experiment)
+    bundle = write_bundle(folder, load().at_scale(), experiment)
     write_text(PAGE, page())
-    print(f"{folder}: {len(bundle.files)} files of {', '.join(bundle.experiments)}; commit this folder")
+    print(f"{folder}: {len(bundle.files)} files; commit this folder and {PAGE}")
 
 
 @app.command(rich_help_panel=TOOLS)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 from rmft.params.inheritance import Path as Place
 from rmft.params.reading import read
 
@@ -18,7 +18,7 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
     """
     full_size, places = read(path, scale)
     if name not in full_size.experiments:
-        raise InputError(f"params: unknown {name!r}; one of {', '.join(full_size.experiments)}")
+        raise InputError(f"params: {unknown(name, full_size.experiments)}")
     whole, ours = (
         dict(_leaves(params.experiments[name].model_dump(mode="json"))) for params in (full_size, full_size.at_scale())
     )

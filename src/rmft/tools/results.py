@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 from rmft.metrics.comparison import PairedDifference
 from rmft.metrics.summary import against_base
 from rmft.params import Params
@@ -40,7 +40,7 @@ def built(params: Params, experiments: Sequence[str]) -> list[BuiltEvaluation]:
     """Return the evaluations of some experiments, or of all, that are built. Raise InputError where there is none."""
     for name in experiments:
         if name not in params.experiments:
-            raise InputError(f"results: unknown {name!r}; one of {', '.join(params.experiments)}")
+            raise InputError(f"results: {unknown(name, params.experiments)}")
     wanted = list(experiments) or list(params.experiments)
     found = list(_built(params, wanted))
     if not found:

@@ -10,7 +10,7 @@ from typing import Literal
 from rmft.artifacts.csv_files import read_csv, write_csv
 from rmft.artifacts.json_files import read_jsonl, write_jsonl
 from rmft.artifacts.text import read_text, write_text
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 from rmft.progress import progress
 from rmft.tools.forensics.fits import answers
 from rmft.tools.forensics.page import page
@@ -37,9 +37,9 @@ def run(names: Sequence[str], only: Literal["check", "page", "sweeps"] | None) -
 def answer(names: Sequence[str]) -> None:
     """Answer questions by name, or all of them. Raise InputError for an unknown name."""
     questions = read_questions(QUESTIONS)
-    unknown = [name for name in names if name not in questions.questions]
-    if unknown:
-        raise InputError(f"forensics: unknown question {unknown[0]!r}; one of {', '.join(questions.questions)}")
+    wrong = [name for name in names if name not in questions.questions]
+    if wrong:
+        raise InputError(f"forensics: {unknown(wrong[0], questions.questions)}")
     lines = {name: [] for name in questions.questions}
     for line in read_jsonl(FITS) if FITS.exists() else []:
         lines.setdefault(line["question"], []).append(line)
