@@ -167,22 +167,6 @@ def show(
 
 
 @app.command(rich_help_panel=TOOLS)
-def results(
-    experiments: Annotated[list[str] | None, Argument(help="Experiments of params.yaml. Default: all.")] = None,
-) -> None:
-    """Print final regrets of whatever is built: before and after training, beside the reference algorithms.
-
-    Example: `rmft results numeric_mab`
-    """
-    from rich.console import Console
-
-    from rmft.params import load
-    from rmft.tools.results import LEGEND, as_tables, built
-
-    Console(highlight=False).print(*as_tables(built(load().at_scale(), experiments or [])), LEGEND, sep="\n")
-
-
-@app.command(rich_help_panel=TOOLS)
 def prompt(
     experiment: Annotated[str, Argument(help="An experiment in words.")],
     evaluation: Annotated[str | None, Option(help="An evaluation of it. Default: a game of training.")] = None,

@@ -1,0 +1,52 @@
+"""Sub-commands of `rmft` about what is built and what runs: results, compare, status. They alone print."""
+
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+TOOLS = "Tools"
+app = typer.Typer()
+
+
+@app.command(rich_help_panel=TOOLS)
+def results(
+    experiments: Annotated[list[str] | None, Argument(help="Experiments of params.yaml. Default: all.")] = None,
+) -> None:
+    """Print final regrets of whatever is built: before and after training, beside the reference algorithms.
+
+    Example: `rmft results numeric_mab`
+    """
+    from rich.console import Console
+
+    from rmft.params import load
+    from rmft.tools.results import LEGEND, as_tables, built
+
+    Console(highlight=False).print(*as_tables(built(load().at_scale(), experiments or [])), LEGEND, sep="\n")
+
+
+@app.command(rich_help_panel=TOOLS)
+def compare(
+    experiment: Annotated[str, Argument(help="An experiment of params.yaml.")],
+    evaluation: Annotated[
+        str | None, Option(help="One of its evaluations. Default: the first one that is built.")
+    ] = None,
+    instance: Annotated[
+        int | None, Option(help="An instance, from 0. Default: the one whose final regrets differ most.")
+    ] = None,
+    players: Annotated[
+        tuple[str, str], Option(metavar="A B", help="Two of base, trained-<seed>, and the reference algorithms.")
+    ] = ("base", "trained-0"),
+    replies: Annotated[bool, Option("--replies", help="Print the models' replies, too.")] = False,
+) -> None:
+    """Print two games of the same held-out instance side by side, round by round.
+
+    Example: `rmft compare numeric_mab --players trained-0 ucb`
+    """
+    from rich.console import Console
+
+    from rmft.params import load
+    from rmft.tools.compare import as_text, comparison
+
+    found = comparison(load().at_scale(), experiment, evaluation, players, instance, replies=replies)
+    Console(highlight=False).print(*as_text(found, chosen=instance is None), sep="\n")
