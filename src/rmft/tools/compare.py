@@ -32,7 +32,7 @@ BARE = re.compile(r"\W*(?:action|policy)?[\s\d.,:;*\[\]()]*", re.IGNORECASE)  # 
 
 
 @dataclass(frozen=True)
-class Game:
+class PlayedGame:
     """A player's game.
 
     regret, actions (0-based), best (the comparator's actions): (T,). policies: (T, d), None where none were stated.
@@ -61,7 +61,7 @@ class Comparison:
     instance: int
     n: int
     rewards: np.ndarray | None
-    games: tuple[Game, Game]
+    games: tuple[PlayedGame, PlayedGame]
     others: Sequence[str]
 
 
@@ -141,9 +141,9 @@ def _known(player: str, players: dict[str, np.ndarray]) -> str:
     return player
 
 
-def _game(columns: dict[str, np.ndarray | None], player: str, row: int, replies: Sequence[str] | None) -> Game:
+def _game(columns: dict[str, np.ndarray | None], player: str, row: int, replies: Sequence[str] | None) -> PlayedGame:
     policies, d = columns["policy"], columns["d"][row]
-    return Game(
+    return PlayedGame(
         player,
         columns["regret"][row],
         columns["action"][row].astype(int),
@@ -191,29 +191,29 @@ def as_text(found: Comparison, *, chosen: bool) -> "Iterator[RenderableType]":
 
 def _rounds(found: Comparison) -> "Table":
     """Return the table of the rounds, with replies below the actions where there are any."""
-    told = any(game.replies is not None for game in found.games)
+    with_replies = any(game.replies is not None for game in found.games)
     names = ("action", "regret") if found.rewards is None else ("action", "paid", "regret")
     table = empty_table("")
     table.add_column("\nround", justify="right")
     for game in found.games:
         table.add_column("")  # space between the players
-        if told:
+        if with_replies:
             table.add_column(f"{game.player}\n{', '.join(names)}", overflow="fold", ratio=1)
-        for i, name in enumerate(() if told else names):
+        for i, name in enumerate(() if with_replies else names):
             table.add_column(f"{'' if i else game.player}\n{name}", justify="right" if i else "left", no_wrap=True)
     for name in () if found.rewards is None else ("", "best", "pays"):
         table.add_column(f"\n{name}", justify="right", no_wrap=True)
     for t, best in enumerate(found.games[0].best):
-        cells = [cell for game in found.games for cell in ("", *_cells(found, game, t, told=told))]
+        cells = [cell for game in found.games for cell in ("", *_cells(found, game, t, with_replies=with_replies))]
         of_best = [] if found.rewards is None else ["", str(best + 1), *_paid(found, t, best)]
         table.add_row(str(t + 1), *cells, *of_best)
     return table
 
 
-def _cells(found: Comparison, game: Game, t: int, *, told: bool) -> "list[Text]":
+def _cells(found: Comparison, game: PlayedGame, t: int, *, with_replies: bool) -> "list[Text]":
     """Return a player's action, with the probability that its policy gave it, what it paid, and regret.
 
-    told: as one cell, with the reply.
+    with_replies: as one cell, with the reply.
     """
     from rich.text import Text
 
@@ -222,7 +222,7 @@ def _cells(found: Comparison, game: Game, t: int, *, told: bool) -> "list[Text]"
     decision = Text(f"{action + 1}", "green" if action == game.best[t] else "")
     decision.append("" if share == 1 else f" ({share:.2f})")
     cells = [decision, *map(Text, [*_paid(found, t, action), f"{game.regret[t]:.2f}"])]
-    if not told:
+    if not with_replies:
         return cells
     reply = "" if game.replies is None else game.replies[t].strip().translate(CONTROLS)
     cell = Text("  ").join(cells)
