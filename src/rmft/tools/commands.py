@@ -17,9 +17,11 @@ from rmft.algorithms import ALGORITHMS, AlgorithmSettings
 from rmft.environments import ENVIRONMENTS, PROCESSES, EnvironmentName, PolicySpace
 from rmft.environments.regret import Mean, Notion
 from rmft.errors import InputError
+from rmft.tools import result_commands
 
 TOOLS = "Tools"
 app = typer.Typer()
+app.add_typer(result_commands.app)
 Scale = Annotated[str | None, Option(help="A scale of params.yaml. Default: the one that is set there.")]
 GameRegret = Literal["realized", "expected", "pseudo"]
 PROCESS = f"Reward process: {', '.join(PROCESSES)}, or an extension's; several with commas make an even mixture."
