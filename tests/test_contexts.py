@@ -1,5 +1,7 @@
-"""Parameters are refused whose conversations exceed what a model can read; no tokenizer is needed to find out."""
+"""Parameters are refused whose models or templates are missing or wrong, or whose conversations are too long."""
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -7,8 +9,11 @@ import pytest
 from trees import ROOT
 
 from rmft.errors import InputError
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import Protocol
 from rmft.params import load
-from rmft.workflow.contexts import TURN, EstimatedTokenizer, check_contexts
+from rmft.workflow.checks import check_messages, check_weights, try_messages
+from rmft.workflow.contexts import TURN, EstimatedTokenizer
 
 LENGTHS = Path(__file__).parent / "data" / "message-lengths.csv"  # tokens of our messages, by two models' tokenizers
 
@@ -20,7 +25,7 @@ def in_the_repository(monkeypatch):
 
 @pytest.mark.parametrize("scale", ["paper", "demo"])
 def test_every_experiment_fits_what_its_model_can_read(scale):
-    check_contexts(load(Path("params.yaml"), scale).at_scale())
+    check_messages(load(Path("params.yaml"), scale).at_scale())
 
 
 def test_replies_that_are_too_long_are_refused_by_name():
@@ -28,7 +33,33 @@ def test_replies_that_are_too_long_are_refused_by_name():
     longer = whole.models["gemma-2-9b-it"].model_copy(update={"max_tokens": None})
     params = whole.model_copy(update={"models": whole.models | {"gemma-2-9b-it": longer}})
     with pytest.raises(InputError, match=r"experiments\.open_fol: .*gemma-2-9b-it: .* \(128 \+ 1\) .* reads 8192"):
-        check_contexts(params)
+        check_messages(params)
+
+
+def test_a_misspelt_variable_is_found_in_whichever_template_it_is(tmp_path):
+    """The feedback is first rendered in the second message, the summary of two rounds in the third."""
+    dialogue = Protocol("dialogue", "action", "full", "with-reasoning", 3)
+    summary = replace(dialogue, interaction="summary")
+    for name, protocol in {"opening": dialogue, "request": dialogue, "feedback": dialogue, "summary": summary}.items():
+        folder = tmp_path / name
+        shutil.copytree("data/prompts/plain", folder)
+        try_messages(Prompts.load(folder), protocol)
+        with (folder / f"{name}.j2").open("a", encoding="utf-8") as template:
+            template.write("{{ rond }}")
+        with pytest.raises(InputError, match=rf"{name}\.j2: 'rond' is undefined; a template can use .*past, last, t"):
+            try_messages(Prompts.load(folder), protocol)
+
+
+def test_prompts_and_weights_that_are_not_there_are_refused_before_anything_runs():
+    whole = load(Path("params.yaml"), "paper").at_scale()
+    protocol = whole.experiments["open_mab_qwen"].protocol.model_copy(update={"prompts": "data/prompts/plian"})
+    astray = whole.experiments["open_mab_qwen"].model_copy(update={"protocol": protocol})
+    with pytest.raises(InputError, match=r"experiments\.open_mab_qwen: training: data/prompts/plian: no such folder"):
+        check_messages(whole.model_copy(update={"experiments": {"open_mab_qwen": astray}}))
+    with pytest.raises(InputError, match=r"models\.mine\.weights: Qwen/Qwen3-8B: no such folder; .* `revision`"):
+        check_weights("models.mine.weights", "Qwen/Qwen3-8B", None)
+    check_weights("models.mine.weights", "Qwen/Qwen3-8B", "b" * 40)
+    check_weights("models.mine.weights", "data/models/embedded", None)
 
 
 def test_estimated_lengths_are_hardly_below_those_of_real_tokenizers():

@@ -11,11 +11,11 @@ sys.path.insert(0, str(SOURCE))
 
 from rmft.workflow import forkserver, paths, plan, plan_outputs
 from rmft.artifacts.files import sha256
-from rmft.params.scenarios import check_spreadsheets
 from rmft.lineage.audit import refuse_altered
 from rmft.lineage.code import not_locked, stages
 from rmft.params import load
 from rmft.artifacts.job import JOB_OF, this_run
+from rmft.workflow.checks import check_inputs
 from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
 
 # Before anything is looked at, so that nothing is taken for granted that another run is about to change.
@@ -27,7 +27,8 @@ FULL_SIZE = or_stop(load)
 
 PARAMS = FULL_SIZE.at_scale()
 BY_DEFAULT, BY_REQUEST = PARAMS.by_default, PARAMS.by_request
-or_stop(check_spreadsheets, PARAMS.scenarios.values())
+if workflow.is_main_process and not AUDIT:
+    or_stop(check_inputs, PARAMS)
 EXPERIMENTS = PARAMS.experiments
 
 # Jobs run the `rmft` of the environment that runs Snakemake, on one thread each: many of them run side by side.

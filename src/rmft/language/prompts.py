@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, TemplateError
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, TemplateError, UndefinedError
 
 from rmft.errors import InputError
 from rmft.language.protocol import Protocol, Round
@@ -35,6 +35,8 @@ class Prompts:
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Read a folder of templates. Raise InputError where one is missing or malformed."""
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder; it must hold {', '.join(f'{name}.j2' for name in TEMPLATES)}")
         return cls(**{name: read_template(folder / f"{name}.j2") for name in TEMPLATES})
 
     def message(self, protocol: Protocol, past: Sequence[Round], context: tuple[float, ...] = ()) -> str:
@@ -73,6 +75,8 @@ def read_template(path: Path) -> Template:
         loader=FileSystemLoader(path.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["number"] = highlighted
+    if not path.is_file():
+        raise InputError(f"{path}: no such file")
     try:
         return environment.get_template(path.name)
     except BROKEN as error:
@@ -83,6 +87,8 @@ def rendered(template: Template, values: dict[str, Any]) -> str:
     """Return the text of a template. Raise InputError where it uses an undefined variable or fails."""
     try:
         return template.render(values).strip()
+    except UndefinedError as error:
+        raise InputError(f"{template.filename}: {error.message}; a template can use {', '.join(values)}") from None
     except BROKEN as error:
         raise InputError(f"{template.filename}: {type(error).__name__}: {error}") from None
 

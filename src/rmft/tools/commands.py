@@ -53,10 +53,9 @@ def params(
     import yaml
 
     from rmft.params import load
-    from rmft.params.scenarios import check_spreadsheets
     from rmft.tools.estimate import beyond_budget, endpoint_experiments, expected_work
     from rmft.tools.parameters import explained
-    from rmft.workflow.contexts import check_contexts
+    from rmft.workflow.checks import check_inputs
     from rmft.workflow.parameters import write_parameters
 
     if docs:
@@ -68,8 +67,7 @@ def params(
         print(explained(file, experiment, scale))
         return
     found = load(file, scale).at_scale()
-    check_spreadsheets(found.scenarios.values())
-    check_contexts(found)
+    check_inputs(found)
     if line := beyond_budget(found, expected_work(found, endpoint_experiments(found))):
         print(line, file=sys.stderr)
     if write is not None:

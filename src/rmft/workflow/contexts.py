@@ -1,20 +1,14 @@
-"""Whether the conversations of every experiment fit what its model can read, without the model and its tokenizer."""
+"""How long the conversations of a job are, estimated without the model and its tokenizer."""
 
 import re
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Self
 
 from rmft.agents.chat_models import Conversations
-from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Scenario
-from rmft.language.scenarios import read_scenarios
-from rmft.params import Params
-from rmft.workflow.games import game_settings_of, scenarios_for
-from rmft.workflow.plan import held_out_job, rollouts_job
+from rmft.workflow.games import game_settings_of
 from rmft.workflow.records import RolloutsJob
 
 # Tokenizers seldom cut finer: words, single digits, spaces before digits, and every other character alone. Those of
@@ -39,29 +33,6 @@ class EstimatedTokenizer:
         return range(len(PIECE.findall(message)) + TURN)
 
     next = first
-
-
-def check_contexts(params: Params) -> None:
-    """Raise InputError for the first experiment whose conversations exceed the `context` of its model."""
-    prompts_in = cache(lambda folder: Prompts.load(Path(folder)))  # compiling templates takes most of the time
-    bundled_in = cache(lambda file: read_scenarios(Path(file)))
-    for name, experiment in params.experiments.items():
-        model = params.models[experiment.model]
-        if experiment.in_words and getattr(model, "context", None):
-            for played, job in _jobs(params, name):
-                prompts = prompts_in(job.problem.protocol.prompts)
-                scenarios = scenarios_for(job, bundled_in(job.scenario_set)) if job.scenario_set else None
-                try:
-                    longest_conversation(job, prompts, scenarios, model.context)
-                except InputError as error:
-                    raise InputError(f"experiments.{name}: {played}, models.{experiment.model}: {error}") from None
-
-
-def _jobs(params: Params, experiment: str) -> Iterator[tuple[str, RolloutsJob]]:
-    """Yield the games of training and of every evaluation, with their name."""
-    yield "training", rollouts_job(params, experiment, 0, 0, 1)
-    for evaluation in params.experiments[experiment].evaluations:
-        yield f"evaluation {evaluation}", held_out_job(params, experiment, evaluation)
 
 
 def longest_conversation(job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, limit: int) -> int:
