@@ -2,17 +2,33 @@
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
-from trees import ROOT, copy_of, digests, edit, environment, jobs_in, run, set_value, snakemake, to_do, values_in
+from trees import (
+    ROOT,
+    checkout,
+    copy_of,
+    digests,
+    edit,
+    environment,
+    jobs_in,
+    run,
+    set_value,
+    snakemake,
+    to_do,
+    values_in,
+)
 
 from rmft.params import load
+from rmft.workflow.failures import why_ended
 
 pytestmark = pytest.mark.xdist_group("workflow")
 
@@ -111,6 +127,34 @@ def refusal(tree: Path, *command: str) -> str:
     assert stopped.returncode == 2, stopped.stdout + stopped.stderr
     assert "Traceback" not in stopped.stderr
     return stopped.stderr.splitlines()[-1]
+
+
+def test_a_failed_job_is_one_line_at_the_end_and_no_record_is_ever_printed(tmp_path):
+    checkout(tmp_path)
+    edit(tmp_path / "params.yaml", "scale: demo", "scale: smoke")
+    (tmp_path / "data/models/embedded/config.json").write_text("{", encoding="utf-8")
+    shard = "results/experiments/open_mab_gemma/seed-0/iteration-0/shards/1-of-2.parquet"
+    failed = run(tmp_path, "snakemake", "--show-failed-logs", shard)
+    assert failed.returncode == 1
+    assert "--settings" not in failed.stdout + failed.stderr
+    assert re.fullmatch(
+        r"rmft: Roll out open_mab_gemma, seed 0, iteration 0, shard 1 of 2: failed after 0 of 1 jobs: "
+        r"data/models/embedded: a file in it is damaged .*; restore the file \(log: logs/.*\.log\)",
+        failed.stderr.splitlines()[-1],
+    )
+    for wrong, meant in {
+        "exp_open_mab_gema": "exp_open_mab_gemma",
+        "results/tabels/nsmab.md": "results/tables/nsmab.md",
+    }.items():
+        stopped = run(tmp_path, "snakemake", "--dry-run", wrong)
+        assert f"rmft: {wrong}: no such target; did you mean {meant}" in stopped.stdout + stopped.stderr
+
+
+def test_a_stopped_run_says_by_what_and_how_far_it_came():
+    scheduler = SimpleNamespace(failed=set(), finished_jobs=212, _user_kill=None, _executor_error=None)
+    assert why_ended(scheduler, 545) == "rmft: stopped by Ctrl-C after 212 of 545 jobs; run it again to go on"
+    scheduler._user_kill = "graceful"
+    assert why_ended(scheduler, 545) == "rmft: stopped by SIGTERM after 212 of 545 jobs; run it again to go on"
 
 
 @pytest.mark.long

@@ -1,4 +1,7 @@
-"""Checks before a run: no artifact was edited by hand, and jobs can write; then the fork server starts."""
+"""Checks before a run: no artifact was edited by hand, and jobs can write; then the fork server starts.
+
+A run that fails or is stopped says so in its last line.
+"""
 
 
 onstart:
@@ -9,6 +12,22 @@ onstart:
     # With a limit to jobs a second, 100 unless said otherwise, Snakemake 9 looks for jobs not only when one has ended but
     # again a second after each time that it looked, so ever more often (snakemake/snakemake#3744).
     workflow.scheduler.job_rate_limiter = None
+
+
+onerror:
+    say_last(workflow.scheduler, len(workflow.dag))
+
+
+def targets():
+    """Return the names that `snakemake NAME` takes: rules without wildcards, and artifacts."""
+    named = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
+    return [*named, *paths.everything(PARAMS), *paths.on_demand(PARAMS)]
+
+
+if workflow.is_main_process:
+    sys.excepthook = interrupted_early
+    if not workflow.output_settings.verbose:
+        logger.addFilter(BriefErrors(targets))
 
 
 # Snakemake would take a file that was edited by hand for what a job wrote. `rmft lineage --all` says so itself.

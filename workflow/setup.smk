@@ -5,6 +5,8 @@ import shlex
 import sys
 from pathlib import Path
 
+from snakemake.logging import logger
+
 # The code of this checkout, whichever one the environment was made in: here, and in the jobs below.
 SOURCE = Path(workflow.basedir) / "src"
 sys.path.insert(0, str(SOURCE))
@@ -16,6 +18,7 @@ from rmft.lineage.code import not_locked, stages
 from rmft.params import load
 from rmft.artifacts.job import JOB_OF, this_run
 from rmft.workflow.checks import check_inputs
+from rmft.workflow.failures import BriefErrors, interrupted_early, say_last
 from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
 
 # Before anything is looked at, so that nothing is taken for granted that another run is about to change.

@@ -1,0 +1,89 @@
+"""What a run of Snakemake prints when it fails or is stopped: its own messages without records, and last one line."""
+
+import atexit
+import difflib
+import logging
+import re
+import sys
+from collections.abc import Callable, Collection
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+AGAIN = "run it again to go on"
+JOB_COMMAND = re.compile(r"^(RuleException:\s*)?CalledProcessError in file ")
+NO_RULE = re.compile(r"^MissingRuleException:\s+No rule to produce (?P<target>.+?) \(if you use input functions")
+
+
+class BriefErrors(logging.Filter):
+    """Leaves the commands of jobs, with their records, out of Snakemake's errors; suggests a target for a wrong name.
+
+    targets: returns the names that one may ask for.
+    """
+
+    def __init__(self, targets: Callable[[], Collection[str]]) -> None:
+        super().__init__()
+        self.targets = targets
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to print a message of Snakemake's, which is shortened first."""
+        if record.levelno < logging.ERROR:
+            return True
+        for of_job in (record, *getattr(record, "job_error_info", [])):
+            if isinstance(of_job, dict):
+                of_job["shellcmd"] = None
+            elif hasattr(of_job, "shellcmd"):
+                of_job.shellcmd = None
+        if missing := NO_RULE.match(str(record.msg)):
+            record.msg = f"rmft: {no_target(missing['target'], self.targets())}"
+        return not JOB_COMMAND.match(str(record.msg))
+
+
+def no_target(name: str, targets: Collection[str]) -> str:
+    """Return what to say of a name that Snakemake cannot make: the targets that were probably meant."""
+    near = difflib.get_close_matches(
+        name, [target for target in targets if ("/" in target) == ("/" in name)], cutoff=0.5
+    )
+    return f"{name}: no such target; " + (
+        f"did you mean {' or '.join(near)}?" if near else "`snakemake --list-target-rules` names all"
+    )
+
+
+def say_last(scheduler: Any, total: int) -> None:  # noqa: ANN401 (Snakemake's, which has no public type)
+    """Print why a run ended early when this process ends, so that the line is the last one. total: jobs of the run."""
+    if line := why_ended(scheduler, total):
+        atexit.register(print, line, file=sys.stderr)
+
+
+def why_ended(scheduler: Any, total: int) -> str | None:  # noqa: ANN401
+    """Return the line on a run that failed or was stopped; None where Snakemake itself failed and has said so."""
+    after = f"after {scheduler.finished_jobs} of {total} jobs"
+    failed = [job for of in scheduler.failed for job in getattr(of, "jobs", [of])]
+    if failed:
+        logs = [Path(log) for job in failed for log in job.log]
+        reason, log = next(((line, log) for log in logs if (line := last_line(log))), ("no log says why", None))
+        more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
+        where = f" (log: {log})" if log else ""
+        job = next(job for job in failed if log is None or str(log) in map(str, job.log))
+        return f"rmft: {job.message or job.rule.name}: failed {after}{more}: {reason}{where}"
+    if scheduler._executor_error:
+        return None
+    by = "by SIGTERM" if scheduler._user_kill else "by Ctrl-C"
+    return f"rmft: stopped {by} {after}; {AGAIN}"
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a job's log; empty where there is none."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    except OSError:
+        return ""
+    return next((line.strip().removeprefix("rmft: ") for line in reversed(lines) if line.strip()), "")
+
+
+def interrupted_early(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Print one line for Ctrl-C while Snakemake still looks for jobs; be `sys.excepthook` otherwise."""
+    if issubclass(kind, KeyboardInterrupt):
+        print(f"rmft: stopped by Ctrl-C before any job began; {AGAIN}", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, traceback)
