@@ -127,7 +127,7 @@ def test_all_results_of_a_former_layout_are_one_line_and_those_of_a_dropped_expe
     moved, *others = sorted(problems(), reverse=True)
     assert moved == (
         "orphan: results/numeric of a former version, before results/experiments: "
-        "move away what you want to keep, and delete the rest; run `rmft prune`"
+        "move away what you want to keep; run `rmft prune`"
     )
     is_none = "is no part of what snakemake builds; run `rmft prune"
     assert others == [
@@ -152,7 +152,7 @@ def test_nothing_that_is_wanted_or_that_no_job_wrote_is_retired_however_the_fold
 
 def test_many_problems_that_are_alike_are_one_line():
     missing = [Finding("missing", f"results/{number}", "is not there", "snakemake") for number in range(11)]
-    problems = [*missing, Finding("altered", "results/a", "is not what its job wrote", "rm results/a; snakemake")]
+    problems = [*missing, Finding("altered", "results/a", "is not what its job wrote", "mv results/a .; snakemake")]
     first, second = as_lines(problems)
     assert first == "missing: results/0 is not there, as with 10 more files (--full names them); run `snakemake`"
     assert second == str(problems[-1])
@@ -178,7 +178,7 @@ def test_bytes_of_a_hub_that_differ_at_one_revision_are_reported_once():
 def test_a_build_is_refused_on_what_no_job_wrote_and_many_such_files_can_be_moved_aside():
     refuse_altered(ARTIFACTS)
     flip(Path(EVALUATION))
-    with pytest.raises(InputError, match=f"^altered: {EVALUATION} is not .*`rm {EVALUATION}; snakemake`, or `dvc"):
+    with pytest.raises(InputError, match=rf"^altered: {EVALUATION} is not .*`mv {EVALUATION} \.; snakemake`, or `dvc"):
         refuse_altered(ARTIFACTS)
     paths = [f"results/{number}.txt" for number in range(11)]
     for path in paths:

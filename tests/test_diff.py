@@ -295,8 +295,8 @@ def test_where_nothing_differs_one_line_says_so(rmft, names):
     ("names", "says"),
     [
         *(([name], f"unknown {name!r}; {RIGHT}") for name in ("nowhere", "HEAD~99", "HEAD:src", "-x", "first..second")),
-        (["one", "twoo"], f"unknown 'twoo'; {RIGHT}"),
-        (["oone", "two"], f"unknown 'oone'; {RIGHT}"),
+        (["one", "twoo"], "unknown 'twoo'; did you mean two?"),
+        (["oone", "two"], "unknown 'oone'; did you mean one?"),
         (["one"], f"one is an experiment of params.yaml and workspace is not; {RIGHT}"),
         (["HEAD", "two"], f"two is an experiment of params.yaml and HEAD is not; {RIGHT}"),
     ],

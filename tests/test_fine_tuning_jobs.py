@@ -286,7 +286,7 @@ def test_a_job_is_found_though_its_journal_is_lost_and_goes_on_without_another_u
     assert proxy.passed["POST", "/files"] == 1
 
 
-def test_a_cancelled_job_stays_cancelled_until_its_journal_is_deleted_and_then_there_is_a_new_one(server, tmp_path):
+def test_a_cancelled_job_stays_cancelled_until_its_journal_is_gone_and_then_there_is_a_new_one(server, tmp_path):
     journal, wanted = tmp_path / "tuning.jsonl.zst", request(key="cancelled")
 
     url = f"{server.url}/v1"
@@ -295,7 +295,7 @@ def test_a_cancelled_job_stays_cancelled_until_its_journal_is_deleted_and_then_t
         stop(url, *jobs_at(url, wanted.key))
 
     for _ in range(2):
-        with pytest.raises(InputError, match=f"was cancelled at the endpoint; to begin again, delete {journal}"):
+        with pytest.raises(InputError, match=f"was cancelled at the endpoint; to begin again, move {journal} away"):
             tune(url, journal, wanted, cancel)
     assert len(jobs_at(url, wanted.key)) == 1
     journal.unlink()
@@ -308,7 +308,7 @@ def test_a_cancelled_job_stays_cancelled_until_its_journal_is_deleted_and_then_t
 
 def test_a_failed_job_says_why(proxy, tmp_path):
     wanted = request(key="failed", file=as_text(DIALOGUES[:9]))  # not validated
-    with pytest.raises(InputError, match=r"failed: job ftjob.* failed: .*9 conversations.*; to begin again, delete"):
+    with pytest.raises(InputError, match=r"failed: job ftjob.* failed: .*9 conversations.*; to begin again, move"):
         tune(proxy.url, tmp_path / "tuning.jsonl.zst", wanted)
 
 

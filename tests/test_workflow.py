@@ -29,6 +29,7 @@ from trees import (
 
 from rmft.params import load
 from rmft.workflow.failures import why_ended
+from rmft.workflow.runs import run_tool
 
 pytestmark = pytest.mark.xdist_group("workflow")
 
@@ -155,6 +156,11 @@ def test_a_stopped_run_says_by_what_and_how_far_it_came():
     assert why_ended(scheduler, 545) == "rmft: stopped by Ctrl-C after 212 of 545 jobs; run it again to go on"
     scheduler._user_kill = "graceful"
     assert why_ended(scheduler, 545) == "rmft: stopped by SIGTERM after 212 of 545 jobs; run it again to go on"
+
+
+def test_programs_of_the_environment_are_found_where_it_is_not_activated(monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    assert run_tool(["snakemake", "--version"]).returncode == 0
 
 
 @pytest.mark.long

@@ -12,5 +12,11 @@ class InputError(ValueError):
 
 def unknown(name: str, among: Collection[str]) -> str:
     """Return what to say of a name that is none of those there are: the one that was probably meant, or all of them."""
-    near = difflib.get_close_matches(name, among, n=1) if len(among) > FEW else []
-    return f"unknown {name!r}; " + (f"did you mean {near[0]}?" if near else f"one of {', '.join(among)}")
+    meant = did_you_mean(name, among) if len(among) > FEW else ""
+    return f"unknown {name!r}; " + (meant or f"one of {', '.join(among)}")
+
+
+def did_you_mean(name: str, among: Collection[str], most: int = 1, cutoff: float = 0.6) -> str:
+    """Return a question for a wrong name, with the nearest names; empty where none is near."""
+    near = difflib.get_close_matches(name, among, n=most, cutoff=cutoff)
+    return f"did you mean {' or '.join(near)}?" if near else ""

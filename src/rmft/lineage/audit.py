@@ -81,7 +81,7 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
 
 def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
     """Return what is wrong with an artifact itself: no record of its job, or other bytes than the job wrote."""
-    again = f"rm {path}; snakemake"
+    again = f"mv {path} .; snakemake"
     if record is None:
         return Finding("unrecorded", path, "has no whole record of what made it", again)
     if digest != record.receipt.sha256:
@@ -191,7 +191,7 @@ def weights_that_differ(records: Iterable[Record]) -> Iterator[Finding]:
             if digest != first and name not in reported:
                 reported.add(name)
                 reason = f"was made with {name} of other bytes than {where}, so one of them is wrong"
-                yield Finding("stale", record.path, reason, f"rm {record.path} {where}; snakemake")
+                yield Finding("stale", record.path, reason, f"snakemake --forcerun {record.path} {where}")
 
 
 def _descendants(spoilt: set[str], records: dict[str, Record | None]) -> set[str]:
@@ -229,7 +229,7 @@ def orphans(artifacts: Iterable[str]) -> Iterator[Finding]:
     moved = [folder for folder in former if folder.parent == EXPERIMENTS.parent and folder.name in names]
     if moved:
         where = f"{moved[0]} and {len(moved) - 1} more folders" if len(moved) > 1 else f"{moved[0]}"
-        reason = f"of a former version, before {EXPERIMENTS}: move away what you want to keep, and delete the rest"
+        reason = f"of a former version, before {EXPERIMENTS}: move away what you want to keep"
         yield Finding("orphan", where, reason, "rmft prune")
     for top in former.keys() - set(moved):
         count = "" if former[top] == 1 else f"({former[top]} files) "

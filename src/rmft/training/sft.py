@@ -168,7 +168,7 @@ def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | 
     if start:
         tensors, metadata = read_tensors(start)
         if metadata.get(ADAPTER_CONFIG) != _adapter_config(adapted):
-            raise InputError(f"{start}: not an adapter that sft.lora describes; delete it and fine-tune from the start")
+            raise InputError(f"{start}: not an adapter that sft.lora describes; move it away and run again")
         peft.set_peft_model_state_dict(adapted, tensors)
     return adapted
 

@@ -1,7 +1,6 @@
 """What a run of Snakemake prints when it fails or is stopped: its own messages without records, and last one line."""
 
 import atexit
-import difflib
 import logging
 import re
 import sys
@@ -9,6 +8,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+from rmft.errors import did_you_mean
 
 AGAIN = "run it again to go on"
 JOB_COMMAND = re.compile(r"^(RuleException:\s*)?CalledProcessError in file ")
@@ -41,12 +42,9 @@ class BriefErrors(logging.Filter):
 
 def no_target(name: str, targets: Collection[str]) -> str:
     """Return what to say of a name that Snakemake cannot make: the targets that were probably meant."""
-    near = difflib.get_close_matches(
-        name, [target for target in targets if ("/" in target) == ("/" in name)], cutoff=0.5
-    )
-    return f"{name}: no such target; " + (
-        f"did you mean {' or '.join(near)}?" if near else "`snakemake --list-target-rules` names all"
-    )
+    alike = [target for target in targets if ("/" in target) == ("/" in name)]
+    cure = did_you_mean(name, alike, most=3, cutoff=0.5) or "`snakemake --list-target-rules` names all"
+    return f"{name}: no such target; {cure}"
 
 
 def say_last(scheduler: Any, total: int) -> None:  # noqa: ANN401 (Snakemake's, which has no public type)

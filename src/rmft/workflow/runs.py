@@ -53,11 +53,15 @@ def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
 
 
 def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program of the environment to its end. Raise InputError where there is none of its name."""
+    """Run a program of the environment, activated or not, to its end. Raise InputError where there is none of its name."""
+    program, *arguments = command
+    beside = Path(sys.executable).with_name(program)
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [str(beside) if beside.exists() else program, *arguments], capture_output=True, text=True, check=False
+        )
     except FileNotFoundError:
-        raise InputError(f"{command[0]}: not found; activate the environment: source .venv/bin/activate") from None
+        raise InputError(f"{program}: not found; activate the environment: source .venv/bin/activate") from None
 
 
 def ask_snakemake(*arguments: str) -> str:

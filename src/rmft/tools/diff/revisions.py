@@ -23,7 +23,7 @@ from scmrepo.exceptions import SCMError as GitError
 
 from rmft.artifacts.files import sha256
 from rmft.artifacts.receipts import FOLDER as RECEIPTS
-from rmft.errors import InputError
+from rmft.errors import InputError, did_you_mean
 from rmft.lineage.code import SourceCode, code_of, locked
 from rmft.params import load
 from rmft.tools.diff.difference import (
@@ -138,7 +138,8 @@ def _commits(repo: Repo, names: tuple[str, str], experiments: Collection[str]) -
     right = "a commit, a DVC experiment, workspace, or two experiments of params.yaml"
     for name in names:
         if name not in commits and name not in experiments:
-            raise InputError(f"diff: unknown {name!r}; give {right}")
+            meant = did_you_mean(name, [*experiments, WORKSPACE]) or f"give {right}"
+            raise InputError(f"diff: unknown {name!r}; {meant}")
     for name, other in (names, names[::-1]):
         if name not in commits:
             raise InputError(f"diff: {name} is an experiment of params.yaml and {other} is not; give {right}")
