@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from rmft.artifacts.trajectories import write_trajectories
+from rmft.artifacts.evaluations import write_evaluation
+from rmft.artifacts.trajectories import write_selection, write_trajectories
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.selection import final_regrets, table_of
@@ -259,6 +260,53 @@ def test_a_file_from_elsewhere_can_be_shown_with_its_environment(rmft, here):
     assert rmft("show", there)[0] == 2
     assert "fol: realized regret" in rmft("show", there, "--environment", "fol")[1]
     assert "mab: expected regret" in rmft("show", there, "--environment", "mab", "--regret", "expected")[1]
+
+
+def test_of_a_selection_the_games_that_it_keeps_are_shown(rmft, here):
+    kept = [False, True, True, False, False, True]
+    columns = {name: games()[name] for name in ("scenario", "trajectory")} | {
+        "selected": kept,
+        "duplicate": [False] * 6,
+    }
+    numbers = {name: [0] * 6 for name in ("regret", "rerolled", "rank", "invalid")}
+    selection = here.with_name("selection.parquet")
+    write_selection(selection, columns | numbers)
+    assert sorted(panels(rmft("show", selection, "--worst", 9)[1])) == [(0, 1), (1, 0), (2, 1)]
+    here.unlink()
+    assert f"selects games of {here}, which is not there" in rmft("show", selection)[2]
+
+
+def test_a_folder_is_a_list_of_what_can_be_shown_and_an_evaluation_names_its_games(rmft, here):
+    evaluation = Path("results/experiments/open_mab_gemma/evaluation/gaussian-50.parquet")
+    numbers = {name: [0, 0] for name in ("training_seed", "instance", "invalid")}
+    actions = {name: [[0, 1]] * 2 for name in ("action", "best_action")}
+    rows = {"player": ["base", "trained"], "d": [2, 2], "regret": [[1.0, 2.0], [1.0, 1.5]], "policy": [None, None]}
+    write_evaluation(evaluation, rows | numbers | actions)
+    played = evaluation.with_suffix("") / "base.parquet"
+    write_trajectories(played, games())
+    _, out, _ = rmft("show", "results")
+    assert out.splitlines() == [f"rmft show {path}" for path in (played, evaluation, here)]
+    _, out, _ = rmft("show", evaluation)
+    assert out.splitlines() == [
+        "base: mean final regret 2.00 over 1 games", "trained: mean final regret 1.50 over 1 games",
+        "games in words:", f"rmft show {played}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("params.yaml", "holds no games; `rmft show .` lists"),
+        ("results/experiments/nobody", "no such file or folder; `rmft show results/experiments` lists"),
+        ("extensions", "holds nothing to show"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_what_cannot_be_shown_is_refused_with_what_can_be(rmft, path, says):
+    code, out, error = rmft("show", path)
+    assert (code, out) == (2, "")
+    assert f"rmft: {path}: {says}" in error
+    assert "delete" not in error
 
 
 @pytest.mark.parametrize(

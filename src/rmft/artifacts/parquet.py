@@ -48,6 +48,15 @@ def _write(path: Path, table: "pa.Table") -> None:
         pq.write_table(table, temporary, compression=COMPRESSION, row_group_size=GROUP)
 
 
+def read_names(path: Path) -> list[str]:
+    """Return the names of a file's columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with reading(path, pa.ArrowException):
+        return pq.read_schema(path).names
+
+
 def read_table(path: Path, types: Types) -> "pa.Table":
     """Return a file. Raise InputError where it has other columns."""
     import pyarrow as pa

@@ -131,7 +131,9 @@ def estimate(
 
 @app.command(rich_help_panel=TOOLS)
 def show(
-    path: Annotated[Path, Argument(help="Games in words: of an iteration's rollouts or of an evaluation.")],
+    path: Annotated[
+        Path, Argument(help="A file of games in words, a selection, an evaluation, or a folder with such files.")
+    ],
     worst: Annotated[int | None, Option(min=1, help="So many games of highest regret. Default: 1.")] = None,
     best: Annotated[int | None, Option(min=1, help="So many games of lowest regret.")] = None,
     scenario: Annotated[int | None, Option(help="Only games of this scenario.")] = None,
@@ -146,17 +148,24 @@ def show(
 ) -> None:
     """Print games with their prompts and replies, round by round.
 
+    Of a selection, print the games that it keeps; of an evaluation, the regret of each player; list a folder's files.
+
     Example: `rmft show results/experiments/open_mab_gemma/seed-0/iteration-0/rollouts.parquet --worst 3`
     """
     from rich.console import Console
 
     from rmft.artifacts.trajectories import read_trajectories
     from rmft.params import load
+    from rmft.tools import show_files as files
     from rmft.tools.show import GameFilter, Scoring, dialogues, rounds_named, scoring_of
 
     if worst is not None and best is not None:
         raise InputError("--worst and --best: say one of them")
-    played = read_trajectories(path)
+    kind = files.kind_of(path)
+    if kind in ("folder", "evaluation"):
+        print(*(files.folder_lines(path) if kind == "folder" else files.evaluation_lines(path)), sep="\n")
+        return
+    played = files.selected_games(path) if kind == "selection" else read_trajectories(path)
     scoring = Scoring(environment, "realized") if environment else scoring_of(path, load())
     if regret is not None:
         scoring = replace(scoring, notion=regret)

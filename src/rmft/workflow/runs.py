@@ -53,7 +53,7 @@ def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
 
 
 def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program of the environment, activated or not, to its end. Raise InputError where there is none of its name."""
+    """Run a program of the environment, activated or not, to its end. Raise InputError where it is not found."""
     program, *arguments = command
     beside = Path(sys.executable).with_name(program)
     try:
