@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from rmft.artifacts.job import end_with_run
 from rmft.errors import InputError
-from rmft.tools import commands, lineage_commands
+from rmft.tools import commands, eval_commands, lineage_commands
 from rmft.workflow.runs import INTERRUPTED
 
 app = typer.Typer(
@@ -186,6 +186,7 @@ stage(
 
 app.add_typer(commands.app)
 app.add_typer(lineage_commands.app)
+app.add_typer(eval_commands.app)
 
 
 def main() -> None:

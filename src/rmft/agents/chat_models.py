@@ -41,19 +41,32 @@ class Conversations:
 
     def capacity(self, chat_tokenizer: "ChatTokenizer") -> int:
         """Return how many tokens a conversation may come to. Raise InputError if the model cannot read so many."""
-        protocol, template = self.settings.protocol, chat_tokenizer.template
+        template, (first_message, last_message) = chat_tokenizer.template, self._longest_messages()
+        if self.settings.protocol.interaction == "summary":
+            return context_needed(chat_tokenizer.limit, len(template.first(last_message)), 1, 0, self.max_tokens)
+        opening, feedback = len(template.first(first_message)), len(template.next(last_message))
+        return context_needed(
+            chat_tokenizer.limit, opening, self.horizon, feedback if self.horizon > 1 else 0, self.max_tokens
+        )
+
+    def characters(self) -> int:
+        """Return how many characters the messages of a conversation come to, without its replies."""
+        first_message, last_message = self._longest_messages()
+        if self.settings.protocol.interaction == "summary":
+            return len(last_message)
+        return len(first_message) + (self.horizon - 1) * len(last_message)
+
+    def _longest_messages(self) -> tuple[str, str]:
+        """Return the first and the last message of the longest conversation."""
+        protocol = self.settings.protocol
         if self.scenarios:
             longest = max(self.scenarios, key=lambda scenario: len(scenario.text) + sum(map(len, scenario.names)))
             protocol = self.settings.about(longest)
         policy = (1 / protocol.d,) * protocol.d if protocol.output == "distribution" else None
         context, rewards = typical_context(protocol), (10.0,) * protocol.d
         history = [Round(t, protocol.d - 1, policy, rewards, context) for t in range(1, self.horizon)]
-        last_message = self.settings.prompts.message(protocol, history, context)
-        if protocol.interaction == "summary":
-            return context_needed(chat_tokenizer.limit, len(template.first(last_message)), 1, 0, self.max_tokens)
-        opening = len(template.first(self.settings.prompts.message(protocol, [], context)))
-        feedback = len(template.next(last_message)) if history else 0
-        return context_needed(chat_tokenizer.limit, opening, self.horizon, feedback, self.max_tokens)
+        prompts = self.settings.prompts
+        return prompts.message(protocol, [], context), prompts.message(protocol, history, context)
 
 
 def typical_context(protocol: Protocol) -> tuple[float, ...]:

@@ -48,7 +48,19 @@ def start_llama_cpp(
 def connected(
     gguf: Path, settings: LlamaCpp, slots: int, tokens: int, log: Path, arguments: Sequence[str] = ()
 ) -> Iterator[ServerConnections]:
-    """Start a server of a GGUF file, yield connections to it when it is ready, and end it afterwards.
+    """Start a server of a GGUF file, yield connections to it when it is ready, and end it afterwards; see `serving`."""
+    with (
+        serving(gguf, settings, slots, tokens, log, arguments) as (url, key),
+        ServerConnections([url], key, slots) as connections,
+    ):
+        yield connections
+
+
+@contextmanager
+def serving(
+    gguf: Path, settings: LlamaCpp, slots: int, tokens: int, log: Path, arguments: Sequence[str] = ()
+) -> Iterator[tuple[str, str]]:
+    """Start a server of a GGUF file, yield its address and API key when it is ready, and end it afterwards.
 
     slots: conversations that it holds. tokens: of the longest one. log: file of its output. Raise InputError if the
     server does not start.
@@ -61,11 +73,8 @@ def connected(
     # A cache for each slot, of all its tokens also in layers with a sliding window: nothing is ever read again.
     command += ["--no-kv-unified", "--swa-full", "--cache-ram", "0", *settings.arguments]
     server = ServerCommand(command, {"LLAMA_API_KEY": key})
-    with (
-        running_servers("llama_cpp", [server], settings.start_seconds, log) as urls,
-        ServerConnections(urls, key, slots) as connections,
-    ):
-        yield connections
+    with running_servers("llama_cpp", [server], settings.start_seconds, log) as (url,):
+        yield url, key
 
 
 def _bundled() -> list[str]:

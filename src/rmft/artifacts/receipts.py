@@ -54,7 +54,7 @@ def job_id(settings: str) -> str:
 def receipt(sha256: str) -> Receipt:
     """Return the receipt of an artifact that this process has just written."""
     job, read, hub = job_id(JOB_CONTEXT.settings), dict(JOB_CONTEXT.read), dict(JOB_CONTEXT.hub)
-    return Receipt(sha256, job, read, _commit(), platform.python_version(), _machine(), hub)
+    return Receipt(sha256, job, read, commit(), platform.python_version(), machine(), hub)
 
 
 def read_receipt(artifact: Path) -> Receipt | None:
@@ -66,7 +66,8 @@ def read_receipt(artifact: Path) -> Receipt | None:
 
 
 @functools.cache
-def _commit() -> str | None:
+def commit() -> str | None:
+    """Return the checked-out commit, with -dirty where tracked files differ from it; None outside of git."""
     describe = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
@@ -90,7 +91,8 @@ def _processor() -> list[str]:
 
 
 @functools.cache
-def _machine() -> str:
+def machine() -> str:
+    """Return the kind of this machine, and no name or address."""
     parts = [f"{platform.system()} {platform.machine()}", *_processor(), f"{os.cpu_count()} cores"]
     torch = sys.modules.get("torch")  # loaded where jobs of the run compute with it
     if torch is not None and torch.cuda.is_available():

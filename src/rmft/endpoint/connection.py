@@ -64,7 +64,7 @@ class Endpoint:
         from openai import DefaultHttpx2Client, OpenAI
 
         (url, *_), key = self.access()
-        http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=may_use_proxy(url))
+        http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=not is_local(url))
         return OpenAI(base_url=url, api_key=key, http_client=http)
 
 
@@ -177,7 +177,7 @@ class Connection:
                 timeout=settings.timeout_seconds,
                 limits=limits,
                 follow_redirects=True,
-                trust_env=may_use_proxy(url),
+                trust_env=not is_local(url),
             )
             self._clients.append(client)
 
@@ -328,9 +328,9 @@ def text_of(response: Json) -> str:
     return response["choices"][0]["message"].get("content") or ""
 
 
-def may_use_proxy(url: str) -> bool:
-    """Return whether the user's proxy settings apply to an address: not on this machine."""
-    return not any(here in url for here in LOOPBACK)
+def is_local(url: str) -> bool:
+    """Return whether an address is on this machine: the user's proxy settings do not apply to it."""
+    return any(here in url for here in LOOPBACK)
 
 
 def _backoff(key: str, attempt: int) -> float:

@@ -77,11 +77,6 @@ def _located(line: str, file: Path, places: Mapping[Place, Place | None]) -> str
     return f"{path}: {key}{colon}{message}"
 
 
-def _same_experiment(place: Place, other: Place) -> bool:
-    """Return whether two places are in the same experiment, whichever section it is written in."""
-    return place[0] in SECTIONS and other[0] in SECTIONS and place[1:2] == other[1:2]
-
-
 def load(path: Path = Path("params.yaml"), scale: str | None = None) -> Params:
     """Read and check params.yaml and outputs.yaml, at full size; `at_scale` resizes.
 

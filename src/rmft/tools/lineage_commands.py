@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TOOLS = "Tools"
 app = typer.Typer()
+EVAL_FILE = "eval.json"  # what `rmft eval` writes, outside of the workflow
 TraceFormat = Literal["text", "json", "mermaid", "rocrate"]
 
 
@@ -84,6 +85,9 @@ def lineage(
         raise InputError("--format goes with an artifact, not with --all")
     if output is not None and as_format != "rocrate":
         raise InputError("--output belongs to --format rocrate; for others: > FILE")
+    if path is not None and path.name == EVAL_FILE:
+        _print_measurement(path)
+        return
     if path is not None and (folder := bundle_of(path)):
         bundle = read_bundle(folder)
         problems = list(altered(folder, bundle))
@@ -104,6 +108,17 @@ def lineage(
             _export(traced, as_format, output)
     for line in as_lines(problems, full=full):
         print(line, file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _print_measurement(path: Path) -> None:
+    """Print what an eval.json was made from. Exit with code 1 where one of its files is not what was measured."""
+    from rmft.suite.results import altered, as_text, read_result
+
+    result = read_result(path)
+    problems = list(altered(path, result))
+    print("\n".join(problems or as_text(path, result)))
     if problems:
         raise typer.Exit(1)
 

@@ -1,0 +1,204 @@
+"""Sub-commands of `rmft` that measure any model: eval, leaderboard. They alone print."""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from typer import Argument, Option
+
+from rmft.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from rmft.params.endpoint import Prices
+    from rmft.suite.measuring import Measurement
+    from rmft.suite.models import Measured
+    from rmft.suite.results import EvalResult, Interval, PartResult
+
+TOOLS = "Measure a model"
+ENDPOINT, OWN = "A model behind an endpoint", "Games of one's own, in place of the suite"
+app = typer.Typer()
+
+
+@app.command("eval", rich_help_panel=TOOLS)
+def evaluate(
+    model: Annotated[
+        str, Argument(help="A hub repository, a folder, a GGUF file, a model of params.yaml, or an endpoint's model.")
+    ],
+    suite: Annotated[str, Option(help="quick, standard or full: how many games of which kinds.")] = "quick",
+    part: Annotated[list[str] | None, Option(help="Only this part of the suite. May be repeated.")] = None,
+    compare: Annotated[Path | None, Option(help="An earlier eval.json, perhaps of the model before training.")] = None,
+    output: Annotated[Path | None, Option(help="The folder of the results. Default: named after the model.")] = None,
+    seed: Annotated[
+        int | None, Option(help="A private root of the rewards. Default: the suite's, which is public.")
+    ] = None,
+    reasoning: Annotated[bool, Option("--reasoning", help="Let the model reason before each decision.")] = False,
+    max_tokens: Annotated[int | None, Option(min=1, help="Tokens of a reply. Default: what its form needs.")] = None,
+    temperature: Annotated[float, Option(min=0.01, help="Of sampling.")] = 1.0,
+    revision: Annotated[str | None, Option(help="A commit of the hub repository. Default: the newest.")] = None,
+    device: Annotated[Literal["cpu", "cuda", "mps"], Option(help="Where a model of transformers runs.")] = "cpu",
+    base_url: Annotated[
+        str | None, Option(help="Its address, such as http://localhost:8080/v1.", rich_help_panel=ENDPOINT)
+    ] = None,
+    key_env: Annotated[
+        str, Option(help="The environment variable with the API key.", rich_help_panel=ENDPOINT)
+    ] = "OPENAI_API_KEY",
+    concurrency: Annotated[int, Option(min=1, help="Simultaneous requests.", rich_help_panel=ENDPOINT)] = 16,
+    prices: Annotated[
+        str | None,
+        Option(metavar="IN,CACHED,OUT", help="Dollars for a million tokens.", rich_help_panel=ENDPOINT),
+    ] = None,
+    budget: Annotated[
+        float | None, Option(min=0, help="Dollars; the run stops before it spends more.", rich_help_panel=ENDPOINT)
+    ] = None,
+    environment: Annotated[
+        Literal["fol", "mab", "ns-mab"] | None, Option(help="Environment.", rich_help_panel=OWN)
+    ] = None,
+    process: Annotated[str, Option(help="Reward process; several, with commas.", rich_help_panel=OWN)] = "gaussian",
+    actions: Annotated[int, Option(min=2, help="d, the number of actions.", rich_help_panel=OWN)] = 3,
+    horizon: Annotated[int, Option(min=1, help="T, the rounds of a game.", rich_help_panel=OWN)] = 25,
+    instances: Annotated[int, Option(min=2, help="Games of each player.", rich_help_panel=OWN)] = 50,
+) -> None:
+    """Measure how much a model regrets, beside algorithms on the same games; write eval.json and a page to share.
+
+    Examples: `rmft eval embedded` · `rmft eval model.gguf` · `rmft eval qwen --base-url http://localhost:8080/v1`
+    """
+    from rmft.suite.measuring import Measurement, ReplySettings
+    from rmft.suite.parts import CUSTOM, read_part, read_suite
+    from rmft.suite.results import read_result
+
+    chosen, level = read_suite(), suite
+    if environment is not None:
+        references = ["hedge", "uniform"] if environment == "fol" else ["ucb", "greedy", "exp3", "uniform"]
+        form = {"environment": environment, "process": process.split(","), "d": actions, "T": horizon}
+        output_of = "distribution" if environment == "fol" else "action"
+        own = read_part({**form, "output": output_of, "references": references})
+        chosen, level = chosen.with_part(own, instances), CUSTOM
+    chosen = chosen.only(level, part or [])
+    if seed is not None:
+        chosen = chosen.model_copy(update={"seed": seed})
+    other = read_result(compare) if compare else None
+    reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
+    measured = _model(model, base_url, key_env, concurrency, _prices(prices, budget), budget, revision, device)
+    folder = output or Path("evals", f"{re.sub(r'[^A-Za-z0-9.]+', '-', measured.name).strip('-')}-{level}")
+    _measure(Measurement(measured, chosen, level, reply, folder), other)
+
+
+def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
+    """Play all parts, and write and print what came out. other: a result to compare with."""
+    from rich.console import Console
+
+    from rmft.suite.card import write_card
+    from rmft.suite.measuring import play_part
+    from rmft.suite.results import FILE, compared, refuse_others, result_of, write_result
+
+    there = measurement.suite.instances(measurement.level)
+    if other:
+        refuse_others(measurement, other)
+    games = ", ".join(f"{n} games of {part}" for part, n in there.items())
+    print(f"eval {measurement.model.name}: {games}: {measurement.replies:,} replies or a few more", file=sys.stderr)
+    players = {part: play_part(measurement, part) for part in there}
+    result = result_of(measurement, players)
+    path = measurement.folder / FILE
+    write_result(path, result)
+    comparison = compared(result, other, measurement.suite.seed) if other else {}
+    name = f"{other.model['name']}, compared" if other else None
+    card = write_card(measurement, result, players, comparison, name)
+    Console(highlight=False).print(*_tables(result, comparison, name), LEGEND, sep="\n")
+    if result.usage:
+        print("; ".join(f"{name} {value:,g}" for name, value in result.usage.items()))
+    print(f"{path}: all numbers; {card}: a page to look at and to share")
+
+
+LEGEND = (
+    "Mean final regret with its 95% interval; 0 is as good as knowing the best choice. "
+    "Difference: the model's regret less that of the player on the same games, with its 95% interval."
+)
+
+
+def _tables(result: "EvalResult", comparison: "dict[str, Interval]", other: str | None) -> "Iterator[Table | str]":
+    """Yield a table for each part, and how the model played there."""
+    from rmft.tools.terminal import empty_table
+
+    for part, of in result.parts.items():
+        table = empty_table(f"{part}: {of.instances} games of {of.rounds} rounds")
+        for header in ("", "regret", "95%", "difference", "95%"):
+            table.add_column(header, justify="right" if header else "left", no_wrap=True)
+        table.add_row(result.model["name"], f"{of.regret.mean:.2f}", f"[{of.regret.low:.2f}, {of.regret.high:.2f}]")
+        if part in comparison:
+            low, mean, high = comparison[part]
+            table.add_row(other, "", "", f"{mean:+.2f}", f"[{low:+.2f}, {high:+.2f}]")
+        for name, reference in sorted(of.references.items(), key=lambda one: one[1].regret.mean):
+            (low, mean, high), own = reference.difference, reference.regret
+            table.add_row(
+                name,
+                f"{own.mean:.2f}",
+                f"[{own.low:.2f}, {own.high:.2f}]",
+                f"{mean:+.2f}",
+                f"[{low:+.2f}, {high:+.2f}]",
+            )
+        yield from (table, f"{_explored(of)}\n")
+
+
+def _explored(of: "PartResult") -> str:
+    """Return how the model played, in a line."""
+    growth = "" if of.exponent is None else f"; regret grows like t^{of.exponent:.2f}"
+    return (
+        f"best action in {of.best_action:.0%} of rounds; SuffFailFreq {of.suffix_failures:.0%}; d·MinFrac "
+        f"{of.min_frac:.2f}{growth}; {of.invalid_replies:.2f} invalid replies a round"
+    )
+
+
+def _model(
+    model: str,
+    base_url: str | None,
+    key_env: str,
+    concurrency: int,
+    prices: "Prices",
+    budget: float | None,
+    revision: str | None,
+    device: str,
+) -> "Measured":
+    """Return the model that the options name. Raise InputError for options that do not go together."""
+    from rmft.suite.models import Connect, at_hand, at_url
+
+    if base_url is None:
+        return at_hand(model, revision, device)
+    if not re.match(r"https?://[^@?#]+$", base_url):
+        raise InputError(f"--base-url: {base_url}: must look like http://localhost:8080/v1, without a key in it")
+    return at_url(model, Connect(base_url, key_env, concurrency, prices, budget))
+
+
+def _prices(text: str | None, budget: float | None) -> "Prices":
+    """Return prices from three numbers with commas. Raise InputError for other texts, or a budget without prices."""
+    from rmft.params.endpoint import Prices
+    from rmft.suite.models import FREE
+
+    if text is None:
+        if budget is not None:
+            raise InputError("--budget: needs --prices, to know what a token costs")
+        return FREE
+    try:
+        read, cached, written = map(float, text.split(","))
+    except ValueError:
+        raise InputError(f"--prices: {text}: must be three numbers, such as 0.15,0.075,0.6") from None
+    return Prices(input=read, cached_input=cached, output=written, training=0.0)
+
+
+@app.command(rich_help_panel=TOOLS)
+def leaderboard(
+    folder: Annotated[Path, Argument(help="A folder with results of `rmft eval`, below which all are read.")],
+    output: Annotated[Path, Option(help="The page to write.")] = Path("leaderboard.html"),
+) -> None:
+    """Rank everything that `rmft eval` measured, as a page: models and algorithms, and which differences are sure."""
+    from rmft.suite.card import write_leaderboard
+    from rmft.suite.leaderboard import ranked, read_all
+    from rmft.suite.parts import read_suite
+
+    results = read_all(folder)
+    write_leaderboard(output, results, ranked(results, read_suite().seed))
+    print(f"{output}: {len(results)} models")

@@ -1,0 +1,180 @@
+"""`rmft eval`: a model is measured on frozen games, outside of the workflow."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from endpoint_servers import TOKEN
+from trees import ROOT
+
+from rmft.artifacts.trajectories import read_trajectories
+from rmft.evaluation import Instances, evaluate_in_words
+from rmft.metrics.power import power
+from rmft.suite.parts import digest_of, read_suite
+from rmft.suite.results import EvalResult, read_result
+
+SMALL = ["--environment", "mab", "--process", "gaussian", "--horizon", "4", "--instances", "6"]
+
+
+@pytest.fixture(autouse=True)
+def in_repository(monkeypatch):
+    """Run in the repository, where params.yaml and the suite are."""
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def measured(rmft, tmp_path) -> Path:
+    """Return the folder in which the embedded model was measured on a few games."""
+    code, printed, error = rmft("eval", "embedded", *SMALL, "--output", str(tmp_path / "one"))
+    assert code == 0, error
+    assert "one/card.html" in printed
+    return tmp_path / "one"
+
+
+def games_in(folder: Path) -> dict:
+    (file,) = (folder / "games").glob("*.1-of-1.parquet")
+    return read_trajectories(file, tokens=False)
+
+
+def test_the_games_of_the_suite_are_those_that_were_published():
+    suite = read_suite()
+    published = json.loads((ROOT / "data/suite/digests.json").read_text(encoding="utf-8"))[str(suite.version)]
+    assert published == {level: digest_of(suite, level) for level in suite.levels}, "give the suite a new version"
+
+
+def test_the_standard_level_finds_a_tenth_of_the_regret_of_uniform_play():
+    suite = read_suite()
+    n = suite.levels["standard"]["bandit-gaussian"]
+    instances = Instances(suite.rewards("bandit-gaussian", 4000), "power", suite.seed, "mab", "nominal")
+    none = evaluate_in_words(instances, [], {name: suite.algorithms[name] for name in ("greedy", "uniform")})
+    final = np.array([curve[-1] for curve in none["regret"]])
+    greedy, uniform = (final[np.array(none["player"]) == name] for name in ("greedy", "uniform"))
+    effect = uniform.mean() / 10 / (uniform - greedy).std(ddof=1)
+    assert power(n, effect, alpha=0.025) >= 0.9  # one side of a two-sided test at level .05
+
+
+def test_the_page_about_measuring_has_the_sizes_of_the_suite():
+    suite, page = read_suite(), (ROOT / "docs/measure.md").read_text(encoding="utf-8")
+    for level, parts in suite.levels.items():
+        replies = sum(n * suite.parts[part].T for part, n in parts.items())
+        assert re.search(rf"^\| `{level}` .* \| {replies:,} \|$", page, re.MULTILINE)
+
+
+def test_a_larger_part_begins_like_a_smaller_one():
+    suite = read_suite()
+    few, many = (suite.rewards("bandit-gaussian", n).rewards for n in (3, 9))
+    assert np.array_equal(few, many[:3])
+
+
+def test_the_regret_is_that_of_the_actions_in_the_games(measured):
+    games, (part,) = games_in(measured), read_result(measured).parts.values()
+    order = np.argsort(games["scenario"])
+    means, actions = (np.array(games[name])[order] for name in ("means", "action"))
+    means = means.reshape(6, 4, 3)
+    by_hand = [
+        sum(max(of[t]) - of[t][a] for t, a in enumerate(plays)) for of, plays in zip(means, actions, strict=True)
+    ]
+    assert part.final_regrets == pytest.approx(by_hand, abs=1e-6)
+    assert part.regret.mean == pytest.approx(np.mean(by_hand))
+    uniform = np.mean([(of.max(axis=1) - of.mean(axis=1)).sum() for of in means])
+    assert part.references["uniform"].regret.mean == pytest.approx(uniform)
+    low, difference, high = part.references["uniform"].difference
+    assert difference == pytest.approx(np.mean(by_hand) - uniform)
+    assert low < difference < high
+
+
+def test_a_second_run_plays_nothing_again_and_other_games_are_played(measured, rmft):
+    (file,) = (measured / "games").glob("*.1-of-1.parquet")
+    before, result = file.stat().st_mtime_ns, read_result(measured)
+    assert rmft("eval", "embedded", *SMALL, "--output", str(measured))[0] == 0
+    assert (file.stat().st_mtime_ns, read_result(measured).parts) == (before, result.parts)
+    assert rmft("eval", "embedded", *SMALL, "--output", str(measured), "--temperature", "0.5")[0] == 0
+    assert file.stat().st_mtime_ns != before
+
+
+def test_the_card_shows_every_number_and_escapes_replies(measured):
+    page = (measured / "card.html").read_text(encoding="utf-8")
+    (part,) = read_result(measured).parts.values()
+    assert f"{part.regret.mean:.2f}" in page
+    assert all(f"{of.regret.mean:.2f}" in page for of in part.references.values())
+    assert page.count("<details>") == 3
+    assert not re.findall(r'(?:src|href)="(?!data:)', page)  # a page to send: nothing in it is elsewhere
+
+
+def test_lineage_verifies_a_measurement(measured, rmft):
+    path = str(measured / "eval.json")
+    code, printed, _ = rmft("lineage", path)
+    assert (code, "data/models/embedded/model.safetensors, sha256" in printed) == (0, True)
+    (file,) = (measured / "games").glob("*.results.parquet")
+    file.write_bytes(file.read_bytes() + b" ")
+    code, printed, _ = rmft("lineage", path)
+    assert (code, "results.parquet is not what was measured" in printed) == (1, True)
+
+
+def test_two_measurements_are_compared_on_their_common_games_and_ranked(measured, rmft, tmp_path):
+    more = [*SMALL[:-1], "8", "--temperature", "0.3", "--output", str(tmp_path / "two")]
+    code, printed, error = rmft("eval", "embedded", *more, "--compare", str(measured))
+    assert code == 0, error
+    ours, theirs = (next(iter(read_result(tmp_path / name).parts.values())) for name in ("two", "one"))
+    difference = np.mean(ours.final_regrets[:6]) - np.mean(theirs.final_regrets)
+    assert f"{difference:+.2f}" in printed
+    assert rmft("leaderboard", str(tmp_path), "--output", str(tmp_path / "page.html"))[0] == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    names = re.findall(r'<th scope="row">(.*?)</th>', page)
+    assert {"embedded (one)", "embedded (two)", "ucb", "uniform"} <= set(names)
+
+
+def test_an_endpoint_is_measured_and_what_was_answered_is_not_asked_again(rmft, tmp_path, server, monkeypatch):
+    monkeypatch.setenv("KEY_OF_TEST", TOKEN)
+    at = ["--base-url", f"{server.url}/v1", "--key-env", "KEY_OF_TEST", *SMALL, "--output", str(tmp_path / "at")]
+    code, _, error = rmft("eval", "embedded", *at)
+    assert code == 0, error
+    first = read_result(tmp_path / "at")
+    assert first.usage["responses"] >= 24
+    assert TOKEN not in (tmp_path / "at/eval.json").read_text(encoding="utf-8")
+    (file,) = (tmp_path / "at/games").glob("*.1-of-1.parquet")
+    file.unlink()  # as if the run had been killed: its journal is there
+    monkeypatch.delenv("KEY_OF_TEST")
+    code, _, error = rmft("eval", "embedded", *at)
+    assert (code, "0 responses" in error) == (0, True), error
+    again = read_result(tmp_path / "at")
+    assert (again.parts, again.usage) == (first.parts, first.usage)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["nobody"],
+            "eval: nobody: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml",
+        ),
+        (["linear_attention"], "plays numbers, not words; one of embedded"),
+        (["absent.gguf"], "eval: absent.gguf: no such file"),
+        (["embedded", "--suite", "hard"], "eval: --suite: unknown 'hard'; one of quick, standard, full"),
+        (["embedded", "--part", "x"], "eval: --part: unknown 'x'; one of bandit-gaussian, full-information"),
+        (
+            ["embedded", "--environment", "mab", "--process", "sine-trend"],
+            "process 'sine-trend' does not belong in mab",
+        ),
+        (["m", "--base-url", "localhost:80"], "--base-url: localhost:80: must look like http://localhost:8080/v1"),
+        (["m", "--base-url", "http://127.0.0.1:9/v1", "--budget", "3"], "--budget: needs --prices"),
+        (["m", "--base-url", "http://127.0.0.1:9/v1", "--prices", "1,2"], "--prices: 1,2: must be three numbers"),
+        (["embedded", "--compare", "absent.json"], "absent.json: no such file"),
+        (["embedded", "--compare", "data/suite/digests.json"], "data/suite/digests.json: is no result of `rmft eval`"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(arguments, words, rmft, tmp_path):
+    code, _, error = rmft("eval", *arguments, "--output", str(tmp_path / "none"))
+    assert (code, words in error, error.count("\n")) == (2, True, 1), error
+    assert not (tmp_path / "none").exists()
+
+
+def test_other_games_are_not_compared(measured, rmft, tmp_path):
+    code, _, error = rmft("eval", "embedded", "--compare", str(measured), "--output", str(tmp_path / "none"))
+    assert (code, "embedded played other games (suite 1, custom, policy-only)" in error) == (2, True), error
+
+
+def test_a_result_has_the_documented_schema(measured):
+    assert EvalResult.model_validate_json((measured / "eval.json").read_text(encoding="utf-8")).schema_version == 1
