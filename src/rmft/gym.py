@@ -1,0 +1,136 @@
+"""The environments as Gymnasium environments: `rmft.make` for one game, `rmft.make_vec` for many at once.
+
+Symbols: n games, T rounds, d actions.
+"""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from rmft.environments import ADAPTIVE, ENVIRONMENTS, RewardTable, check_processes, draw_rewards
+from rmft.environments.regret import best_actions, regret
+from rmft.environments.tables import one_hot
+from rmft.errors import InputError
+
+LARGEST_ROOT = 2**31
+RANGE = 0.0, 10.0  # of rewards
+
+
+class Games:
+    """n games, which end together after T rounds. Raise InputError for a process that they cannot have."""
+
+    def __init__(self, environment: str, process: str | Sequence[str], n: int, d: int, T: int) -> None:
+        self.processes = [process] if isinstance(process, str) else list(process)
+        check_processes(environment, self.processes)
+        self.settings, self.n, self.d, self.T = ENVIRONMENTS[environment], n, d, T
+        if self.settings.contextual or ADAPTIVE in self.processes:
+            raise InputError(f"{environment}, {', '.join(self.processes)}: not offered as a Gymnasium environment")
+        self.observed = d if self.settings.full_feedback else 1
+
+    def begin(self, generator: np.random.Generator) -> np.ndarray:
+        """Draw new rewards, and return the first observation (n, …): zeros, since nothing has been paid yet."""
+        root = int(generator.integers(LARGEST_ROOT))
+        self.table: RewardTable = draw_rewards(root, "gymnasium", self.processes, (self.n, self.T, self.d))
+        self.actions = np.zeros((self.n, 0), dtype=np.int64)
+        return np.zeros((self.n, self.observed))
+
+    @property
+    def t(self) -> int:
+        """Return how many rounds are over."""
+        return self.actions.shape[1]
+
+    def play(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Play a round; return the observation (n, …) and the rewards (n,) of actions (n,)."""
+        shown = self.table.rewards[:, self.t]
+        paid = shown[np.arange(self.n), actions]
+        self.actions = np.column_stack([self.actions, actions])
+        return (shown.copy() if self.settings.full_feedback else paid[:, None]), paid
+
+    def info(self) -> dict[str, np.ndarray]:
+        """Return the regret (n,) of the rounds so far, and the best action (n,) of the last one."""
+        if self.t == 0:
+            return {}
+        past = self.table.head(self.n, self.t)
+        policies, comparator = one_hot(self.actions, self.d), self.settings.comparator
+        curve = regret("expected", comparator, past, policies, self.actions)
+        return {"regret": curve[:, -1], "best_action": best_actions(comparator, past)[:, -1]}
+
+
+class GameEnv(gymnasium.Env):
+    """One game. An action is 0-based.
+
+    The observation is what the last action paid, (1,); with full information the last rewards of all actions, (d,);
+    before the first round, zeros. An episode is truncated after T rounds. `info` has the regret so far and the best
+    action: in bandits the one of highest mean, with full information the one that has earned most.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self, games: Games) -> None:
+        self.games = games
+        self.observation_space = Box(*RANGE, (games.observed,), np.float64)
+        self.action_space = Discrete(games.d)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin a game; the same seed draws the same rewards."""
+        super().reset(seed=seed)
+        return self.games.begin(self.np_random)[0], {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Play a round."""
+        observation, paid = self.games.play(np.array([action]))
+        info = {name: of[0].item() for name, of in self.games.info().items()}
+        return observation[0], float(paid[0]), False, self.games.t == self.games.T, info
+
+
+class GamesEnv(VectorEnv):
+    """n games at once, vectorised; otherwise like `GameEnv`. After the last round the next step begins new games."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
+
+    def __init__(self, games: Games) -> None:
+        self.games, self.num_envs = games, games.n
+        self.single_observation_space = Box(*RANGE, (games.observed,), np.float64)
+        self.single_action_space = Discrete(games.d)
+        self.observation_space = Box(*RANGE, (games.n, games.observed), np.float64)
+        self.action_space = MultiDiscrete([games.d] * games.n)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin n games; the same seed draws the same rewards."""
+        super().reset(seed=seed)
+        return self.games.begin(self.np_random), {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Play a round of all games; where they are over, begin new ones in place of a round."""
+        none = np.zeros(self.games.n, dtype=bool)
+        if self.games.t == self.games.T:
+            return self.games.begin(self.np_random), np.zeros(self.games.n), none, none, {}
+        observation, paid = self.games.play(np.asarray(actions))
+        return observation, paid, none, np.full(self.games.n, self.games.t == self.games.T), self.games.info()
+
+
+def make(environment: str, process: str | Sequence[str] = "gaussian", *, d: int = 3, T: int = 25) -> GameEnv:
+    """Return one game: environment fol, mab or ns-mab. process: of rewards; several make an even mixture.
+
+    >>> env = make("mab", "gaussian", d=3, T=25)
+    >>> observation, info = env.reset(seed=0)
+    >>> observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+
+    Raise InputError for an unknown environment, or a process that does not belong in it.
+    """
+    return GameEnv(Games(environment, process, 1, d, T))
+
+
+def make_vec(
+    environment: str, process: str | Sequence[str] = "gaussian", *, num_envs: int, d: int = 3, T: int = 25
+) -> GamesEnv:
+    """Return `num_envs` games that are played at once; see `make`."""
+    return GamesEnv(Games(environment, process, num_envs, d, T))

@@ -1,0 +1,70 @@
+"""The environments as Gymnasium environments."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import rmft
+from rmft.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("environment", "process"), [("mab", "bernoulli"), ("fol", "sine-trend"), ("ns-mab", "gradual-variation")]
+)
+@pytest.mark.filterwarnings("error")
+def test_gymnasiums_own_checker_finds_nothing(environment, process):
+    check_env(rmft.make(environment, process, T=7), skip_render_check=True)
+
+
+def test_the_regret_is_the_best_action_less_what_was_played():
+    env = rmft.make("fol", ["gaussian", "uniform"], d=4, T=9)
+    observation, info = env.reset(seed=3)
+    assert (observation == 0).all()
+    shown, earned = [], 0.0
+    for t in range(9):
+        observation, reward, terminated, truncated, info = env.step(t % 4)
+        shown.append(observation)
+        earned += reward
+        assert reward == observation[t % 4]
+        totals = np.sum(shown, axis=0)
+        assert info["regret"] == pytest.approx(totals.max() - earned)
+        assert info["best_action"] == totals.argmax()
+    assert (terminated, truncated) == (False, True)
+
+
+def test_a_bandit_shows_one_reward_and_counts_regret_by_means():
+    envs = rmft.make_vec("mab", "gaussian", num_envs=50, T=6)
+    observation, _ = envs.reset(seed=1)
+    actions = envs.action_space.sample()
+    for t in range(1, 7):
+        observation, paid, _, truncated, info = envs.step(actions)
+        assert (observation[:, 0] == paid).all()
+        means = envs.games.table.means[:, 0]
+        assert info["regret"] == pytest.approx(t * (means.max(axis=1) - means[np.arange(50), actions]))
+    assert truncated.all()
+    again, paid, _, truncated, info = envs.step(actions)  # new games, in place of a round
+    assert (again.any(), paid.any(), truncated.any(), info) == (False, False, False, {})
+
+
+def test_a_seed_names_a_game():
+    def played(seed: int) -> list[float]:
+        env = rmft.make("mab")
+        env.reset(seed=seed)
+        return [env.step(0)[1] for _ in range(25)]
+
+    assert played(4) == played(4) != played(5)
+
+
+def test_what_is_not_offered_is_refused():
+    with pytest.raises(InputError, match="does not belong in mab"):
+        rmft.make("mab", "sine-trend")
+    with pytest.raises(InputError, match="fol, adaptive: not offered"):
+        rmft.make("fol", "adaptive")
+
+
+def test_importing_rmft_imports_nothing_large():
+    code = "import sys, rmft; sys.exit(any(name in sys.modules for name in ('numpy', 'gymnasium', 'torch')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
