@@ -19,6 +19,7 @@ from rmft.params import load
 from rmft.artifacts.job import JOB_OF, this_run
 from rmft.workflow.checks import check_inputs
 from rmft.workflow.failures import BriefErrors, interrupted_early, say_last
+from rmft.workflow.job_list import write_job_list
 from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
 
 # Before anything is looked at, so that nothing is taken for granted that another run is about to change.

@@ -50,3 +50,18 @@ def compare(
 
     found = comparison(load().at_scale(), experiment, evaluation, players, instance, replies=replies)
     Console(highlight=False).print(*as_text(found, chosen=instance is None), sep="\n")
+
+
+@app.command(rich_help_panel=TOOLS)
+def status() -> None:
+    """Print what Snakemake does in this folder: jobs done and running, and an estimate of the time left.
+
+    Where nothing runs: what became of the last run. It disturbs no run, and starts none.
+    """
+    import time
+
+    from rich.console import Console
+
+    from rmft.tools.status import as_text
+
+    Console(highlight=False).print(*as_text(time.time()), sep="\n")

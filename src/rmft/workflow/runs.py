@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TextIO, TypeVar
 
+from rmft.artifacts.job import this_run
 from rmft.errors import InputError
 
 LOCK = Path(".snakemake/flock")
@@ -24,8 +25,11 @@ def hold_folder() -> None:
     """
     try:
         LOCK.parent.mkdir(exist_ok=True)
-        file = LOCK.open("w", encoding="utf-8")
+        file = LOCK.open("a", encoding="utf-8")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate(0)
+        file.write(this_run())  # whom `rmft status` looks for
+        file.flush()
     except BlockingIOError:
         raise InputError("another snakemake is at work in this folder; wait until it ends, or stop it") from None
     except OSError as error:

@@ -1,0 +1,224 @@
+"""`rmft status`: what runs in this folder, what is done, and how long the rest will take.
+
+All of it is read from files: the jobs that the run wrote down when it started, Snakemake's records of these jobs, and
+the logs of jobs, whose last lines say how far they are.
+"""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING
+
+from rmft.tools.show import CONTROLS
+from rmft.tools.terminal import empty_table
+from rmft.workflow.job_list import JobList, JobTimes, ListedJob, began_at, holder, read_job_list, times_of
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+LEFT = re.compile(r"(?P<seconds>\d+) s left$")  # as `progress` says it
+DONE = re.compile(r"(?P<done>\d+)/(?P<total>\d+) \w+")
+TAIL = 4096  # bytes of a log that hold its last line
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A job that has begun and not finished.
+
+    line: the last one of its log. left: in seconds, where that line says how far the job is.
+    """
+
+    job: ListedJob
+    seconds: float
+    line: str
+    left: float | None
+
+
+@dataclass(frozen=True)
+class TimeLeft:
+    """An estimate in seconds. unknown: the jobs of each rule about which nothing can be said; they are left out."""
+
+    seconds: float
+    unknown: Counter[str]
+
+
+@dataclass(frozen=True)
+class Status:
+    """The state of a run at one moment.
+
+    took: the seconds of each finished job. begun: jobs that have not finished, of a run that has ended too.
+    """
+
+    run: JobList
+    runs: bool
+    now: float
+    took: Sequence[tuple[ListedJob, float]]
+    begun: Sequence[RunningJob]
+    waiting: Sequence[ListedJob]
+    last_change: float
+
+    @property
+    def left(self) -> TimeLeft:
+        """Estimate how long the rest of the run takes.
+
+        A job takes as long as those of its rule that have finished, or as long as its own progress says; else as long
+        as the other jobs of its stage. So many jobs run at once as did so far.
+        """
+        known = [(of.job, of.seconds + of.left) for of in self.begun if of.left is not None]
+        rest, unknown = [], Counter[str]()
+        for of in self.begun:
+            whole = expected_seconds(of.job, self.took, known)
+            left = of.left if of.left is not None else None if whole is None else max(0.0, whole - of.seconds)
+            rest += [] if left is None else [left]
+            unknown.update([of.job.rule] if left is None else [])
+        longest = max(rest, default=0.0)
+        for job in self.waiting:
+            whole = expected_seconds(job, self.took, known)
+            rest += [] if whole is None else [whole]
+            unknown.update([job.rule] if whole is None else [])
+        busy = sum(seconds for _, seconds in self.took) + sum(of.seconds for of in self.begun)
+        at_once = max(1.0, busy / max(self.now - self.run.started, 1.0))
+        return TimeLeft(max(sum(rest) / at_once, longest), unknown)
+
+
+def expected_seconds(
+    job: ListedJob, took: Sequence[tuple[ListedJob, float]], known: Sequence[tuple[ListedJob, float]]
+) -> float | None:
+    """Return the mean seconds of the jobs most like this one; None where there are none.
+
+    took: finished jobs. known: running jobs whose progress says how long they take.
+    """
+    for like in (
+        [seconds for of, seconds in took if of.rule == job.rule],
+        [seconds for of, seconds in known if of.rule == job.rule],
+        [seconds for of, seconds in [*took, *known] if of.stage == job.stage],
+    ):
+        if like:
+            return mean(like)
+    return None
+
+
+def status_of(run: JobList, now: float) -> Status:
+    """Return the state of a run."""
+    times = [(job, times_of(job, run)) for job in run.jobs]
+    took = [(job, of.finished - of.began) for job, of in times if of.finished is not None]
+    begun = [_begun(job, of, now) for job, of in times if of.began is not None and of.finished is None]
+    waiting = [job for job, of in times if of.began is None]
+    changes = [of.finished or of.began for _, of in times if of.began is not None]
+    return Status(run, run.runs, now, took, begun, waiting, max(changes, default=run.started))
+
+
+def _begun(job: ListedJob, times: JobTimes, now: float) -> RunningJob:
+    """Return a job that has begun, with how far it is."""
+    seconds, line, written = now - times.began, "", now
+    if job.log and Path(job.log).exists() and Path(job.log).stat().st_mtime >= times.began - 1:
+        line, written = last_line(Path(job.log)), Path(job.log).stat().st_mtime
+    left = None
+    if says := LEFT.search(line):
+        left = max(0.0, float(says["seconds"]) - (now - written))
+    elif (says := DONE.search(line)) and 0 < int(says["done"]) <= int(says["total"]):
+        left = max(0.0, (written - times.began) * int(says["total"]) / int(says["done"]) - seconds)
+    return RunningJob(job, seconds, line, left)
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log that is not blank, without control characters."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL))
+        text = file.read().decode(errors="replace").replace("\r", "\n").translate(CONTROLS)
+    return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
+
+
+# --- As text ---
+
+
+def as_text(now: float) -> "Iterator[RenderableType]":
+    """Yield what runs in this folder or, where nothing does, what became of the last run."""
+    from rich.text import Text
+
+    at_work, run = holder(), read_job_list()
+    if at_work and (run is None or run.process != at_work):
+        since = spoken(now - began_at(at_work))
+        yield Text(f"A command has held this folder for {since}; it has not begun any job.", "bold")
+        yield Text("Snakemake finds out which jobs must run, or only says so (--dry-run).")
+    elif run is None:
+        yield Text("Nothing runs here, and no run is on record.", "bold")
+        yield Text("To see what would run: snakemake --dry-run")
+    else:
+        state = status_of(run, now)
+        yield from _of_running(state) if run.runs else _of_ended(state)
+
+
+def _of_running(state: Status) -> "Iterator[RenderableType]":
+    from rich.text import Text
+
+    since = time.strftime("%H:%M", time.localtime(state.run.started))
+    yield Text(f"{state.run.command} has run for {spoken(state.now - state.run.started)}, since {since}", "bold")
+    counts = f"{len(state.took)} of {len(state.run.jobs)} jobs done, {len(state.begun)} running"
+    yield Text(f"{counts}, {len(state.waiting)} waiting{_by_rule(Counter(job.rule for job in state.waiting))}")
+    yield Text(_time_left(state.left))
+    if state.begun:
+        yield _jobs("\nRunning now", state.begun)
+
+
+def _of_ended(state: Status) -> "Iterator[RenderableType]":
+    from rich.text import Text
+
+    done, total = len(state.took), len(state.run.jobs)
+    ago, lasted = spoken(state.now - state.last_change), spoken(state.last_change - state.run.started)
+    if done == total:
+        yield Text(f"Nothing runs. The last run finished {ago} ago: all {total} jobs in {lasted}.", "bold")
+        yield Text(f"It was: {state.run.command}")
+        yield Text("To see what would run now: snakemake --dry-run")
+        return
+    yield Text(f"Nothing runs. The last run ended {ago} ago, after {done} of {total} jobs.", "bold")
+    if state.begun:
+        yield _jobs("\nNot finished", state.begun)
+    yield Text(f"\nTo go on, type it again: {state.run.command}")
+
+
+def _jobs(title: str, jobs: Sequence[RunningJob]) -> "RenderableType":
+    """Return a table of jobs that have begun, each with the last line of its log."""
+    from rich.text import Text
+
+    table = empty_table(title)
+    table.add_column("job", overflow="fold")
+    table.add_column("for", justify="right", no_wrap=True)
+    for of in sorted(jobs, key=lambda one: -one.seconds):
+        line = of.line.partition(": ")[2] if DONE.search(of.line) and ": " in of.line else of.line
+        cell = Text(of.job.message)
+        if line:
+            cell.append(f"\n  {line}", "dim")
+        table.add_row(cell, spoken(of.seconds))
+    return table
+
+
+def _time_left(left: TimeLeft) -> str:
+    """Return a line on the time left, which says what it was computed from."""
+    number = left.unknown.total()
+    if not left.seconds and number:
+        return "Time left: unknown, since no job of these rules has finished yet" + _by_rule(left.unknown)
+    about = f"Time left: about {spoken(left.seconds)}, estimated from how long jobs of the same kind took in this run"
+    if not number:
+        return about
+    return f"{about}; without {number} jobs of which none has finished yet{_by_rule(left.unknown)}"
+
+
+def _by_rule(rules: Counter[str]) -> str:
+    return f": {', '.join(f'{count} {rule}' for rule, count in rules.most_common())}" if rules else ""
+
+
+def spoken(seconds: float) -> str:
+    """Return a duration in words, in the two largest units."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole < 600 else "")
+    if whole < 48 * 3600:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} days"

@@ -1,0 +1,119 @@
+"""The jobs of a run of Snakemake, which it writes down when it starts, and what became of each of them by now.
+
+Snakemake marks the outputs of a job that runs, and writes metadata of each output when the job has finished. Whoever
+reads these files needs no lock, and disturbs no run.
+"""
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rmft.artifacts.files import atomic
+from rmft.artifacts.job import running, this_run
+from rmft.lineage.records import METADATA, UNFINISHED, file_of
+from rmft.workflow.runs import LOCK
+
+JOB_LIST = Path(".snakemake/jobs.json")
+
+
+@dataclass(frozen=True)
+class ListedJob:
+    """A job of a run. message: what Snakemake prints when the job starts. log: None where the job keeps none."""
+
+    rule: str
+    stage: str
+    message: str
+    log: str | None
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JobList:
+    """The jobs of a run that have commands.
+
+    process: `this_run` of the run's Snakemake. started: in seconds, as time.time() gives them.
+    """
+
+    process: str
+    command: str
+    started: float
+    jobs: tuple[ListedJob, ...]
+
+    @property
+    def runs(self) -> bool:
+        """Return whether the run's process is alive."""
+        return running(self.process)
+
+
+def write_job_list(jobs: Iterable[Any]) -> None:
+    """Write down the jobs (Snakemake's) that the run of this process is about to do."""
+    command = shlex.join(["snakemake", *sys.argv[1:]])
+    listed = [
+        ListedJob(
+            job.rule.name,
+            job.shellcmd.split()[1],  # rmft <stage> …
+            job.message or job.rule.name,
+            next(map(str, job.log), None),
+            tuple(map(str, job.output)),
+        )
+        for job in jobs
+    ]
+    with atomic(JOB_LIST) as temporary:
+        temporary.write_text(json.dumps(asdict(JobList(this_run(), command, time.time(), tuple(listed)))))
+
+
+def read_job_list() -> JobList | None:
+    """Return the jobs of the last run that had any; None where no run has written them down."""
+    try:
+        raw = json.loads(JOB_LIST.read_text(encoding="utf-8"))
+        return JobList(**{**raw, "jobs": tuple(ListedJob(**job) for job in raw["jobs"])})
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def holder() -> str | None:
+    """Return `this_run` of the process that holds this folder; None where none does."""
+    try:
+        process = LOCK.read_text(encoding="utf-8").strip()
+        return process if running(process) else None
+    except (OSError, ValueError):
+        return None
+
+
+def began_at(process: str) -> float:
+    """Return when a process of this name (`this_run`) began, in seconds, as time.time()."""
+    return float(process.partition(":")[2])
+
+
+@dataclass(frozen=True)
+class JobTimes:
+    """When a job began and finished, in seconds, as time.time(); None where it has not."""
+
+    began: float | None = None
+    finished: float | None = None
+
+
+def times_of(job: ListedJob, run: JobList) -> JobTimes:
+    """Return when a job of a run began and finished. A job that failed began in this run and did not finish."""
+    written = [_modified(file_of(METADATA, output), run.started) for output in job.outputs]
+    if all(written):
+        with suppress(OSError, ValueError, KeyError):
+            record = json.loads(file_of(METADATA, job.outputs[0]).read_text(encoding="utf-8"))
+            return JobTimes(record["starttime"], max(written))
+    marked = [_modified(file_of(UNFINISHED, output), run.started) for output in job.outputs]
+    logged = _modified(Path(job.log), run.started) if job.log else None
+    return JobTimes(next((time for time in marked if time), logged))
+
+
+def _modified(path: Path, since: float) -> float | None:
+    """Return when a file was written; None where it is not there, or older than a run."""
+    with suppress(OSError):
+        written = path.stat().st_mtime
+        return written if written >= since - 1 else None
+    return None
