@@ -7,7 +7,8 @@ A run that fails or is stopped says so in its last line.
 onstart:
     to_do = [job for job in workflow.dag.needrun_jobs() if job.shellcmd]
     or_stop(refuse_read_only, [path for job in to_do for path in job.output])
-    or_stop(write_job_list, to_do)
+    up_to_date = [job for job in workflow.dag.jobs if job.shellcmd and not workflow.dag.needrun(job)]
+    or_stop(write_job_list, to_do, up_to_date)
     if workflow.local_exec:
         forkserver.start([job.shellcmd.split()[1] for job in to_do], ENVIRONMENT)  # rmft <command> …
     # With a limit to jobs a second, 100 unless said otherwise, Snakemake 9 looks for jobs not only when one has ended but

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rmft.tools.show import CONTROLS
 from rmft.tools.terminal import empty_table
-from rmft.workflow.job_list import JobList, JobTimes, ListedJob, began_at, holder, read_job_list, times_of
+from rmft.workflow.job_list import JobList, JobTimes, ListedJob, Took, began_at, holder, read_job_list, times_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -50,13 +50,12 @@ class TimeLeft:
 class Status:
     """The state of a run at one moment.
 
-    took: the seconds of each finished job. begun: jobs that have not finished, of a run that has ended too.
+    took: the finished jobs. begun: jobs that have not finished, of a run that has ended too.
     """
 
     run: JobList
-    runs: bool
     now: float
-    took: Sequence[tuple[ListedJob, float]]
+    took: Sequence[Took]
     begun: Sequence[RunningJob]
     waiting: Sequence[ListedJob]
     last_change: float
@@ -65,37 +64,36 @@ class Status:
     def left(self) -> TimeLeft:
         """Estimate how long the rest of the run takes.
 
-        A job takes as long as those of its rule that have finished, or as long as its own progress says; else as long
-        as the other jobs of its stage. So many jobs run at once as did so far.
+        A job takes as long as the finished jobs of its rule; else as long as a running one of its rule says; else as
+        long as the jobs of its stage. So many jobs run at once as did so far.
         """
-        known = [(of.job, of.seconds + of.left) for of in self.begun if of.left is not None]
-        rest, unknown = [], Counter[str]()
-        for of in self.begun:
-            whole = expected_seconds(of.job, self.took, known)
-            left = of.left if of.left is not None else None if whole is None else max(0.0, whole - of.seconds)
-            rest += [] if left is None else [left]
-            unknown.update([of.job.rule] if left is None else [])
-        longest = max(rest, default=0.0)
-        for job in self.waiting:
-            whole = expected_seconds(job, self.took, known)
-            rest += [] if whole is None else [whole]
-            unknown.update([job.rule] if whole is None else [])
-        busy = sum(seconds for _, seconds in self.took) + sum(of.seconds for of in self.begun)
+        took = [*self.took, *self.run.earlier]
+        progress = [Took(of.job.rule, of.job.stage, of.seconds + of.left) for of in self.begun if of.left is not None]
+        rest = [(of.job.rule, _left(of, expected_seconds(of.job, took, progress))) for of in self.begun]
+        longest = max((seconds for _, seconds in rest if seconds is not None), default=0.0)
+        rest += [(job.rule, expected_seconds(job, took, progress)) for job in self.waiting]
+        busy = sum(of.seconds for of in (*self.took, *self.begun))
         at_once = max(1.0, busy / max(self.now - self.run.started, 1.0))
-        return TimeLeft(max(sum(rest) / at_once, longest), unknown)
+        known = sum(seconds for _, seconds in rest if seconds is not None)
+        return TimeLeft(max(known / at_once, longest), Counter(rule for rule, seconds in rest if seconds is None))
 
 
-def expected_seconds(
-    job: ListedJob, took: Sequence[tuple[ListedJob, float]], known: Sequence[tuple[ListedJob, float]]
-) -> float | None:
+def _left(begun: RunningJob, whole: float | None) -> float | None:
+    """Return how long a job still takes: as its log says, or as others of its kind took in all."""
+    if begun.left is not None or whole is None:
+        return begun.left
+    return max(0.0, whole - begun.seconds)
+
+
+def expected_seconds(job: ListedJob, took: Sequence[Took], progress: Sequence[Took]) -> float | None:
     """Return the mean seconds of the jobs most like this one; None where there are none.
 
-    took: finished jobs. known: running jobs whose progress says how long they take.
+    took: finished jobs. progress: running jobs whose logs say how long they take.
     """
     for like in (
-        [seconds for of, seconds in took if of.rule == job.rule],
-        [seconds for of, seconds in known if of.rule == job.rule],
-        [seconds for of, seconds in [*took, *known] if of.stage == job.stage],
+        [of.seconds for of in took if of.rule == job.rule],
+        [of.seconds for of in progress if of.rule == job.rule],
+        [of.seconds for of in (*took, *progress) if of.stage == job.stage],
     ):
         if like:
             return mean(like)
@@ -105,11 +103,11 @@ def expected_seconds(
 def status_of(run: JobList, now: float) -> Status:
     """Return the state of a run."""
     times = [(job, times_of(job, run)) for job in run.jobs]
-    took = [(job, of.finished - of.began) for job, of in times if of.finished is not None]
+    took = [Took(job.rule, job.stage, of.finished - of.began) for job, of in times if of.finished is not None]
     begun = [_begun(job, of, now) for job, of in times if of.began is not None and of.finished is None]
     waiting = [job for job, of in times if of.began is None]
     changes = [of.finished or of.began for _, of in times if of.began is not None]
-    return Status(run, run.runs, now, took, begun, waiting, max(changes, default=run.started))
+    return Status(run, now, took, begun, waiting, max(changes, default=run.started))
 
 
 def _begun(job: ListedJob, times: JobTimes, now: float) -> RunningJob:
@@ -154,13 +152,24 @@ def as_text(now: float) -> "Iterator[RenderableType]":
 
 
 def _of_running(state: Status) -> "Iterator[RenderableType]":
+    from rich.table import Table
     from rich.text import Text
 
+    done, total = len(state.took), len(state.run.jobs)
     since = time.strftime("%H:%M", time.localtime(state.run.started))
-    yield Text(f"{state.run.command} has run for {spoken(state.now - state.run.started)}, since {since}", "bold")
-    counts = f"{len(state.took)} of {len(state.run.jobs)} jobs done, {len(state.begun)} running"
-    yield Text(f"{counts}, {len(state.waiting)} waiting{_by_rule(Counter(job.rule for job in state.waiting))}")
-    yield Text(_time_left(state.left))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    rows = {
+        "running": state.run.command,
+        "since": f"{since}, for {spoken(state.now - state.run.started)}",
+        "done": f"{done} of {total} jobs ({done / total:.0%})",
+        "waiting": _by_rule(Counter(job.rule for job in state.waiting)) or "no job",
+        "time left": _time_left(state.left),
+    }
+    for label, value in rows.items():
+        table.add_row(label, Text(value))
+    yield table
     if state.begun:
         yield _jobs("\nRunning now", state.begun)
 
@@ -198,27 +207,24 @@ def _jobs(title: str, jobs: Sequence[RunningJob]) -> "RenderableType":
 
 
 def _time_left(left: TimeLeft) -> str:
-    """Return a line on the time left, which says what it was computed from."""
-    number = left.unknown.total()
-    if not left.seconds and number:
-        return "Time left: unknown, since no job of these rules has finished yet" + _by_rule(left.unknown)
-    about = f"Time left: about {spoken(left.seconds)}, estimated from how long jobs of the same kind took in this run"
-    if not number:
-        return about
-    return f"{about}; without {number} jobs of which none has finished yet{_by_rule(left.unknown)}"
+    """Return the time left, with what it was computed from."""
+    if not left.seconds and left.unknown:
+        return "unknown, because no job of these kinds has finished yet"
+    known = "less than a minute" if left.seconds < 60 else f"about {spoken(60 * round(left.seconds / 60))}"
+    if left.unknown:
+        jobs = f"{left.unknown.total()} job" + "s" * (left.unknown.total() > 1)
+        known += f", and {jobs} of kinds that have not run yet ({_by_rule(left.unknown)})"
+    return f"{known}; estimated from how long jobs of the same kind took"
 
 
 def _by_rule(rules: Counter[str]) -> str:
-    return f": {', '.join(f'{count} {rule}' for rule, count in rules.most_common())}" if rules else ""
+    return ", ".join(f"{count} {rule}" for rule, count in rules.most_common())
 
 
 def spoken(seconds: float) -> str:
-    """Return a duration in words, in the two largest units."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole < 600 else "")
-    if whole < 48 * 3600:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86400} days"
+    """Return a duration in words, in seconds below ten minutes."""
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    if minutes < 10:
+        return " ".join([f"{minutes} min"] * (minutes > 0) + [f"{rest} s"] * (rest > 0 or not minutes))
+    hours, minutes = divmod(minutes, 60)
+    return " ".join([f"{hours} h"] * (hours > 0) + [f"{minutes} min"] * (minutes > 0))

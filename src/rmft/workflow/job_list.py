@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmft.artifacts.files import atomic
 from rmft.artifacts.job import running, this_run
@@ -33,17 +33,27 @@ class ListedJob:
     outputs: tuple[str, ...]
 
 
+class Took(NamedTuple):
+    """How long a job of a rule and a stage took."""
+
+    rule: str
+    stage: str
+    seconds: float
+
+
 @dataclass(frozen=True)
 class JobList:
     """The jobs of a run that have commands.
 
-    process: `this_run` of the run's Snakemake. started: in seconds, as time.time() gives them.
+    process: `this_run` of the run's Snakemake. started: in seconds, as time.time() gives them. earlier: the jobs that
+    need not run again, because an earlier run did them with the same settings.
     """
 
     process: str
     command: str
     started: float
     jobs: tuple[ListedJob, ...]
+    earlier: tuple[Took, ...] = ()
 
     @property
     def runs(self) -> bool:
@@ -51,28 +61,31 @@ class JobList:
         return running(self.process)
 
 
-def write_job_list(jobs: Iterable[Any]) -> None:
-    """Write down the jobs (Snakemake's) that the run of this process is about to do."""
+def write_job_list(to_do: Iterable[Any], up_to_date: Iterable[Any]) -> None:
+    """Write down the jobs (Snakemake's) that the run of this process is about to do, and how long the others took."""
     command = shlex.join(["snakemake", *sys.argv[1:]])
-    listed = [
-        ListedJob(
-            job.rule.name,
-            job.shellcmd.split()[1],  # rmft <stage> …
-            job.message or job.rule.name,
-            next(map(str, job.log), None),
-            tuple(map(str, job.output)),
-        )
-        for job in jobs
+    earlier = [
+        Took(job.rule, job.stage, recorded[1] - recorded[0])
+        for job in map(_listed, up_to_date)
+        if (recorded := _recorded(job))
     ]
+    jobs = JobList(this_run(), command, time.time(), tuple(map(_listed, to_do)), tuple(earlier))
     with atomic(JOB_LIST) as temporary:
-        temporary.write_text(json.dumps(asdict(JobList(this_run(), command, time.time(), tuple(listed)))))
+        temporary.write_text(json.dumps(asdict(jobs)), encoding="utf-8")
+
+
+def _listed(job: Any) -> ListedJob:  # noqa: ANN401 (Snakemake's, which has no public type)
+    stage = job.shellcmd.split()[1]  # rmft <stage> …
+    log, outputs = next(map(str, job.log), None), tuple(map(str, job.output))
+    return ListedJob(job.rule.name, stage, job.message or job.rule.name, log, outputs)
 
 
 def read_job_list() -> JobList | None:
     """Return the jobs of the last run that had any; None where no run has written them down."""
     try:
         raw = json.loads(JOB_LIST.read_text(encoding="utf-8"))
-        return JobList(**{**raw, "jobs": tuple(ListedJob(**job) for job in raw["jobs"])})
+        jobs, earlier = (tuple(ListedJob(**job) for job in raw["jobs"]), tuple(Took(*of) for of in raw["earlier"]))
+        return JobList(**{**raw, "jobs": jobs, "earlier": earlier})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -102,13 +115,19 @@ class JobTimes:
 def times_of(job: ListedJob, run: JobList) -> JobTimes:
     """Return when a job of a run began and finished. A job that failed began in this run and did not finish."""
     written = [_modified(file_of(METADATA, output), run.started) for output in job.outputs]
-    if all(written):
-        with suppress(OSError, ValueError, KeyError):
-            record = json.loads(file_of(METADATA, job.outputs[0]).read_text(encoding="utf-8"))
-            return JobTimes(record["starttime"], max(written))
+    if all(written) and (recorded := _recorded(job)):
+        return JobTimes(*recorded)
     marked = [_modified(file_of(UNFINISHED, output), run.started) for output in job.outputs]
     logged = _modified(Path(job.log), run.started) if job.log else None
     return JobTimes(next((time for time in marked if time), logged))
+
+
+def _recorded(job: ListedJob) -> tuple[float, float] | None:
+    """Return when a job began and finished, as Snakemake recorded it with the last output; None where it did not."""
+    with suppress(OSError, ValueError, KeyError, IndexError):
+        record = json.loads(file_of(METADATA, job.outputs[-1]).read_text(encoding="utf-8"))
+        return record["starttime"], record["endtime"]
+    return None
 
 
 def _modified(path: Path, since: float) -> float | None:
