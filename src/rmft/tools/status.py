@@ -104,22 +104,27 @@ def status_of(run: JobList, now: float) -> Status:
     """Return the state of a run."""
     times = [(job, times_of(job, run)) for job in run.jobs]
     took = [Took(job.rule, job.stage, of.finished - of.began) for job, of in times if of.finished is not None]
-    begun = [_begun(job, of, now) for job, of in times if of.began is not None and of.finished is None]
+    begun = [
+        _begun(job, of, now if run.runs else None) for job, of in times if of.began is not None and of.finished is None
+    ]
     waiting = [job for job, of in times if of.began is None]
-    changes = [of.finished or of.began for _, of in times if of.began is not None]
-    return Status(run, now, took, begun, waiting, max(changes, default=run.started))
+    changes = [
+        run.started,
+        *(time for _, of in times for time in (of.began, of.logged, of.finished) if time is not None),
+    ]
+    return Status(run, now, took, begun, waiting, max(changes))
 
 
-def _begun(job: ListedJob, times: JobTimes, now: float) -> RunningJob:
-    """Return a job that has begun, with how far it is."""
-    seconds, line, written = now - times.began, "", now
-    if job.log and Path(job.log).exists() and Path(job.log).stat().st_mtime >= times.began - 1:
-        line, written = last_line(Path(job.log)), Path(job.log).stat().st_mtime
-    left = None
+def _begun(job: ListedJob, times: JobTimes, now: float | None) -> RunningJob:
+    """Return a job that has begun, with how far it is, or was at its last sign of life. now: None where it has ended."""
+    line, left, logged = "", None, times.began
+    if job.log and times.logged is not None and times.logged >= times.began:
+        line, logged = last_line(Path(job.log)), times.logged
+    seconds = (logged if now is None else now) - times.began
     if says := LEFT.search(line):
-        left = max(0.0, float(says["seconds"]) - (now - written))
+        left = max(0.0, logged + float(says["seconds"]) - times.began - seconds)
     elif (says := DONE.search(line)) and 0 < int(says["done"]) <= int(says["total"]):
-        left = max(0.0, (written - times.began) * int(says["total"]) / int(says["done"]) - seconds)
+        left = max(0.0, (logged - times.began) * int(says["total"]) / int(says["done"]) - seconds)
     return RunningJob(job, seconds, line, left)
 
 
@@ -185,8 +190,10 @@ def _of_ended(state: Status) -> "Iterator[RenderableType]":
         yield Text("To see what would run now: snakemake --dry-run")
         return
     yield Text(f"Nothing runs. The last run ended {ago} ago, after {done} of {total} jobs.", "bold")
+    if state.run.ended:
+        yield Text(state.run.ended)
     if state.begun:
-        yield _jobs("\nNot finished", state.begun)
+        yield _jobs("\nBegun and not finished", state.begun)
     yield Text(f"\nTo go on, type it again: {state.run.command}")
 
 

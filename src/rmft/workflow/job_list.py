@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,7 +46,8 @@ class JobList:
     """The jobs of a run that have commands.
 
     process: `this_run` of the run's Snakemake. started: in seconds, as time.time() gives them. earlier: the jobs that
-    need not run again, because an earlier run did them with the same settings.
+    need not run again, because an earlier run did them with the same settings. ended: why the run ended early, where
+    it could say so.
     """
 
     process: str
@@ -54,6 +55,7 @@ class JobList:
     started: float
     jobs: tuple[ListedJob, ...]
     earlier: tuple[Took, ...] = ()
+    ended: str = ""
 
     @property
     def runs(self) -> bool:
@@ -70,6 +72,17 @@ def write_job_list(to_do: Iterable[Any], up_to_date: Iterable[Any]) -> None:
         if (recorded := _recorded(job))
     ]
     jobs = JobList(this_run(), command, time.time(), tuple(map(_listed, to_do)), tuple(earlier))
+    _write(jobs)
+
+
+def note_end(why: str) -> None:
+    """Write down why the run of this process ends early."""
+    jobs = read_job_list()
+    if jobs is not None and jobs.process == this_run():
+        _write(replace(jobs, ended=why))
+
+
+def _write(jobs: JobList) -> None:
     with atomic(JOB_LIST) as temporary:
         temporary.write_text(json.dumps(asdict(jobs)), encoding="utf-8")
 
@@ -106,9 +119,10 @@ def began_at(process: str) -> float:
 
 @dataclass(frozen=True)
 class JobTimes:
-    """When a job began and finished, in seconds, as time.time(); None where it has not."""
+    """When a job began, wrote to its log last, and finished, in seconds, as time.time(); None where it has not."""
 
     began: float | None = None
+    logged: float | None = None
     finished: float | None = None
 
 
@@ -116,10 +130,10 @@ def times_of(job: ListedJob, run: JobList) -> JobTimes:
     """Return when a job of a run began and finished. A job that failed began in this run and did not finish."""
     written = [_modified(file_of(METADATA, output), run.started) for output in job.outputs]
     if all(written) and (recorded := _recorded(job)):
-        return JobTimes(*recorded)
+        return JobTimes(recorded[0], None, recorded[1])
     marked = [_modified(file_of(UNFINISHED, output), run.started) for output in job.outputs]
     logged = _modified(Path(job.log), run.started) if job.log else None
-    return JobTimes(next((time for time in marked if time), logged))
+    return JobTimes(next((time for time in marked if time), logged), logged)
 
 
 def _recorded(job: ListedJob) -> tuple[float, float] | None:
