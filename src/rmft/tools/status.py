@@ -116,7 +116,7 @@ def status_of(run: JobList, now: float) -> Status:
 
 
 def _begun(job: ListedJob, times: JobTimes, now: float | None) -> RunningJob:
-    """Return a job that has begun, with how far it is, or was at its last sign of life. now: None where it has ended."""
+    """Return a job that has begun, with how far it is by its log. now: None where the run has ended."""
     line, left, logged = "", None, times.began
     if job.log and times.logged is not None and times.logged >= times.began:
         line, logged = last_line(Path(job.log)), times.logged
