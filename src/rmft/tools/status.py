@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rmft.tools.show import CONTROLS
 from rmft.tools.terminal import empty_table
+from rmft.workflow.failures import last_line
 from rmft.workflow.job_list import JobList, JobTimes, ListedJob, Took, began_at, holder, read_job_list, times_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 LEFT = re.compile(r"(?P<seconds>\d+) s left$")  # as `progress` says it
 DONE = re.compile(r"(?P<done>\d+)/(?P<total>\d+) \w+")
-TAIL = 4096  # bytes of a log that hold its last line
 
 
 @dataclass(frozen=True)
@@ -119,21 +119,13 @@ def _begun(job: ListedJob, times: JobTimes, now: float | None) -> RunningJob:
     """Return a job that has begun, with how far it is by its log. now: None where the run has ended."""
     line, left, logged = "", None, times.began
     if job.log and times.logged is not None and times.logged >= times.began:
-        line, logged = last_line(Path(job.log)), times.logged
+        line, logged = last_line(Path(job.log)).rpartition("\r")[2].translate(CONTROLS), times.logged
     seconds = (logged if now is None else now) - times.began
     if says := LEFT.search(line):
         left = max(0.0, logged + float(says["seconds"]) - times.began - seconds)
     elif (says := DONE.search(line)) and 0 < int(says["done"]) <= int(says["total"]):
         left = max(0.0, (logged - times.began) * int(says["total"]) / int(says["done"]) - seconds)
     return RunningJob(job, seconds, line, left)
-
-
-def last_line(log: Path) -> str:
-    """Return the last line of a log that is not blank, without control characters."""
-    with log.open("rb") as file:
-        file.seek(max(0, log.stat().st_size - TAIL))
-        text = file.read().decode(errors="replace").replace("\r", "\n").translate(CONTROLS)
-    return next((line.strip() for line in reversed(text.split("\n")) if line.strip()), "")
 
 
 # --- As text ---

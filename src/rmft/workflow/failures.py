@@ -5,11 +5,13 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rmft.errors import did_you_mean
+from rmft.errors import InputError, did_you_mean
+from rmft.workflow.job_list import note_end
 
 AGAIN = "run it again to go on"
 JOB_COMMAND = re.compile(r"^(RuleException:\s*)?CalledProcessError in file ")
@@ -48,8 +50,13 @@ def no_target(name: str, targets: Collection[str]) -> str:
 
 
 def say_last(scheduler: Any, total: int) -> None:  # noqa: ANN401 (Snakemake's, which has no public type)
-    """Print why a run ended early when this process ends, so that the line is the last one. total: jobs of the run."""
+    """Print why a run ended early when this process ends, so that the line is the last one; note it for `rmft status`.
+
+    total: jobs of the run.
+    """
     if line := why_ended(scheduler, total):
+        with suppress(InputError):  # it may have failed because nothing can be written
+            note_end(line.removeprefix("rmft: "))
         atexit.register(print, line, file=sys.stderr)
 
 
