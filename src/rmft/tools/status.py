@@ -22,20 +22,22 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 LEFT = re.compile(r"(?P<seconds>\d+) s left$")  # as `progress` says it
-DONE = re.compile(r"(?P<done>\d+)/(?P<total>\d+) \w+")
+DONE = re.compile(r"(?P<done>\d+)/(?P<total>[1-9]\d*) \w+")
+LITTLE = 0.01  # the share of a job that must be done before its progress says how long the rest takes
 
 
 @dataclass(frozen=True)
-class RunningJob:
+class BegunJob:
     """A job that has begun and not finished.
 
-    line: the last one of its log. left: in seconds, where that line says how far the job is.
+    line: the last one of its log. left: in seconds, where that line says how far the job is. marked: see `JobTimes`.
     """
 
     job: ListedJob
     seconds: float
     line: str
     left: float | None
+    marked: bool
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,19 @@ class Status:
     run: JobList
     now: float
     took: Sequence[Took]
-    begun: Sequence[RunningJob]
+    begun: Sequence[BegunJob]
     waiting: Sequence[ListedJob]
     last_change: float
+
+    @property
+    def running(self) -> list[BegunJob]:
+        """Return the jobs that run now."""
+        return [of for of in self.begun if of.marked and self.run.runs]
+
+    @property
+    def failed(self) -> list[BegunJob]:
+        """Return the jobs that failed."""
+        return [of for of in self.begun if not of.marked]
 
     @property
     def left(self) -> TimeLeft:
@@ -68,17 +80,17 @@ class Status:
         long as the jobs of its stage. So many jobs run at once as did so far.
         """
         took = [*self.took, *self.run.earlier]
-        progress = [Took(of.job.rule, of.job.stage, of.seconds + of.left) for of in self.begun if of.left is not None]
-        rest = [(of.job.rule, _left(of, expected_seconds(of.job, took, progress))) for of in self.begun]
+        progress = [Took(of.job.rule, of.job.stage, of.seconds + of.left) for of in self.running if of.left is not None]
+        rest = [(of.job.rule, _left(of, expected_seconds(of.job, took, progress))) for of in self.running]
         longest = max((seconds for _, seconds in rest if seconds is not None), default=0.0)
         rest += [(job.rule, expected_seconds(job, took, progress)) for job in self.waiting]
-        busy = sum(of.seconds for of in (*self.took, *self.begun))
+        busy = sum(of.seconds for of in (*self.took, *self.running))
         at_once = max(1.0, busy / max(self.now - self.run.started, 1.0))
         known = sum(seconds for _, seconds in rest if seconds is not None)
         return TimeLeft(max(known / at_once, longest), Counter(rule for rule, seconds in rest if seconds is None))
 
 
-def _left(begun: RunningJob, whole: float | None) -> float | None:
+def _left(begun: BegunJob, whole: float | None) -> float | None:
     """Return how long a job still takes: as its log says, or as others of its kind took in all."""
     if begun.left is not None or whole is None:
         return begun.left
@@ -115,17 +127,18 @@ def status_of(run: JobList, now: float) -> Status:
     return Status(run, now, took, begun, waiting, max(changes))
 
 
-def _begun(job: ListedJob, times: JobTimes, now: float | None) -> RunningJob:
+def _begun(job: ListedJob, times: JobTimes, now: float | None) -> BegunJob:
     """Return a job that has begun, with how far it is by its log. now: None where the run has ended."""
     line, left, logged = "", None, times.began
     if job.log and times.logged is not None and times.logged >= times.began:
         line, logged = last_line(Path(job.log)).rpartition("\r")[2].translate(CONTROLS), times.logged
     seconds = (logged if now is None else now) - times.began
-    if says := LEFT.search(line):
-        left = max(0.0, logged + float(says["seconds"]) - times.began - seconds)
-    elif (says := DONE.search(line)) and 0 < int(says["done"]) <= int(says["total"]):
-        left = max(0.0, (logged - times.began) * int(says["total"]) / int(says["done"]) - seconds)
-    return RunningJob(job, seconds, line, left)
+    share = int(says["done"]) / int(says["total"]) if (says := DONE.search(line)) else 0
+    if LITTLE <= share <= 1:
+        says = LEFT.search(line)
+        whole = logged - times.began + float(says["seconds"]) if says else (logged - times.began) / share
+        left = max(0.0, whole - seconds)
+    return BegunJob(job, seconds, line, left, times.marked)
 
 
 # --- As text ---
@@ -161,14 +174,17 @@ def _of_running(state: Status) -> "Iterator[RenderableType]":
         "running": state.run.command,
         "since": f"{since}, for {spoken(state.now - state.run.started)}",
         "done": f"{done} of {total} jobs ({done / total:.0%})",
-        "waiting": _by_rule(Counter(job.rule for job in state.waiting)) or "no job",
+        "waiting": _by_rule(Counter(job.rule for job in state.waiting)),
+        "failed": str(len(state.failed)) if state.failed else "",
         "time left": _time_left(state.left),
     }
     for label, value in rows.items():
-        table.add_row(label, Text(value))
+        if value:
+            table.add_row(label, Text(value))
     yield table
-    if state.begun:
-        yield _jobs("\nRunning now", state.begun)
+    for title, jobs in (("Running now", state.running), ("Failed", state.failed)):
+        if jobs:
+            yield _jobs(f"\n{title}", jobs)
 
 
 def _of_ended(state: Status) -> "Iterator[RenderableType]":
@@ -183,13 +199,13 @@ def _of_ended(state: Status) -> "Iterator[RenderableType]":
         return
     yield Text(f"Nothing runs. The last run ended {ago} ago, after {done} of {total} jobs.", "bold")
     if state.run.ended:
-        yield Text(state.run.ended)
+        yield Text(f"It said: {state.run.ended}")
     if state.begun:
         yield _jobs("\nBegun and not finished", state.begun)
     yield Text(f"\nTo go on, type it again: {state.run.command}")
 
 
-def _jobs(title: str, jobs: Sequence[RunningJob]) -> "RenderableType":
+def _jobs(title: str, jobs: Sequence[BegunJob]) -> "RenderableType":
     """Return a table of jobs that have begun, each with the last line of its log."""
     from rich.text import Text
 

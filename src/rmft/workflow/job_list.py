@@ -8,7 +8,7 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -63,16 +63,23 @@ class JobList:
         return running(self.process)
 
 
-def write_job_list(to_do: Iterable[Any], up_to_date: Iterable[Any]) -> None:
+def write_job_list(to_do: Collection[Any], up_to_date: Iterable[Any]) -> None:
     """Write down the jobs (Snakemake's) that the run of this process is about to do, and how long the others took."""
+    if not to_do:
+        return
     command = shlex.join(["snakemake", *sys.argv[1:]])
     earlier = [
         Took(job.rule, job.stage, recorded[1] - recorded[0])
         for job in map(_listed, up_to_date)
         if (recorded := _recorded(job))
     ]
-    jobs = JobList(this_run(), command, time.time(), tuple(map(_listed, to_do)), tuple(earlier))
-    _write(jobs)
+    _write(JobList(this_run(), command, time.time(), tuple(map(_listed, to_do)), tuple(earlier)))
+
+
+def _listed(job: Any) -> ListedJob:  # noqa: ANN401 (Snakemake's, which has no public type)
+    stage = job.shellcmd.split()[1]  # rmft <stage> …
+    log, outputs = next(map(str, job.log), None), tuple(map(str, job.output))
+    return ListedJob(job.rule.name, stage, job.message or job.rule.name, log, outputs)
 
 
 def note_end(why: str) -> None:
@@ -97,8 +104,8 @@ def read_job_list() -> JobList | None:
     """Return the jobs of the last run that had any; None where no run has written them down."""
     try:
         raw = json.loads(JOB_LIST.read_text(encoding="utf-8"))
-        jobs, earlier = (tuple(ListedJob(**job) for job in raw["jobs"]), tuple(Took(*of) for of in raw["earlier"]))
-        return JobList(**{**raw, "jobs": jobs, "earlier": earlier})
+        jobs = tuple(ListedJob(**{**job, "outputs": tuple(job["outputs"])}) for job in raw["jobs"])
+        return JobList(**{**raw, "jobs": jobs, "earlier": tuple(Took(*of) for of in raw["earlier"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
@@ -119,21 +126,27 @@ def began_at(process: str) -> float:
 
 @dataclass(frozen=True)
 class JobTimes:
-    """When a job began, wrote to its log last, and finished, in seconds, as time.time(); None where it has not."""
+    """When a job began, wrote to its log last, and finished, in seconds, as time.time(); None where it has not.
+
+    marked: whether Snakemake's mark of a job that runs is there. A job that failed, or that Ctrl-C stopped, has begun
+    and has no mark; where Snakemake itself was killed, the mark stays.
+    """
 
     began: float | None = None
     logged: float | None = None
     finished: float | None = None
+    marked: bool = False
 
 
 def times_of(job: ListedJob, run: JobList) -> JobTimes:
-    """Return when a job of a run began and finished. A job that failed began in this run and did not finish."""
+    """Return when a job of a run began and finished."""
+    # The marks come first: of a job that finishes in between, the metadata are there when the mark is gone.
+    marks = [mark for output in job.outputs if (mark := _modified(file_of(UNFINISHED, output), run.started))]
+    logged = _modified(Path(job.log), run.started) if job.log else None
     written = [_modified(file_of(METADATA, output), run.started) for output in job.outputs]
     if all(written) and (recorded := _recorded(job)):
-        return JobTimes(recorded[0], None, recorded[1])
-    marked = [_modified(file_of(UNFINISHED, output), run.started) for output in job.outputs]
-    logged = _modified(Path(job.log), run.started) if job.log else None
-    return JobTimes(next((time for time in marked if time), logged), logged)
+        return JobTimes(recorded[0], logged, recorded[1])
+    return JobTimes(min(marks, default=logged), logged, None, bool(marks))
 
 
 def _recorded(job: ListedJob) -> tuple[float, float] | None:
