@@ -60,6 +60,7 @@ def test_a_value_is_changed_committed_compared_checked_out_and_reverted(tree):
     assert jobs_in(snakemake(tree)) == FIT_JOBS
     assert digests(tree) == before != after
     # What is built can be looked at, and its storage can be another one.
+    assert "The last run finished" in bash(tree, what_to_type("rmft status"))
     assert "trained-0" in bash(tree, what_to_type("rmft results\nrmft compare"))
     bash(tree, what_to_type("rmft lineage results/figures/tfbandit.pdf"))
     bash(tree, what_to_type("rmft selection"))

@@ -113,7 +113,8 @@ def test_a_wrong_parameter_or_a_run_at_work_stops_every_command_in_one_line_befo
         fcntl.flock(held, fcntl.LOCK_EX)
         for command in (("snakemake",), ("snakemake", "--dry-run"), ("rmft", "prune")):
             assert refusal(tree, *command) == (
-                "rmft: another snakemake is at work in this folder; wait until it ends, or stop it"
+                "rmft: another snakemake is at work in this folder (`rmft status` shows it); "
+                "wait until it ends, or stop it"
             )
     set_value(tree, "experiments.numeric_mab.rmft.selected", 99)
     assert refusal(tree, "snakemake") == (

@@ -31,7 +31,8 @@ def hold_folder() -> None:
         file.write(this_run())  # whom `rmft status` looks for
         file.flush()
     except BlockingIOError:
-        raise InputError("another snakemake is at work in this folder; wait until it ends, or stop it") from None
+        at_work = "another snakemake is at work in this folder (`rmft status` shows it)"
+        raise InputError(f"{at_work}; wait until it ends, or stop it") from None
     except OSError as error:
         raise InputError(f"{LOCK}: cannot be locked: {error.strerror or error}") from None
     _held.append(file)
