@@ -76,7 +76,7 @@ def test_records_of_an_earlier_run_are_no_finished_jobs():
     state = status_of(run_of(before, job("b", "figure", "figures")), NOW)
     assert not state.took
     assert state.waiting == [before, job("b", "figure", "figures")]
-    assert state.left.unknown == {"held_out": 1, "figure": 1}
+    assert state.left.unknown == {"rollouts": 1, "figures": 1}
     known = status_of(run_of(before, earlier=(Took("held_out", "rollouts", 100.0),)), NOW)
     assert known.left.seconds == 100
 

@@ -42,7 +42,7 @@ class BegunJob:
 
 @dataclass(frozen=True)
 class TimeLeft:
-    """An estimate in seconds. unknown: the jobs of each rule about which nothing can be said; they are left out."""
+    """An estimate in seconds. unknown: how many jobs of a stage of which no job has run; they are left out."""
 
     seconds: float
     unknown: Counter[str]
@@ -81,13 +81,13 @@ class Status:
         """
         took = [*self.took, *self.run.earlier]
         progress = [Took(of.job.rule, of.job.stage, of.seconds + of.left) for of in self.running if of.left is not None]
-        rest = [(of.job.rule, _left(of, expected_seconds(of.job, took, progress))) for of in self.running]
+        rest = [(of.job.stage, _left(of, expected_seconds(of.job, took, progress))) for of in self.running]
         longest = max((seconds for _, seconds in rest if seconds is not None), default=0.0)
-        rest += [(job.rule, expected_seconds(job, took, progress)) for job in self.waiting]
+        rest += [(job.stage, expected_seconds(job, took, progress)) for job in self.waiting]
         busy = sum(of.seconds for of in (*self.took, *self.running))
         at_once = max(1.0, busy / max(self.now - self.run.started, 1.0))
         known = sum(seconds for _, seconds in rest if seconds is not None)
-        return TimeLeft(max(known / at_once, longest), Counter(rule for rule, seconds in rest if seconds is None))
+        return TimeLeft(max(known / at_once, longest), Counter(stage for stage, seconds in rest if seconds is None))
 
 
 def _left(begun: BegunJob, whole: float | None) -> float | None:
@@ -174,7 +174,7 @@ def _of_running(state: Status) -> "Iterator[RenderableType]":
         "running": state.run.command,
         "since": f"{since}, for {spoken(state.now - state.run.started)}",
         "done": f"{done} of {total} jobs ({done / total:.0%})",
-        "waiting": _by_rule(Counter(job.rule for job in state.waiting)),
+        "waiting": _by_stage(Counter(job.stage for job in state.waiting)),
         "failed": str(len(state.failed)) if state.failed else "",
         "time left": _time_left(state.left),
     }
@@ -224,16 +224,16 @@ def _jobs(title: str, jobs: Sequence[BegunJob]) -> "RenderableType":
 def _time_left(left: TimeLeft) -> str:
     """Return the time left, with what it was computed from."""
     if not left.seconds and left.unknown:
-        return "unknown, because no job of these kinds has finished yet"
+        return "unknown, because no job of these stages has finished yet"
     known = "less than a minute" if left.seconds < 60 else f"about {spoken(60 * round(left.seconds / 60))}"
     if left.unknown:
         jobs = f"{left.unknown.total()} job" + "s" * (left.unknown.total() > 1)
-        known += f", and {jobs} of kinds that have not run yet ({_by_rule(left.unknown)})"
-    return f"{known}; estimated from how long jobs of the same kind took"
+        known += f", and {jobs} of stages that have not run yet ({_by_stage(left.unknown)})"
+    return f"{known}; estimated from how long jobs of the same rule or stage took"
 
 
-def _by_rule(rules: Counter[str]) -> str:
-    return ", ".join(f"{count} {rule}" for rule, count in rules.most_common())
+def _by_stage(stages: Counter[str]) -> str:
+    return ", ".join(f"{count} {stage}" for stage, count in stages.most_common())
 
 
 def spoken(seconds: float) -> str:
