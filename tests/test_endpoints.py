@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers import wait_until
+from tiny_gguf import write_tiny_gguf
 from trees import digests, done, environment
 
 from rmft.endpoint.budget import Usage, cost
@@ -19,6 +20,17 @@ from rmft.errors import InputError
 from rmft.params import load
 from rmft.tools import estimate
 from rmft.tools.estimate import beyond_budget, expected_work, spent_on
+from rmft.tools.local_estimate import (
+    GPUS,
+    Played,
+    chosen,
+    games_at_once,
+    learn_seconds,
+    local_work,
+    play_seconds,
+    unknown_sizes,
+)  # fmt: skip
+from rmft.tools.model_shapes import PUBLISHED, shape_of
 
 ROOT = Path(__file__).parents[1]
 PARAMS = load(ROOT / "params.yaml")
@@ -104,7 +116,7 @@ def test_the_papers_cost_is_that_of_longer_replies_without_a_cache(monkeypatch):
     work = expected_work(params, ["closed_mab"])
     dollars = sum(part.dollars for part in work if part.part.startswith(("rollouts", "fine-tuning")))
     assert dollars == pytest.approx(0.5 * 25**2, rel=0.01)
-    assert "budget.dollars is 25: closed_mab" in beyond_budget(params, work)
+    assert "is 25: a run would stop in closed_mab, rollouts, fine-tuned, since about 443" in beyond_budget(params, work)
 
 
 def test_a_judge_behind_an_endpoint_is_estimated_as_if_it_were_asked_of_every_reply():
@@ -125,6 +137,41 @@ def test_only_what_plays_at_an_endpoint_is_estimated(name):
         InputError, match="is no experiment that plays or is judged at an endpoint; those are closed_fol"
     ):
         expected_work(PARAMS.at_scale(), [name])
+
+
+def test_the_least_time_of_a_local_model_is_that_of_the_table_in_docs_scale():
+    """Qwen3-8B on an A100: 150 games in flight, and 216, 52 and 118 seconds an iteration."""
+    shape, gpu = PUBLISHED["Qwen/Qwen3-8B"], GPUS[0]
+    played = Played(games=1000, read=25 * 40, sampled=25 * 60, context=25 * 100)
+    assert games_at_once(shape, gpu, 2 * shape.parameters, played, 1000) == 150
+    assert [round(seconds) for seconds in play_seconds(shape, gpu, 2 * shape.parameters, played, 1000)] == [216, 52]
+    assert round(learn_seconds(shape, gpu, 3 * 100 * 2500)) == 118
+
+
+def test_the_size_of_a_model_is_read_from_its_files_and_unknown_without_them(tmp_path):
+    embedded = PARAMS.models["embedded"]
+    found = shape_of(embedded)
+    assert (found.layers, found.heads, found.head) == (4, 5, 32)
+    assert found.parameters == pytest.approx(1.4e6, rel=0.05)
+    tiny = shape_of(embedded.model_copy(update={"weights": str(write_tiny_gguf(tmp_path / "tiny.gguf"))}))
+    assert (tiny.layers, tiny.heads, tiny.head) == (2, 2, 16)
+    assert tiny.parameters > 10_000
+    assert shape_of(embedded.model_copy(update={"weights": "nobody/Nothing-70B"})) is None
+
+
+def test_an_estimate_of_local_models_says_what_it_does_not_know():
+    params = PARAMS.model_copy(update={"scale": "paper"}).at_scale()
+    assert chosen(params, ["open_mab_qwen"]) == ([], ["open_mab_qwen"])
+    remote, local = chosen(params, [])
+    assert remote == ["closed_fol", "closed_mab", "closed_nsmab"]
+    qwen, real = local_work(params, ["open_mab_qwen", "real_mab_gemma"])
+    assert qwen.games == 3 * 100 * 10 + 4 * 50 * 2
+    assert qwen.hours.keys() == {"A100-80", "H200"}
+    assert real.hours is None
+    assert "gemma-3-270m (models/gemma-3-270m-q4_k_m.gguf)" in unknown_sizes([qwen, real], params)
+    assert {"real_mab_gemma", "open_mab_qwen"} < {*local}
+    with pytest.raises(InputError, match="estimate: numeric_mab: no language model plays in it"):
+        chosen(params, ["numeric_mab"])
 
 
 @pytest.mark.xdist_group("built")

@@ -112,20 +112,32 @@ def serve(
 @app.command(rich_help_panel=TOOLS)
 def estimate(
     experiments: Annotated[
-        list[str] | None, Argument(help="Experiments that play or are judged at an endpoint. Default: all of them.")
+        list[str] | None, Argument(help="Experiments in which language models play. Default: all of them.")
     ] = None,
     scale: Scale = None,
 ) -> None:
-    """Estimate what experiments will cost at an endpoint: calls, tokens, dollars, hours; show what journals hold."""
+    """Estimate what experiments take before they run.
+
+    At an endpoint: calls, tokens, dollars, hours, and what journals hold already. Of models that play here: the least
+    hours, memory, disk and download.
+
+    Example: `rmft estimate open_mab_qwen --scale paper`
+    """
     from rich.console import Console
 
     from rmft.params import load
-    from rmft.tools.estimate import as_table, beyond_budget, endpoint_experiments, expected_work
+    from rmft.tools import local_estimate
+    from rmft.tools.estimate import as_table, beyond_budget, expected_work
 
-    params = load(scale=scale)
-    work = expected_work(params.at_scale(), experiments or endpoint_experiments(params))
-    Console(highlight=False).print(as_table(work, params.scale))
-    if line := beyond_budget(params, work):
+    params = load(scale=scale).at_scale()
+    remote, local = local_estimate.chosen(params, experiments or [])
+    work, here = expected_work(params, remote), local_estimate.local_work(params, local)
+    console = Console(highlight=False)
+    if remote:
+        console.print(as_table(work, params.scale))
+    if local:
+        console.print(local_estimate.as_table(here, params.scale))
+    for line in filter(None, (beyond_budget(params, work), local_estimate.unknown_sizes(here, params))):
         print(line, file=sys.stderr)
 
 

@@ -6,6 +6,8 @@ others' endpoints, the characters of a token. They come from params.yaml (`expec
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 MESSAGE_TOKENS = 4  # ASSUME: around each message, as OpenAI's own counting example has it
 CACHED_FROM, CACHED_BY = 1024, 128  # ASSUME: OpenAI's cache holds beginnings of prompts this long, in steps
 TYPICAL_REWARD = 5.0
+load_prompts = cache(lambda folder: Prompts.load(Path(folder)))  # compiling templates takes longer than the rest
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,10 @@ def beyond_budget(params: Params, parts: Sequence[ExpectedWork]) -> str | None:
     limit, dollars = params.budget.dollars, sum(part.dollars for part in parts)
     if limit is None or dollars <= limit:
         return None
-    names = ", ".join(dict.fromkeys(part.experiment for part in parts))
-    return f"budget.dollars is {limit:g}: {names} would stop before the end, since about {dollars:,.0f} are needed"
+    until = list(accumulate(part.dollars for part in parts))
+    last = parts[next(i for i, sum_so_far in enumerate(until) if sum_so_far > limit)]
+    where = f"a run would stop in {last.experiment}, {last.part}"
+    return f"budget.dollars is {limit:g}: {where}, since about {dollars:,.0f} are needed in all"
 
 
 def endpoint_experiments(params: Params) -> list[str]:
@@ -160,13 +165,13 @@ def _played(
 
 def _conversation_tokens(job: RolloutsJob, counter: TokenCounter) -> float:
     """Return the tokens of a game's conversation."""
-    opening, later = _message_tokens(job, counter)
+    opening, later = message_tokens(job, counter)
     return opening + (job.T - 1) * later + job.T * (counter.reply_tokens + MESSAGE_TOKENS)
 
 
 def _game_tokens(job: RolloutsJob, counter: TokenCounter) -> tuple[float, float, float]:
     """Return the tokens of a game whose every round sends the whole history: prompt, cached part of it, completion."""
-    opening, later = _message_tokens(job, counter)
+    opening, later = message_tokens(job, counter)
     dialogue = job.problem.protocol.interaction == "dialogue"
     reply = counter.reply_tokens + MESSAGE_TOKENS if dialogue else 0.0
     prompts = [opening + t * (later + reply) for t in range(job.T)]
@@ -175,9 +180,9 @@ def _game_tokens(job: RolloutsJob, counter: TokenCounter) -> tuple[float, float,
     return sum(prompts), sum(cached), job.T * counter.reply_tokens
 
 
-def _message_tokens(job: RolloutsJob, counter: TokenCounter) -> tuple[float, float]:
+def message_tokens(job: RolloutsJob, counter: TokenCounter) -> tuple[float, float]:
     """Return the tokens of the first message and of a later one; in summaries, of a round that is added to it."""
-    prompts, d = Prompts.load(Path(job.problem.protocol.prompts)), job.problem.d
+    prompts, d = load_prompts(job.problem.protocol.prompts), job.problem.d
     game = game_settings_of(job, prompts)
     policy = (1 / d,) * d if game.protocol.output == "distribution" else None
     context = typical_context(game.protocol)

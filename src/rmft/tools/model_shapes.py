@@ -1,0 +1,94 @@
+"""The size of a language model, read from its files but not its weights: a folder, a GGUF file, the hub's cache."""
+
+import json
+from dataclasses import dataclass
+from importlib import import_module
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from rmft.params.language_model import LanguageModelSettings
+
+BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # of a number, by `dtype`
+QUANTISED = 0.55  # bytes of a weight in nf4, with its scales
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """parameters: their number. layers; heads: of keys and values; head: the size of one."""
+
+    parameters: float
+    layers: int
+    heads: int
+    head: int
+
+    def state_bytes(self, number: float = 2.0) -> float:
+        """Return the bytes of a token's keys and values. number: bytes of a number."""
+        return 2 * number * self.layers * self.heads * self.head
+
+
+# The paper's models, as their model cards and configurations have them, for estimates before they are downloaded.
+PUBLISHED = {
+    "microsoft/Phi-3.5-mini-instruct": ModelShape(3.82e9, 32, 32, 96),
+    "google/gemma-2-9b-it": ModelShape(9.24e9, 42, 8, 256),
+    "Qwen/Qwen3-8B": ModelShape(8.19e9, 36, 8, 128),
+}
+
+
+def shape_of(settings: LanguageModelSettings) -> ModelShape | None:
+    """Return the size of a model; None where its files are not here, so that nothing is known of it."""
+    folder = local_folder(settings)
+    if folder is not None:
+        return _of_folder(folder)
+    if settings.is_gguf and Path(settings.weights).is_file():
+        return _of_gguf(Path(settings.weights))
+    return PUBLISHED.get(settings.weights) if settings.file is None else None
+
+
+def local_folder(settings: LanguageModelSettings) -> Path | None:
+    """Return the folder that holds a model's configuration and weights, in the hub's cache too; None without one."""
+    if (Path(settings.folder) / "config.json").is_file():
+        return Path(settings.folder)
+    if settings.is_gguf or settings.revision is None:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(settings.weights, "config.json", revision=settings.revision)
+    folder = Path(config).parent if isinstance(config, str) else None
+    return folder if folder and any(folder.glob("*.safetensors")) else None
+
+
+def weights_bytes(settings: LanguageModelSettings, shape: ModelShape) -> float:
+    """Return the bytes of a model's weights in memory while it plays."""
+    if settings.llama_cpp and Path(settings.weights).is_file():
+        return Path(settings.weights).stat().st_size
+    return shape.parameters * (QUANTISED if settings.quantised else BYTES[settings.dtype])
+
+
+def _of_folder(folder: Path) -> ModelShape:
+    from safetensors import safe_open
+
+    parameters = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="numpy") as tensors:
+            parameters += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = config.get("text_config", config)
+    queries = config["num_attention_heads"]
+    head = config.get("head_dim") or config["hidden_size"] // queries
+    return ModelShape(parameters, config["num_hidden_layers"], config.get("num_key_value_heads", queries), head)
+
+
+def _of_gguf(file: Path) -> ModelShape:
+    reader = import_module("gguf").GGUFReader(file)
+
+    def field(name: str) -> Any:  # noqa: ANN401 (a number or a list of them, whatever the file says)
+        found = reader.get_field(name)
+        value = found.contents() if found else None
+        return max(value) if isinstance(value, list) else value
+
+    of = field("general.architecture")
+    queries = field(f"{of}.attention.head_count")
+    head = field(f"{of}.attention.key_length") or field(f"{of}.embedding_length") // queries
+    parameters = sum(prod(tensor.shape.tolist()) for tensor in reader.tensors)
+    return ModelShape(parameters, field(f"{of}.block_count"), field(f"{of}.attention.head_count_kv") or queries, head)
