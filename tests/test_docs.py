@@ -22,6 +22,15 @@ def what_to_type(command: str) -> str:
     return block
 
 
+def test_every_choice_where_the_paper_is_silent_is_on_the_page():
+    page = (ROOT / "docs/assumptions.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"\]\(\.\./([^)]+)\)", page))
+    files = [ROOT / "params.yaml", *(ROOT / "data/forensics").glob("*.yaml"), *(ROOT / "extensions").glob("*.py")]
+    files += (ROOT / "src").rglob("*.py")
+    marked = {file.relative_to(ROOT).as_posix() for file in files if "ASSUME:" in file.read_text(encoding="utf-8")}
+    assert named == marked
+
+
 def test_every_block_is_run_by_a_test():
     tests = Path(__file__).with_name("test_versions.py").read_text(encoding="utf-8")
     begins = re.findall(r'what_to_type\("([^"]+)"\)', tests)

@@ -8,9 +8,10 @@ A conversation is then a list of ids that only grows: each new message is wrappe
 as they were sampled. A template that would render past messages differently later on is refused, because a model cannot
 have sampled from the history that such a template renders.
 
-Thinking is turned off (`enable_thinking=False`). Qwen3's template then opens each completion with an empty thinking
-block and removes that block from past completions. We keep the block: `head` is always that of the first completion, so
-that a model is trained on the context that it sampled from.
+# ASSUME: the paper does not say whether Qwen3 thinks. Thinking is turned off (`enable_thinking=False`). Qwen3's
+template then opens each completion with an empty thinking block and removes that block from past completions. We keep
+the block: `head` is always that of the first completion, so that a model is trained on the context that it sampled
+from.
 """
 
 import re

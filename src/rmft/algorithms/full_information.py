@@ -26,7 +26,10 @@ def anytime_step_size(d: int) -> StepSize:
 
 
 class FollowTheLeader:
-    """FTL: the policy of the highest past reward; before any reward, the uniform policy (on the ball, the centre)."""
+    """FTL: the policy of the highest past reward.
+
+    # ASSUME: before any reward, the uniform policy (on the ball, the centre).
+    """
 
     deterministic = False  # in the first round
 

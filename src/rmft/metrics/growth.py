@@ -26,7 +26,7 @@ class Growth:
 
 
 def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
-    """Fit both regressions to a regret curve (T,).
+    """Fit both regressions to a regret curve (T,). # ASSUME: the paper's β̂ is of the mean curve, not of each game.
 
     floor: the value to which smaller ones are raised, instead of dropping those ≤ 0 from the log-log fit. A fit to
     fewer than three rounds is NaN, because it has no p-value.

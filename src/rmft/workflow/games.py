@@ -31,8 +31,8 @@ def read_scenarios_of(job: RolloutsJob) -> list[Scenario] | None:
 def scenarios_for(job: RolloutsJob, bundled: Sequence[Scenario]) -> list[Scenario]:
     """Return the texts of a job's M scenarios from a set; raise InputError where the set has none of d actions.
 
-    Training reads a set from the front and evaluation from the back, so that they share texts only where M and the
-    instances together are more than the set has.
+    # ASSUME: all iterations have the same texts. Training reads a set from the front and evaluation from the back, so
+    that they share texts only where M and the instances together are more than the set has.
     """
     fitting = for_actions(bundled, job.problem.d)
     if not fitting:
