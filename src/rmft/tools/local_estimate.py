@@ -79,7 +79,7 @@ def play_seconds(
 ) -> tuple[float, float]:
     """Return the least seconds for sampling and for reading. weights: their bytes. batch: the most games at a time."""
     flying = games_at_once(shape, machine, weights, played, batch)
-    read = (weights / flying + shape.state_bytes() * played.context / 2) / machine.bandwidth
+    read = (weights / flying + shape.state_bytes(played.context) / 2) / machine.bandwidth
     computed = 2 * shape.parameters / machine.flops
     return played.games * played.sampled * max(read, computed), played.games * played.read * computed
 
@@ -89,7 +89,7 @@ def games_at_once(shape: ModelShape, machine: Machine, weights: float, played: P
     games = min(played.games, batch)
     if machine.memory is None:
         return games
-    return min(games, max(1, int((FREE * machine.memory - weights) / (played.context * shape.state_bytes()))))
+    return min(games, max(1, int((FREE * machine.memory - weights) / shape.state_bytes(played.context))))
 
 
 def learn_seconds(shape: ModelShape, machine: Machine, tokens: float) -> float:
@@ -141,7 +141,7 @@ def _work_of(params: Params, name: str, experiment: Experiment) -> LocalWork:
         / 3600
         for machine in _machines(settings)
     }
-    memory = weights, max(one.context for one in played) * shape.state_bytes(BYTES[settings.dtype])
+    memory = weights, max(shape.state_bytes(one.context, BYTES[settings.dtype]) for one in played)
     if experiment.weights == "model.safetensors":
         disk += size * loop.iterations * loop.training_seeds
     if settings.is_gguf:

@@ -15,16 +15,22 @@ QUANTISED = 0.55  # bytes of a weight in nf4, with its scales
 
 @dataclass(frozen=True)
 class ModelShape:
-    """parameters: their number. layers; heads: of keys and values; head: the size of one."""
+    """parameters: their number. heads: of keys and values. head: the size of one.
+
+    sliding: how many of the layers attend to the last `window` tokens only.
+    """
 
     parameters: float
     layers: int
     heads: int
     head: int
+    sliding: int = 0
+    window: int = 0
 
-    def state_bytes(self, number: float = 2.0) -> float:
-        """Return the bytes of a token's keys and values. number: bytes of a number."""
-        return 2 * number * self.layers * self.heads * self.head
+    def state_bytes(self, context: float, number: float = 2.0) -> float:
+        """Return the bytes of the keys and values of so many tokens. number: bytes of a number."""
+        tokens = (self.layers - self.sliding) * context + self.sliding * min(context, self.window)
+        return 2 * number * tokens * self.heads * self.head
 
 
 # The paper's models, as their model cards and configurations have them, for estimates before they are downloaded.
@@ -76,7 +82,10 @@ def _of_folder(folder: Path) -> ModelShape:
     config = config.get("text_config", config)
     queries = config["num_attention_heads"]
     head = config.get("head_dim") or config["hidden_size"] // queries
-    return ModelShape(parameters, config["num_hidden_layers"], config.get("num_key_value_heads", queries), head)
+    window = config.get("sliding_window") or 0
+    sliding = config.get("layer_types", []).count("sliding_attention") if window else 0
+    heads = config.get("num_key_value_heads", queries)
+    return ModelShape(parameters, config["num_hidden_layers"], heads, head, sliding, window)
 
 
 def _of_gguf(file: Path) -> ModelShape:
