@@ -45,7 +45,7 @@ def flip(path: Path) -> None:
 
 
 @pytest.mark.usefixtures("recorded")
-def test_the_short_text_names_job_code_settings_inputs_sources_and_seed_in_some_fifteen_lines(rmft, monkeypatch):
+def test_the_short_text_names_experiment_job_settings_code_inputs_sources_and_seed_in_a_dozen_lines(rmft, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     code, out, error = rmft("lineage", FIGURE)
     assert (code, error) == (0, "")
@@ -58,6 +58,9 @@ def test_the_short_text_names_job_code_settings_inputs_sources_and_seed_in_some_
     assert re.search(rf"code +{CODE['digest']}, commit \S+, Python {re.escape(platform.python_version())}\n", out)
     assert "settings    label=regret\n" in out  # and not its colours
     assert f"{EVALUATION}  {hashlib.sha256(Path(EVALUATION).read_bytes()).hexdigest()[:12]}  evaluation" in out
+    assert "experiment  numeric\n" in out
+    assert "trained by  training: training.rmft.selected=1" in out
+    assert "numpy" not in out  # --full names the libraries
     assert "artifacts by rule: evaluation (2), reward_set, training\n" in out
     assert "sources in git: data/paper\n" in out
     assert "root seed 7\n" in out
@@ -71,7 +74,7 @@ def test_many_inputs_are_counted_and_sources_of_one_folder_are_one_line(rmft, mo
     write_artifact(monkeypatch, "results/report.html", "report", names)
     code, out, error = rmft("lineage", "results/report.html")
     assert "data/paper  5 sources, in git" in out
-    assert "and 4 more\n" in out
+    assert "and 7 more\n" in out
     assert "verified" not in out
     assert code == 1
     assert error.count("unrecorded: results/") == 9

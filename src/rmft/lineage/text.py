@@ -9,9 +9,12 @@ from rmft.artifacts.files import is_artifact
 from rmft.lineage.records import Record
 from rmft.lineage.trace import SHORT, Ancestor, Trace
 
-INPUTS = 6  # direct inputs that the short text names before it counts the others
-LINES = 5  # of one text in the short text
-LOOKS = "style."  # settings of figures that change how they look, and no value in them
+INPUTS = 3  # direct inputs that the short text names before it counts the others
+LINES = 2  # of one text in the short text
+# Settings of figures and tables that change how they look, and no value in them.
+LOOKS = ("style.", "titles.", "experiment_titles.", "loops", "scale_note")
+TRAINS = ("training", "sft", "grpo", "method")  # how the rules begin that train a model
+EXPERIMENTS = ("results", "experiments")
 LABEL = 12  # characters of the first column of the short text
 
 
@@ -24,7 +27,11 @@ def as_text(trace: Trace, width: int = 120) -> Iterator[str]:
             indent = f"  {'' if number else label:{LABEL}}"
             yield from _wrapped(text, width, indent, " " * len(indent), LINES)
     if not trace.problems:
-        yield f"verified: {len(trace.ancestors)} hashes; --full shows every job"
+        yield f"{_verified(trace)}; --full shows every job"
+
+
+def _verified(trace: Trace) -> str:
+    return f"verified: {len(trace.ancestors)} hash{'es' if len(trace.ancestors) > 1 else ''}"
 
 
 def _short(trace: Trace, artifact: Ancestor) -> Iterator[tuple[str, Iterable[str]]]:
@@ -33,13 +40,42 @@ def _short(trace: Trace, artifact: Ancestor) -> Iterator[tuple[str, Iterable[str
     if record is None:
         yield "record", ["none"]
         return
-    settings = [_setting(key, value) for key, value in flat(record.settings) if not key.startswith(LOOKS)]
     yield "job", [_run(record)]
-    yield "settings", ["  ".join(settings)] if settings else []
+    yield "experiment", filter(None, [", ".join(_experiments(trace))])
+    yield "model", filter(None, [", ".join(_models(trace))])
+    yield "settings", filter(None, [_settings(record)])
+    yield "trained by", (f"{of.rule}: {_settings(of)}" for of in _training(trace))
     yield "code", [_code(record)]
-    yield "libraries", filter(None, [_libraries(record), _hub(record)])
     yield "made from", _inputs(trace, artifact)
     yield "back to", _origins(trace)
+
+
+def _settings(record: Record) -> str:
+    """Return the settings of a job, those of the loop first, without those that other lines show."""
+    shown = [(key, value) for key, value in flat(record.settings) if not key.startswith((*LOOKS, "model"))]
+    return "  ".join(_setting(key, value) for key, value in sorted(shown, key=lambda of: ".rmft." not in of[0]))
+
+
+def _experiments(trace: Trace) -> list[str]:
+    """Return the experiments that an artifact and its ancestors belong to."""
+    parts = (PurePath(path).parts for path in trace.ancestors)
+    return list(dict.fromkeys(part[2] for part in parts if part[:2] == EXPERIMENTS))
+
+
+def _models(trace: Trace) -> list[str]:
+    """Return the models that an artifact and its ancestors were made with: their weights, or else their kind."""
+    models = (of.record.settings.get("model") for of in trace.ancestors.values() if of.record)
+    named = [of.get("weights") or of.get("model") or of.get("kind") for of in models if isinstance(of, dict)]
+    hub = [_hub(of.record) for of in trace.ancestors.values() if of.record]
+    return list(dict.fromkeys(filter(None, [*named, *hub])))
+
+
+def _training(trace: Trace) -> list[Record]:
+    """Return the job that trained a model last, unless it is the artifact's own."""
+    records = [of.record for path, of in trace.ancestors.items() if path != trace.path and of.record]
+    own = trace.ancestors[trace.path].record
+    trained = (of for of in records if of.rule.startswith(TRAINS) and not (own and own.rule.startswith(TRAINS)))
+    return list(trained)[:1]
 
 
 def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
@@ -104,7 +140,7 @@ def as_tree(trace: Trace, width: int = 120) -> Iterator[str]:
 
     yield from below(trace.path, 0)
     if not trace.problems:
-        yield f"verified: {len(trace.ancestors)} hashes"
+        yield _verified(trace)
 
 
 def _job(record: Record, shown: set[str]) -> Iterator[str]:
