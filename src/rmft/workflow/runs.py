@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO, TypeVar
 
@@ -27,9 +28,9 @@ def hold_folder() -> None:
         LOCK.parent.mkdir(exist_ok=True)
         file = LOCK.open("a", encoding="utf-8")
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.truncate(0)
-        file.write(this_run())  # whom `rmft status` looks for
-        file.flush()
+        with suppress(OSError):  # a full disk keeps nobody from `rmft prune`
+            os.truncate(file.fileno(), 0)
+            os.write(file.fileno(), this_run().encode())  # whom `rmft status` looks for
     except BlockingIOError:
         at_work = "another snakemake is at work in this folder (`rmft status` shows it)"
         raise InputError(f"{at_work}; wait until it ends, or stop it") from None
