@@ -213,7 +213,7 @@ def _jobs(title: str, jobs: Sequence[BegunJob]) -> "RenderableType":
     table.add_column("job", overflow="fold")
     table.add_column("for", justify="right", no_wrap=True)
     for of in sorted(jobs, key=lambda one: -one.seconds):
-        line = of.line.partition(": ")[2] if DONE.search(of.line) and ": " in of.line else of.line
+        line = re.sub(rf"{of.job.stage} \S+: ", "", of.line, count=1)
         cell = Text(of.job.message)
         if line:
             cell.append(f"\n  {line}", "dim")
