@@ -38,8 +38,9 @@ def write(path: Path, text: str, at: float) -> None:
 
 
 def finish(of: ListedJob, began: float, ended: float) -> None:
-    """Write what Snakemake writes of a job that has finished."""
+    """Write what Snakemake and the job write of a job that has finished."""
     for output in of.outputs:
+        write(Path(output), "", ended)
         write(file_of(METADATA, output), json.dumps({"starttime": began, "endtime": ended}), ended)
 
 
@@ -100,6 +101,8 @@ def test_a_job_that_says_how_far_it_is_is_believed(log, left):
 
 def test_a_failed_job_is_not_taken_for_one_that_runs():
     failed, running = job("a"), job("b")
+    finish(failed, NOW - 20, NOW - 10)
+    Path(failed.outputs[0]).unlink()  # Snakemake does this only after it has written the metadata
     write(Path(failed.log), "rmft: models/x: no such folder\n", NOW - 10)
     begin(running, NOW - 10)
     state = status_of(run_of(failed, running), NOW)

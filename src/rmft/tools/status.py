@@ -184,7 +184,8 @@ def _of_running(state: Status) -> "Iterator[RenderableType]":
     yield table
     for title, jobs in (("Running now", state.running), ("Failed", state.failed)):
         if jobs:
-            yield _jobs(f"\n{title}", jobs)
+            yield Text(f"\n{title}", "bold")
+            yield _jobs(jobs)
 
 
 def _of_ended(state: Status) -> "Iterator[RenderableType]":
@@ -197,27 +198,30 @@ def _of_ended(state: Status) -> "Iterator[RenderableType]":
         yield Text(f"It was: {state.run.command}")
         yield Text("To see what would run now: snakemake --dry-run")
         return
-    yield Text(f"Nothing runs. The last run ended {ago} ago, after {done} of {total} jobs.", "bold")
     if state.run.ended:
-        yield Text(f"It said: {state.run.ended}")
+        yield Text(f"Nothing runs. The last run ended {ago} ago. It said:", "bold")
+        yield Text(state.run.ended)
+    else:
+        yield Text(f"Nothing runs. The last run ended {ago} ago, after {done} of {total} jobs.", "bold")
     if state.begun:
-        yield _jobs("\nBegun and not finished", state.begun)
+        yield Text("\nBegun and not finished", "bold")
+        yield _jobs(state.begun)
     yield Text(f"\nTo go on, type it again: {state.run.command}")
 
 
-def _jobs(title: str, jobs: Sequence[BegunJob]) -> "RenderableType":
+def _jobs(jobs: Sequence[BegunJob]) -> "RenderableType":
     """Return a table of jobs that have begun, each with the last line of its log."""
     from rich.text import Text
 
-    table = empty_table(title)
-    table.add_column("job", overflow="fold")
+    table = empty_table("")
     table.add_column("for", justify="right", no_wrap=True)
+    table.add_column("job", overflow="fold")
     for of in sorted(jobs, key=lambda one: -one.seconds):
         line = re.sub(rf"{of.job.stage} \S+: ", "", of.line, count=1)
         cell = Text(of.job.message)
         if line:
-            cell.append(f"\n  {line}", "dim")
-        table.add_row(cell, spoken(of.seconds))
+            cell.append(f"\n{line}", "dim")
+        table.add_row(spoken(of.seconds), cell)
     return table
 
 

@@ -1,10 +1,11 @@
 """The jobs of a run of Snakemake, which it writes down when it starts, and what became of each of them by now.
 
-Snakemake marks the outputs of a job that runs, and writes metadata of each output when the job has finished. Whoever
-reads these files needs no lock, and disturbs no run.
+Snakemake marks the outputs of a job that runs, and writes metadata of each output when the job has ended. Whoever reads
+these files needs no lock, and disturbs no run.
 """
 
 import json
+import os
 import shlex
 import sys
 import time
@@ -144,7 +145,8 @@ def times_of(job: ListedJob, run: JobList) -> JobTimes:
     marks = [mark for output in job.outputs if (mark := _modified(file_of(UNFINISHED, output), run.started))]
     logged = _modified(Path(job.log), run.started) if job.log else None
     written = [_modified(file_of(METADATA, output), run.started) for output in job.outputs]
-    if all(written) and (recorded := _recorded(job)):
+    # Snakemake writes metadata of a failed job as well, and then deletes its outputs.
+    if all(written) and all(map(os.path.exists, job.outputs)) and (recorded := _recorded(job)):
         return JobTimes(recorded[0], logged, recorded[1])
     return JobTimes(min(marks, default=logged), logged, None, bool(marks))
 
