@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 .PHONY: help reproduce quick real figures report plots test test-all chaos bench lint lock clean
 help:
 	@echo "make reproduce   every figure and table, versioned by DVC (results/)"
-	@echo "make quick       an experiment of each section, to see them run"
+	@echo "make quick       an experiment of each section, and a picture of their regrets"
 	@echo "make real        real language models play and learn, in hours; their files must be in models/ (docs/language.md)"
 	@echo "make figures     the figures alone"
 	@echo "make report      the report: all figures and tables beside the paper's claims (results/report.html)"
@@ -36,6 +36,7 @@ reproduce: $(VENV)/.ready
 
 quick: $(VENV)/.ready
 	snakemake quick
+	rmft results --plot plots/quick.png
 
 real: $(VENV)/.ready
 	snakemake on_request

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from trees import ROOT, checkout, commit, done, edit, run, snakemake, values_in, write_values
 
@@ -113,7 +114,12 @@ def test_results_prints_the_regrets_of_what_is_built_and_prompt_the_message_that
     assert bundle == json.loads((recorded / "results/on-request-metrics.json").read_text(encoding="utf-8"))
     metrics = bundle["small"]["short"]
     printed = done(recorded, "rmft", "results", "small")
+    done(recorded, "rmft", "results", "small", "--plot", "plots/small.png")
+    drawn = pd.read_csv(recorded / "plots/small.csv").set_index("player")
+    assert (recorded / "plots/small.png").stat().st_size > 10_000
+    assert drawn.x["ucb"] == pytest.approx(metrics["algorithms"]["ucb"]["mean"] / metrics["base"]["mean"])
     low, difference, high = metrics["paired_difference"]
+    assert drawn.low["trained"] == pytest.approx(1 + low / metrics["base"]["mean"])
     assert f"{metrics['base']['mean']:.2f}" in printed
     assert f"{difference:+.2f} [{low:+.2f}, {high:+.2f}]" in printed
     games = recorded / "results/experiments/small/seed-0/iteration-0/rollouts.parquet"

@@ -1,5 +1,6 @@
 """Sub-commands of `rmft` about what is built and what runs: results, compare, status. They alone print."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,17 +13,29 @@ app = typer.Typer()
 @app.command(rich_help_panel=TOOLS)
 def results(
     experiments: Annotated[list[str] | None, Argument(help="Experiments of params.yaml. Default: all.")] = None,
+    plot: Annotated[Path | None, Option(help="Also draw: this path's pdf, png and csv.")] = None,
 ) -> None:
     """Print final regrets of whatever is built: before and after training, beside the reference algorithms.
 
-    Example: `rmft results numeric_mab`
+    Example: `rmft results numeric_mab --plot plots/mab`
     """
     from rich.console import Console
 
     from rmft.params import load
     from rmft.tools.results import LEGEND, as_tables, built
 
-    Console(highlight=False).print(*as_tables(built(load().at_scale(), experiments or [])), LEGEND, sep="\n")
+    full_size = load()
+    found = built(full_size.at_scale(), experiments or [])
+    Console(highlight=False).print(*as_tables(found), LEGEND, sep="\n")
+    if plot:
+        from rmft.tools.results_plot import draw_results
+        from rmft.tools.simulate import stem_of
+
+        stem = stem_of(plot)
+        scaled = full_size.scale_note(list({one.experiment: None for one in found}))
+        note = f"scale {full_size.scale}: not the paper's results" if scaled else None
+        draw_results(found, full_size.figures.style, note).save(stem)
+        print(f"{stem}.png: the same as a picture")
 
 
 @app.command(rich_help_panel=TOOLS)
