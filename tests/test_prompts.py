@@ -176,7 +176,8 @@ def test_a_missing_template_is_refused_by_its_name(own, name):
 
 
 def test_a_missing_folder_is_refused_by_its_name(tmp_path):
-    assert_refused_in_one_line(tmp_path / "nowhere", "opening.j2")
+    with pytest.raises(InputError, match=r"nowhere: no such folder; it must hold opening\.j2, "):
+        Prompts.load(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,15 @@ def test_a_failed_job_is_one_line_at_the_end_and_no_record_is_ever_printed(tmp_p
         assert f"rmft: {wrong}: no such target; did you mean {meant}" in stopped.stdout + stopped.stderr
 
 
-def test_a_stopped_run_says_by_what_and_how_far_it_came():
+def test_a_stopped_run_says_by_what_and_how_far_it_came(tmp_path):
     scheduler = SimpleNamespace(failed=set(), finished_jobs=212, _user_kill=None, _executor_error=None)
     assert why_ended(scheduler, 545) == "rmft: stopped by Ctrl-C after 212 of 545 jobs; run it again to go on"
+    job = SimpleNamespace(message="Draw parameter", log=[tmp_path / "parameter.log"])
+    job.log[0].write_text("12/50 steps, loss 0.1\n", encoding="utf-8")  # and then it was killed
+    killed = SimpleNamespace(failed=[job], finished_jobs=3, _executor_error=None)
+    assert f"failed after 3 of 9 jobs: its last words are '12/50 steps, loss 0.1' (log: {job.log[0]})" in why_ended(
+        killed, 9
+    )
     scheduler._user_kill = "graceful"
     assert why_ended(scheduler, 545) == "rmft: stopped by SIGTERM after 212 of 545 jobs; run it again to go on"
 

@@ -63,11 +63,11 @@ def params(
 
         write_docs()
         return
+    found = load(file, scale).at_scale()
+    check_inputs(found)
     if experiment is not None:
         print(explained(file, experiment, scale))
         return
-    found = load(file, scale).at_scale()
-    check_inputs(found)
     if line := beyond_budget(found, expected_work(found, endpoint_experiments(found))):
         print(line, file=sys.stderr)
     if write is not None:

@@ -78,12 +78,13 @@ def why_ended(scheduler: Any, total: int) -> str | None:  # noqa: ANN401
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a job's log; empty where there is none."""
+    """Return the last line of a job's log, which is the reason if rmft wrote it; empty where there is none."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return ""
-    return next((line.strip().removeprefix("rmft: ") for line in reversed(lines) if line.strip()), "")
+    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return last.removeprefix("rmft: ") if last.startswith("rmft: ") or not last else f"its last words are {last!r}"
 
 
 def interrupted_early(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
