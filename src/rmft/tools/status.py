@@ -176,7 +176,7 @@ def _of_running(state: Status) -> "Iterator[RenderableType]":
         "done": f"{done} of {total} jobs ({done / total:.0%})",
         "waiting": _by_stage(Counter(job.stage for job in state.waiting)),
         "failed": str(len(state.failed)) if state.failed else "",
-        "time left": _time_left(state.left),
+        "time left": _time_left(state.left) if state.running or state.waiting else "none; Snakemake is about to end",
     }
     for label, value in rows.items():
         if value:
@@ -232,7 +232,7 @@ def _time_left(left: TimeLeft) -> str:
     known = "less than a minute" if left.seconds < 60 else f"about {spoken(60 * round(left.seconds / 60))}"
     if left.unknown:
         jobs = f"{left.unknown.total()} job" + "s" * (left.unknown.total() > 1)
-        known += f", and {jobs} of stages that have not run yet ({_by_stage(left.unknown)})"
+        known += f", and {jobs} of stages in which no job has finished ({_by_stage(left.unknown)})"
     return f"{known}; estimated from how long jobs of the same rule or stage took"
 
 
