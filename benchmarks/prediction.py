@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scaling import run
 
-from rmft.tools.local_estimate import GPUS, Played, games_at_once, learn_seconds, play_seconds
+from rmft.tools.local_estimate import GPUS, GameLoad, games_at_once, learn_seconds, play_seconds
 from rmft.tools.model_shapes import PUBLISHED
 
 PROMPTED, REPLIED, ROUNDS, TRAJECTORIES, ITERATIONS, EPOCHS = (
@@ -35,7 +35,7 @@ def main() -> None:
         for gpu in GPUS:
             for scenarios in (100, 10_000):
                 games, context = scenarios * TRAJECTORIES, ROUNDS * (PROMPTED + REPLIED)
-                weights, played = 2 * shape.parameters, Played(games, ROUNDS * PROMPTED, ROUNDS * REPLIED, context)
+                weights, played = 2 * shape.parameters, GameLoad(games, ROUNDS * PROMPTED, ROUNDS * REPLIED, context)
                 flying = games_at_once(shape, gpu, weights, played, games)
                 decode, prefill = play_seconds(shape, gpu, weights, played, games)
                 learn = learn_seconds(shape, gpu, EPOCHS * scenarios * context)

@@ -22,7 +22,7 @@ from rmft.tools import estimate
 from rmft.tools.estimate import beyond_budget, expected_work, spent_on
 from rmft.tools.local_estimate import (
     GPUS,
-    Played,
+    GameLoad,
     chosen,
     games_at_once,
     learn_seconds,
@@ -142,7 +142,7 @@ def test_only_what_plays_at_an_endpoint_is_estimated(name):
 def test_the_least_time_of_a_local_model_is_that_of_the_table_in_docs_scale():
     """Qwen3-8B on an A100: 150 games in flight, and 216, 52 and 118 seconds an iteration."""
     shape, gpu = PUBLISHED["Qwen/Qwen3-8B"], GPUS[0]
-    played = Played(games=1000, read=25 * 40, sampled=25 * 60, context=25 * 100)
+    played = GameLoad(games=1000, read=25 * 40, sampled=25 * 60, context=25 * 100)
     assert games_at_once(shape, gpu, 2 * shape.parameters, played, 1000) == 150
     assert [round(seconds) for seconds in play_seconds(shape, gpu, 2 * shape.parameters, played, 1000)] == [216, 52]
     assert round(learn_seconds(shape, gpu, 3 * 100 * 2500)) == 118

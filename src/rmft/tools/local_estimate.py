@@ -43,7 +43,7 @@ THREAD = Machine("CPU thread", 10.7e9, 340e9)  # ASSUME: measured on one machine
 
 
 @dataclass(frozen=True)
-class Played:
+class GameLoad:
     """The games of a job, which are played at the same time, and how many such jobs there are.
 
     read, sampled: tokens of a game that the model reads and writes. context: the longest history of a game in tokens.
@@ -75,7 +75,7 @@ class LocalWork:
 
 
 def play_seconds(
-    shape: ModelShape, machine: Machine, weights: float, played: Played, batch: float
+    shape: ModelShape, machine: Machine, weights: float, played: GameLoad, batch: float
 ) -> tuple[float, float]:
     """Return the least seconds for sampling and for reading. weights: their bytes. batch: the most games at a time."""
     flying = games_at_once(shape, machine, weights, played, batch)
@@ -84,7 +84,7 @@ def play_seconds(
     return played.games * played.sampled * max(read, computed), played.games * played.read * computed
 
 
-def games_at_once(shape: ModelShape, machine: Machine, weights: float, played: Played, batch: float) -> float:
+def games_at_once(shape: ModelShape, machine: Machine, weights: float, played: GameLoad, batch: float) -> float:
     """Return how many games are played at a time; not fewer than one, even if the memory is too small."""
     games = min(played.games, batch)
     if machine.memory is None:
@@ -150,7 +150,7 @@ def _work_of(params: Params, name: str, experiment: Experiment) -> LocalWork:
     return LocalWork(name, experiment.model, games, tokens, disk, hours, memory, 0.0 if there else 2 * shape.parameters)
 
 
-def _games(params: Params, name: str, experiment: Experiment) -> Iterator[Played]:
+def _games(params: Params, name: str, experiment: Experiment) -> Iterator[GameLoad]:
     """Yield the games of training, and those of each evaluation; a variant's base model plays in another experiment."""
     loop = experiment.loop
     if experiment.kind != "distillation":  # there an algorithm plays
@@ -163,16 +163,16 @@ def _games(params: Params, name: str, experiment: Experiment) -> Iterator[Played
         yield _played(held_out_job(params, name, evaluation), len(playing))
 
 
-def _played(job: RolloutsJob, jobs: int = 1) -> Played:
+def _played(job: RolloutsJob, jobs: int = 1) -> GameLoad:
     protocol = job.problem.protocol
     reply = min(REPLIES[protocol.format], protocol.max_tokens)
     counter = TokenCounter(lambda text: len(PIECE.findall(text)) + TURN - MESSAGE_TOKENS, reply, 0, 1)
     opening, later = message_tokens(job, counter)
     if protocol.interaction == "summary":
         read = sum(opening + t * later for t in range(job.T))
-        return Played(job.games, read, job.T * reply, opening + job.T * later + reply, jobs)
+        return GameLoad(job.games, read, job.T * reply, opening + job.T * later + reply, jobs)
     read = opening + (job.T - 1) * later
-    return Played(job.games, read, job.T * reply, read + job.T * reply, jobs)
+    return GameLoad(job.games, read, job.T * reply, read + job.T * reply, jobs)
 
 
 def _epochs(experiment: Experiment) -> int:
