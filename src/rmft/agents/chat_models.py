@@ -49,12 +49,10 @@ class Conversations:
             chat_tokenizer.limit, opening, self.horizon, feedback if self.horizon > 1 else 0, self.max_tokens
         )
 
-    def characters(self) -> int:
-        """Return how many characters the messages of a conversation come to, without its replies."""
+    def characters(self) -> tuple[int, int]:
+        """Return how many characters the first message of a dialogue has, and each later one, at most."""
         first_message, last_message = self._longest_messages()
-        if self.settings.protocol.interaction == "summary":
-            return len(last_message)
-        return len(first_message) + (self.horizon - 1) * len(last_message)
+        return len(first_message), len(last_message)
 
     def _longest_messages(self) -> tuple[str, str]:
         """Return the first and the last message of the longest conversation."""

@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rmft.agents.chat_models import Conversations
 from rmft.artifacts.evaluations import write_evaluation
 from rmft.artifacts.text import read_text, write_text
 from rmft.artifacts.trajectories import read_trajectories, write_trajectories
+from rmft.endpoint.budget import Usage
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.language.protocol import Format
 from rmft.metrics.comparison import paired_difference
@@ -27,7 +29,7 @@ from rmft.rollouts import roll_out
 from rmft.streams import stream
 from rmft.suite.models import Measured
 from rmft.suite.parts import Suite
-from rmft.workflow.games import games_of, read_prompts
+from rmft.workflow.games import game_settings_of, games_of, read_prompts
 from rmft.workflow.records import RolloutsJob
 
 MODEL = "model"  # the measured player
@@ -35,6 +37,7 @@ PIECE = 64  # games that a kill loses at most, where no journal keeps every repl
 Z = 1.959964  # of a 95% interval
 LENGTHS = {("policy-only", "action"): 16, ("policy-only", "distribution"): 64}  # tokens of a reply
 REASONED = 512
+CHARACTERS = 4.0  # of a prompt for each token, about
 MEAN: Literal["nominal"] = "nominal"
 
 
@@ -87,6 +90,21 @@ class Measurement:
             temperature=self.reply.temperature,
             shard=(piece, pieces),
         )
+
+    def usage(self) -> Usage:
+        """Return about what an endpoint will charge for: every request sends the whole conversation."""
+        total = Usage()
+        for part, instances in self.suite.instances(self.level).items():
+            job = self.job(part)
+            settings = game_settings_of(job, read_prompts(job))
+            first, later = Conversations(settings, job.T, job.problem.protocol.max_tokens).characters()
+            reply = {"action": 4, "distribution": 24}[self.suite.parts[part].output]
+            if self.reply.format == "with-reasoning":
+                reply = self.reply.limit(self.suite.parts[part].output) // 4
+            grows = later / CHARACTERS + reply
+            sent = job.T * first / CHARACTERS + grows * job.T * (job.T - 1) / 2
+            total += Usage(instances * job.T, round(instances * sent), 0, instances * job.T * reply)
+        return total
 
     @property
     def replies(self) -> int:

@@ -79,7 +79,10 @@ class Measured:
         if self.gguf:
             from rmft.agents.llama_cpp_servers import serving
 
-            tokens = int(conversations.characters() / CHARACTERS_PER_TOKEN)
+            first, later = conversations.characters()
+            rounds = conversations.horizon
+            characters = first + (rounds - 1) * later + rounds * conversations.max_tokens * CHARACTERS_PER_TOKEN
+            tokens = int(characters / CHARACTERS_PER_TOKEN)
             with serving(self.gguf, LlamaCpp(), self.settings.concurrency, tokens, log) as (url, key):
                 yield [f"{url}/v1"], key
         elif self.served:

@@ -100,8 +100,12 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     if other:
         refuse_others(measurement, other)
     games = ", ".join(f"{n} games of {part}" for part, n in there.items())
-    print(f"eval {measurement.model.name}: {games}: {measurement.replies:,} replies or a few more", file=sys.stderr)
-    players = {part: play_part(measurement, part) for part in there}
+    print(f"eval {measurement.model.name}: {games}: {_expected(measurement)}", file=sys.stderr)
+    try:
+        players = {part: play_part(measurement, part) for part in there}
+    except KeyboardInterrupt:
+        print(f"eval: {measurement.folder} has what was played; run the same command again to go on", file=sys.stderr)
+        raise
     result = result_of(measurement, players)
     path = measurement.folder / FILE
     write_result(path, result)
@@ -112,6 +116,18 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     if result.usage:
         print("; ".join(f"{name} {value:,g}" for name, value in result.usage.items()))
     print(f"{path}: all numbers; {card}: a page to look at and to share")
+
+
+def _expected(measurement: "Measurement") -> str:
+    """Return how much there is to play, and at an endpoint about how many tokens and dollars that takes."""
+    from rmft.endpoint.budget import cost
+
+    replies = f"{measurement.replies:,} replies or a few more"
+    if measurement.model.settings.kind == "language" or measurement.model.gguf:
+        return replies
+    usage, prices = measurement.usage(), measurement.model.settings.prices
+    dollars = f", ${cost(usage, prices):,.2f} without a cache" if prices.input else ""
+    return f"{replies}, about {usage.prompt:,} tokens sent and {usage.completion:,} received{dollars}"
 
 
 LEGEND = (
