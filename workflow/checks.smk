@@ -26,10 +26,8 @@ def targets():
     return [*named, *paths.everything(PARAMS), *paths.on_demand(PARAMS)]
 
 
-if workflow.is_main_process:
-    sys.excepthook = interrupted_early
-    if not workflow.output_settings.verbose:
-        logger.addFilter(BriefErrors(targets))
+if workflow.is_main_process and not workflow.output_settings.verbose:
+    logger.addFilter(BriefErrors(targets))
 
 
 # Snakemake would take a file that was edited by hand for what a job wrote. `rmft lineage --all` says so itself.

@@ -22,6 +22,9 @@ from rmft.workflow.failures import BriefErrors, interrupted_early, say_last
 from rmft.workflow.job_list import write_job_list
 from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
 
+if workflow.is_main_process:
+    sys.excepthook = interrupted_early
+
 # Before anything is looked at, so that nothing is taken for granted that another run is about to change.
 AUDIT = bool(config.get("audit"))
 if workflow.is_main_process and not AUDIT:
