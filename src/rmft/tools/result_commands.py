@@ -48,7 +48,7 @@ def compare(
         int | None, Option(help="An instance, from 0. Default: the one whose final regrets differ most.")
     ] = None,
     players: Annotated[
-        tuple[str, str], Option(metavar="A B", help="Two of base, trained-<seed>, and the reference algorithms.")
+        tuple[str, str], Option(metavar="A B", help="Two of base, trained-SEED, and the reference algorithms.")
     ] = ("base", "trained-0"),
     replies: Annotated[bool, Option("--replies", help="Print the models' replies, too.")] = False,
 ) -> None:
