@@ -20,8 +20,8 @@ LARGEST_ROOT = 2**31
 RANGE = 0.0, 10.0  # of rewards
 
 
-class Games:
-    """n games, which end together after T rounds. Raise InputError for a process that they cannot have."""
+class Episodes:
+    """n games that end together after T rounds. Raise InputError for a process that they cannot have."""
 
     def __init__(self, environment: str, process: str | Sequence[str], n: int, d: int, T: int) -> None:
         self.processes = [process] if isinstance(process, str) else list(process)
@@ -70,7 +70,7 @@ class GameEnv(gymnasium.Env):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
-    def __init__(self, games: Games) -> None:
+    def __init__(self, games: Episodes) -> None:
         self.games = games
         self.observation_space = Box(*RANGE, (games.observed,), np.float64)
         self.action_space = Discrete(games.d)
@@ -94,7 +94,7 @@ class GamesEnv(VectorEnv):
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}
 
-    def __init__(self, games: Games) -> None:
+    def __init__(self, games: Episodes) -> None:
         self.games, self.num_envs = games, games.n
         self.single_observation_space = Box(*RANGE, (games.observed,), np.float64)
         self.single_action_space = Discrete(games.d)
@@ -126,11 +126,11 @@ def make(environment: str, process: str | Sequence[str] = "gaussian", *, d: int 
 
     Raise InputError for an unknown environment, or a process that does not belong in it.
     """
-    return GameEnv(Games(environment, process, 1, d, T))
+    return GameEnv(Episodes(environment, process, 1, d, T))
 
 
 def make_vec(
     environment: str, process: str | Sequence[str] = "gaussian", *, num_envs: int, d: int = 3, T: int = 25
 ) -> GamesEnv:
     """Return `num_envs` games that are played at once; see `make`."""
-    return GamesEnv(Games(environment, process, num_envs, d, T))
+    return GamesEnv(Episodes(environment, process, num_envs, d, T))

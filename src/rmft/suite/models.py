@@ -109,10 +109,10 @@ class Measured:
 
     def description(self) -> dict[str, Any]:
         """Return what eval.json says of the model."""
-        return {"name": self.name, "settings": _said(self.settings), "files": self.made_of}
+        return {"name": self.name, "settings": _shown_settings(self.settings), "files": self.made_of}
 
 
-def _said(settings: Section) -> dict[str, Any]:
+def _shown_settings(settings: Section) -> dict[str, Any]:
     hidden = {"api_key", "prices", "tuned_prices", "expected", "concurrency", "attempts", "timeout_seconds", "batch"}
     return settings.model_dump(mode="json", exclude=hidden)
 

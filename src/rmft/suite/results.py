@@ -31,7 +31,7 @@ class Mean(Section):
     high: float
 
 
-class Reference(Section):
+class ReferenceResult(Section):
     """A reference algorithm on the same instances. difference: the model's regret less this; low, mean, high."""
 
     regret: Mean
@@ -51,7 +51,7 @@ class PartResult(Section):
     min_frac: float = Field(description="d times the share of the least-played action, 1 in uniform play.")
     best_action: float = Field(description="Share of rounds with the best action.")
     invalid_replies: float = Field(description="Invalid replies for each round.")
-    references: dict[str, Reference] = Field(description="Reference algorithms.")
+    references: dict[str, ReferenceResult] = Field(description="ReferenceResult algorithms.")
     final_regrets: list[float] = Field(description="Final regret of the model in each game.")
 
 

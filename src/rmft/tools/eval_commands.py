@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rmft.params.endpoint import Prices
     from rmft.suite.measuring import Measurement
     from rmft.suite.models import Measured
+    from rmft.suite.parts import Part
     from rmft.suite.results import EvalResult, Interval, PartResult
 
 TOOLS = "Measure a model"
@@ -68,24 +69,41 @@ def evaluate(
     Examples: `rmft eval embedded` · `rmft eval model.gguf` · `rmft eval qwen --base-url http://localhost:8080/v1`
     """
     from rmft.suite.measuring import Measurement, ReplySettings
-    from rmft.suite.parts import CUSTOM, read_part, read_suite
+    from rmft.suite.parts import CUSTOM, read_suite
     from rmft.suite.results import read_result
 
     chosen, level = read_suite(), suite
     if environment is not None:
-        references = ["hedge", "uniform"] if environment == "fol" else ["ucb", "greedy", "exp3", "uniform"]
-        form = {"environment": environment, "process": process.split(","), "d": actions, "T": horizon}
-        output_of = "distribution" if environment == "fol" else "action"
-        own = read_part({**form, "output": output_of, "references": references})
-        chosen, level = chosen.with_part(own, instances), CUSTOM
+        chosen, level = chosen.with_part(_own(environment, process, actions, horizon), instances), CUSTOM
     chosen = chosen.only(level, part or [])
     if seed is not None:
         chosen = chosen.model_copy(update={"seed": seed})
     other = read_result(compare) if compare else None
     reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
     measured = _model(model, base_url, key_env, concurrency, _prices(prices, budget), budget, revision, device)
-    folder = output or Path("evals", f"{re.sub(r'[^A-Za-z0-9.]+', '-', measured.name).strip('-')}-{level}")
-    _measure(Measurement(measured, chosen, level, reply, folder), other)
+    if output is None:
+        custom = f"{environment}-{process}-{actions}-actions-{horizon}-rounds" if environment else None
+        said = [measured.name, level, *(part or []), custom, seed and f"seed-{seed}", reasoning and "reasoning"]
+        said += [temperature != 1 and f"temperature-{temperature}", max_tokens and f"{max_tokens}-tokens"]
+        output = Path("evals", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(str(word) for word in said if word)).strip("-"))
+    _measure(Measurement(measured, chosen, level, reply, output), other)
+
+
+def _own(environment: str, process: str, actions: int, horizon: int) -> "Part":
+    """Return the part that the options name. Raise InputError where one is wrong."""
+    from rmft.suite.parts import read_part
+
+    full = environment == "fol"
+    return read_part(
+        {
+            "environment": environment,
+            "process": process.split(","),
+            "output": "distribution" if full else "action",
+            "d": actions,
+            "T": horizon,
+            "references": ["hedge", "uniform"] if full else ["ucb", "greedy", "exp3", "uniform"],
+        }
+    )
 
 
 def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:

@@ -75,8 +75,7 @@ def lineage(
     from rmft.lineage.audit import as_lines, audit
     from rmft.lineage.text import as_text, as_tree
     from rmft.lineage.trace import trace
-    from rmft.recorded.bundle import altered, bundle_of, read_bundle
-    from rmft.recorded.bundle import as_text as as_text_of_bundle
+    from rmft.recorded.bundle import bundle_of
     from rmft.workflow.runs import reasons_to_run
 
     if everything == (path is not None):
@@ -89,11 +88,7 @@ def lineage(
         _print_measurement(path)
         return
     if path is not None and (folder := bundle_of(path)):
-        bundle = read_bundle(folder)
-        problems = list(altered(folder, bundle))
-        print("\n".join(as_text_of_bundle(path, folder, bundle)), *problems, sep="\n")
-        if problems:
-            raise typer.Exit(1)
+        _print_recorded(path, folder)
         return
     if everything:
         reasons = reasons_to_run()
@@ -108,6 +103,17 @@ def lineage(
             _export(traced, as_format, output)
     for line in as_lines(problems, full=full):
         print(line, file=sys.stderr)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _print_recorded(path: Path, folder: Path) -> None:
+    """Print what made a file of a results bundle. Exit with code 1 where a file of the bundle is another one."""
+    from rmft.recorded.bundle import altered, as_text, read_bundle
+
+    bundle = read_bundle(folder)
+    problems = list(altered(folder, bundle))
+    print("\n".join(as_text(path, folder, bundle)), *problems, sep="\n")
     if problems:
         raise typer.Exit(1)
 
