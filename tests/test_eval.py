@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from endpoint_servers import TOKEN
 from trees import ROOT
 
-from rmft.artifacts.trajectories import read_trajectories
+from rmft.artifacts.trajectories import read_trajectories, write_trajectories
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.metrics.power import power
 from rmft.suite.parts import digest_of, read_suite
@@ -85,16 +86,46 @@ def test_the_regret_is_that_of_the_actions_in_the_games(measured):
     assert low < difference < high
 
 
-def test_a_second_run_plays_nothing_again_and_other_games_are_played(measured, rmft):
+def test_a_second_run_plays_nothing_again_and_never_takes_other_games_for_its_own(measured, rmft):
     (file,) = (measured / "games").glob("*.1-of-1.parquet")
     before, result = file.stat().st_mtime_ns, read_result(measured)
     assert rmft("eval", "embedded", *SMALL, "--output", str(measured))[0] == 0
     assert (file.stat().st_mtime_ns, read_result(measured).parts) == (before, result.parts)
-    assert rmft("eval", "embedded", *SMALL, "--output", str(measured), "--temperature", "0.5")[0] == 0
-    assert file.stat().st_mtime_ns != before
+    for others in (["--temperature", "0.5"], ["--seed", "0"], ["--instances", "5"]):
+        code, _, error = rmft("eval", "embedded", *SMALL, *others, "--output", str(measured))
+        assert (code, "is of another measurement" in error, error.count("\n")) == (2, True, 1), error
+    assert read_result(measured).parts == result.parts
 
 
-def test_the_card_shows_every_number_and_escapes_replies(measured):
+def test_a_model_that_is_trained_further_in_its_folder_plays_again(rmft, tmp_path):
+    model, output = tmp_path / "model", tmp_path / "out"
+    shutil.copytree(ROOT / "data/models/embedded", model)
+    arguments = ["eval", str(model), *SMALL, "--output", str(output)]
+    assert rmft(*arguments)[0] == 0
+    text = (output / "eval.json").read_text(encoding="utf-8") + (output / "card.html").read_text(encoding="utf-8")
+    assert str(tmp_path) not in text  # a page to send says nothing of this machine's folders
+    (model / "README.md").write_text("another file changes nothing")
+    config = json.loads((model / "generation_config.json").read_text(encoding="utf-8")) | {"changed": 1}
+    (model / "generation_config.json").write_text(json.dumps(config))
+    code, _, error = rmft(*arguments)
+    assert (code, "is of another measurement (its model differs)" in error) == (2, True), error
+    (output / "eval.json").unlink()
+    assert rmft(*arguments)[0] == 0
+    assert len(list((output / "games").glob("*.1-of-1.parquet"))) == 2
+
+
+def test_a_card_escapes_what_a_model_replies(measured, rmft):
+    (file,) = (measured / "games").glob("*.1-of-1.parquet")
+    games = read_trajectories(file)
+    games["reply"] = [["<script>alert(1)</script>"] * 4] * 6
+    write_trajectories(file, games)
+    assert rmft("eval", "embedded", *SMALL, "--output", str(measured))[0] == 0
+    page = (measured / "card.html").read_text(encoding="utf-8")
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script>" not in page
+
+
+def test_the_card_shows_every_number_and_needs_no_other_file(measured):
     page = (measured / "card.html").read_text(encoding="utf-8")
     (part,) = read_result(measured).parts.values()
     assert f"{part.regret.mean:.2f}" in page
@@ -106,7 +137,7 @@ def test_the_card_shows_every_number_and_escapes_replies(measured):
 def test_lineage_verifies_a_measurement(measured, rmft):
     path = str(measured / "eval.json")
     code, printed, _ = rmft("lineage", path)
-    assert (code, "data/models/embedded/model.safetensors, sha256" in printed) == (0, True)
+    assert (code, "model.safetensors, sha256" in printed) == (0, True)
     (file,) = (measured / "games").glob("*.results.parquet")
     file.write_bytes(file.read_bytes() + b" ")
     code, printed, _ = rmft("lineage", path)
@@ -124,6 +155,8 @@ def test_two_measurements_are_compared_on_their_common_games_and_ranked(measured
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     names = re.findall(r'<th scope="row">(.*?)</th>', page)
     assert {"embedded (one)", "embedded (two)", "ucb", "uniform"} <= set(names)
+    assert "custom, 6 games" in page  # other instances are another table
+    assert "custom, 8 games" in page
 
 
 def test_an_endpoint_is_measured_and_what_was_answered_is_not_asked_again(rmft, tmp_path, server, monkeypatch):
@@ -160,6 +193,14 @@ def test_an_endpoint_is_measured_and_what_was_answered_is_not_asked_again(rmft, 
         ),
         (["m", "--base-url", "localhost:80"], "--base-url: localhost:80: must look like http://localhost:8080/v1"),
         (["m", "--base-url", "http://127.0.0.1:9/v1", "--budget", "3"], "--budget: needs --prices"),
+        (["m", "--base-url", "https://example.org/v1"], "say which environment variable holds its key: --key-env NAME"),
+        (["m", "--base-url", "http:///"], "--base-url: http:///: must look like"),
+        (["m", "--base-url", "http://127.0.0.1:9/v1", "--key-env", "my_key"], "--base-url or --key-env: 'my_key'"),
+        (["m", "--base-url", "http://127.0.0.1:9/v1", "--prices", "-1,0,0"], "--prices: -1,0,0: must be three numbers"),
+        (["embedded", "--budget", "3"], "--budget: goes with --base-url, which is not given"),
+        (["embedded", "--horizon", "50"], "--horizon: goes with --environment, which is not given"),
+        (["embedded", "--revision", "main"], "--revision: embedded is no hub repository (owner/name)"),
+        (["embedded", "--environment", "fol", "--process", "adaptive"], "adaptive rewards answer policies"),
         (["m", "--base-url", "http://127.0.0.1:9/v1", "--prices", "1,2"], "--prices: 1,2: must be three numbers"),
         (["embedded", "--compare", "absent.json"], "absent.json: no such file"),
         (["embedded", "--compare", "data/suite/digests.json"], "data/suite/digests.json: is no result of `rmft eval`"),

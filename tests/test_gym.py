@@ -68,3 +68,14 @@ def test_what_is_not_offered_is_refused():
 def test_importing_rmft_imports_nothing_large():
     code = "import sys, rmft; sys.exit(any(name in sys.modules for name in ('numpy', 'gymnasium', 'torch')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_action_that_is_none_and_a_round_after_the_last_are_refused():
+    env = rmft.make("mab", T=1)
+    env.reset(seed=0)
+    for action in (-1, 3):
+        with pytest.raises(InputError, match="actions are 0 to 2"):
+            env.step(action)
+    env.step(0)
+    with pytest.raises(InputError, match="the game is over after 1 rounds"):
+        env.step(0)

@@ -44,7 +44,14 @@ class Episodes:
         return self.actions.shape[1]
 
     def play(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Play a round; return the observation (n, …) and the rewards (n,) of actions (n,)."""
+        """Play a round; return the observation (n, …) and the rewards (n,) of actions (n,).
+
+        Raise InputError for an action that there is none of, or after the last round.
+        """
+        if self.t == self.T:
+            raise InputError(f"the game is over after {self.T} rounds: call reset")
+        if (actions < 0).any() or (actions >= self.d).any():
+            raise InputError(f"actions are 0 to {self.d - 1}, not {actions.tolist()}")
         shown = self.table.rewards[:, self.t]
         paid = shown[np.arange(self.n), actions]
         self.actions = np.column_stack([self.actions, actions])

@@ -64,6 +64,7 @@ class SpendingLimit:
     limit: dollars, or None for no limit. prices: by model id. spent: the usage in our own journal at the start.
     elsewhere: returns the usage in all other journals; it is called now and then, since other processes spend at the
     same time. Their requests in progress are unknown here, so together all processes may exceed the limit by those.
+    option: the name of the limit, for messages.
     """
 
     def __init__(
@@ -72,7 +73,10 @@ class SpendingLimit:
         prices: Mapping[str, "Prices"],
         spent: Mapping[str, Usage] | None = None,
         elsewhere: Callable[[], Mapping[str, Usage]] = dict,
+        *,
+        option: str = "budget.dollars",
     ) -> None:
+        self.option = option
         self.limit, self.prices, self.elsewhere = limit, prices, elsewhere
         self.ours, self.others = self._dollars(spent or {}), 0.0
         self.lost = 0.0  # the most that requests without a response may have cost
@@ -114,7 +118,7 @@ class SpendingLimit:
     def _require(self, dollars: float, purpose: str) -> None:
         if self.committed + dollars > self.limit:
             raise InputError(
-                f"budget.dollars: {self.spent:.4f} of {self.limit:g} dollars are spent, and {purpose} could cost "
+                f"{self.option}: {self.spent:.4f} of {self.limit:g} dollars are spent, and {purpose} could cost "
                 f"{dollars:.4f}; all responses are kept: raise it and run again"
             )
 

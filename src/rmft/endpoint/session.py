@@ -68,7 +68,7 @@ def open_endpoint(model_name: str, served: OwnServer | None, journal_path: Path)
     if settings is None or settings.kind != "endpoint":
         raise InputError(f"params.yaml: models.{model_name}: is not there any more; run snakemake again")
     if served:
-        settings = _with_digest(settings, served)
+        settings = with_digest(settings, served)
 
     def locate() -> tuple[Sequence[str], str | None]:
         if served is None:
@@ -142,7 +142,7 @@ def fine_tune_at_endpoint(
     )
 
 
-def _with_digest(settings: EndpointSettings, served: OwnServer) -> EndpointSettings:
+def with_digest(settings: EndpointSettings, served: OwnServer) -> EndpointSettings:
     """Return settings whose name has a hash of what our own server plays: other weights give other responses."""
     files = [Path(name) for name in model_files(served.model.folder)]  # a hub's model has none: it has a revision
     note_reading(files)

@@ -9,13 +9,13 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rmft.artifacts.text import write_text
-from rmft.artifacts.trajectories import read_trajectories
 from rmft.figures.frames import CURVE, joined, mean_over_games, rows
 from rmft.figures.style import Drawing, add_legend, draw_curves, finished, panels, set_theme, share_limits
 from rmft.metrics.players import PlayerResults
 from rmft.params.outputs import Style
 from rmft.report.evidence import Picture, picture
-from rmft.suite.measuring import MODEL, Measurement
+from rmft.selection import TrajectoryColumns
+from rmft.suite.measuring import MODEL, Measurement, PlayedPart
 from rmft.suite.parts import SUITE
 from rmft.suite.results import EvalResult, Interval
 
@@ -36,7 +36,7 @@ TABLE = str.maketrans("-", "−")
 def write_card(
     measurement: Measurement,
     result: EvalResult,
-    players: Mapping[str, Mapping[str, PlayerResults]],
+    played: Mapping[str, PlayedPart],
     comparison: Mapping[str, Interval],
     other: str | None,
 ) -> Path:
@@ -44,7 +44,7 @@ def write_card(
     path = measurement.folder / CARD
     values = {
         "result": result,
-        "parts": {part: _part(measurement, part, of) for part, of in players.items()},
+        "parts": {part: _part(measurement.model.name, part, of) for part, of in played.items()},
         "comparison": comparison,
         "other": other,
     }
@@ -83,29 +83,25 @@ def verdict(interval: Interval) -> str:
     """Return what the interval of a difference of regrets says: low, mean, high."""
     low, _, high = interval
     if high < 0:
-        return "surely less"
-    return "surely more" if low > 0 else "not surely different"
+        return "less"
+    return "more" if low > 0 else "not told apart"
 
 
-def _part(measurement: Measurement, part: str, players: Mapping[str, PlayerResults]) -> dict[str, Any]:
-    final = players[MODEL].by_instance[:, -1]
+def _part(model: str, part: str, played: PlayedPart) -> dict[str, Any]:
+    final = played.players[MODEL].by_instance[:, -1]
     order = final.argsort(kind="stable")
     picked = {"lowest": int(order[0]), "median": int(order[len(order) // 2]), "highest": int(order[-1])}
     return {
-        "picture": _drawn(draw(measurement.model.name, part, players)),
-        "games": list(_games(measurement, part, picked, players[MODEL])),
+        "picture": _drawn(draw(model, part, played.players)),
+        "games": list(_games(played.games, picked, played.players[MODEL])),
     }
 
 
-def _games(
-    measurement: Measurement, part: str, picked: Mapping[str, int], played: PlayerResults
-) -> Iterator[dict[str, Any]]:
+def _games(columns: TrajectoryColumns, picked: Mapping[str, int], played: PlayerResults) -> Iterator[dict[str, Any]]:
     """Yield the games of picked instances, round by round. picked: instances by their place in the order of regret."""
-    files = sorted((measurement.folder / "games").glob(f"{part}.*-of-*.parquet"))
-    games = [read_trajectories(file, tokens=False) for file in files]
-    of_scenario = {scenario: (one, i) for one in games for i, scenario in enumerate(one["scenario"])}
+    row_of = {scenario: i for i, scenario in enumerate(columns["scenario"])}
     for place, instance in picked.items():
-        columns, i = of_scenario[instance]
+        i = row_of[instance]
         shape = (played.regret.shape[2], columns["d"][i])
         rewards = np.array(columns["rewards"][i]).reshape(shape)
         actions = np.array(columns["action"][i])

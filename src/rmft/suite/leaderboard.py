@@ -17,9 +17,9 @@ def read_all(folder: Path) -> dict[str, EvalResult]:
     if not paths:
         raise InputError(f"{folder}: has no {FILE} in it or below; `rmft eval MODEL` makes one")
     results = {path: read_result(path) for path in paths}
-    names = [result.model["name"] for result in results.values()]
+    names = [result.model.name for result in results.values()]
     return {
-        name if names.count(name) == 1 else f"{name} ({path.parent.name})": result
+        name if names.count(name) == 1 else f"{name} ({path.parent.relative_to(folder)})": result
         for (path, result), name in zip(results.items(), names, strict=True)
     }
 
@@ -27,25 +27,25 @@ def read_all(folder: Path) -> dict[str, EvalResult]:
 def ranked(results: Mapping[str, EvalResult], seed: int) -> dict[str, list[dict[str, Any]]]:
     """Return the lines of a table for each part, the lowest mean regret first.
 
-    Results are in the same table where their part has the same identity, which is where they share instances.
+    Results are in the same table where they played exactly the same instances of a part.
     """
-    groups: dict[tuple[str, str], dict[str, EvalResult]] = {}
+    groups: dict[tuple[str, str, int], dict[str, EvalResult]] = {}
     for name, result in results.items():
         for part, of in result.parts.items():
-            groups.setdefault((part, of.identity), {})[name] = result
-    several = [part for part, _ in groups]
+            groups.setdefault((part, of.identity, of.instances), {})[name] = result
+    several = [part for part, _, _ in groups]
     return {
-        part if several.count(part) == 1 else f"{part} ({identity[:8]})": list(_lines(part, of, seed))
-        for (part, identity), of in groups.items()
+        part if several.count(part) == 1 else f"{part}, {n} games ({identity[:8]})": list(_lines(part, of, seed))
+        for (part, identity, n), of in groups.items()
     }
 
 
 def _lines(part: str, results: Mapping[str, EvalResult], seed: int) -> Iterator[dict[str, Any]]:
     """Yield models and algorithms by mean regret; models with the difference to the model above them."""
-    largest = max(results.values(), key=lambda result: result.parts[part].instances).parts[part]
+    first = next(iter(results.values())).parts[part]
     lines = [
-        {"name": name, "model": None, "regret": of.regret, "instances": largest.instances}
-        for name, of in largest.references.items()
+        {"name": name, "model": None, "regret": of.regret, "instances": first.instances}
+        for name, of in first.references.items()
     ]
     lines += [
         {"name": name, "model": result, "regret": result.parts[part].regret, "instances": result.parts[part].instances}

@@ -3,6 +3,9 @@
 Symbols: n instances, T rounds, d actions.
 """
 
+import hashlib
+import json
+import math
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +16,9 @@ import numpy as np
 
 from rmft.agents.chat_models import Conversations
 from rmft.artifacts.evaluations import write_evaluation
-from rmft.artifacts.text import read_text, write_text
 from rmft.artifacts.trajectories import read_trajectories, write_trajectories
 from rmft.endpoint.budget import Usage
+from rmft.environments import RewardTable
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.language.protocol import Format
 from rmft.metrics.comparison import paired_difference
@@ -26,6 +29,7 @@ from rmft.params.language import LanguageProblem, ProtocolSettings
 from rmft.progress import speed
 from rmft.results import read_players
 from rmft.rollouts import roll_out
+from rmft.selection import TrajectoryColumns
 from rmft.streams import stream
 from rmft.suite.models import Measured
 from rmft.suite.parts import Suite
@@ -34,7 +38,6 @@ from rmft.workflow.records import RolloutsJob
 
 MODEL = "model"  # the measured player
 PIECE = 64  # games that a kill loses at most, where no journal keeps every reply
-Z = 1.959964  # of a 95% interval
 LENGTHS = {("policy-only", "action"): 16, ("policy-only", "distribution"): 64}  # tokens of a reply
 REASONED = 512
 CHARACTERS = 4.0  # of a prompt for each token, about
@@ -83,6 +86,7 @@ class Measurement:
             problem=LanguageProblem(kind="language", environment=of.environment, d=of.d, protocol=protocol),
             model=self.model.settings,
             model_name=self.model.name,
+            served=self.model.served,
             process=None,
             T=of.T,
             scenarios=self.suite.instances(self.level)[part],
@@ -111,80 +115,90 @@ class Measurement:
         """Return how many valid replies all games need."""
         return sum(n * self.suite.parts[part].T for part, n in self.suite.instances(self.level).items())
 
-    def games_file(self, part: str, piece: int, pieces: int) -> Path:
-        """Return the file with the games of a piece of a part."""
-        return self.folder / "games" / f"{part}.{piece}-of-{pieces}.parquet"
+    def stem(self, part: str) -> Path:
+        """Return the path with which the names of a part's files begin.
 
-    def results_file(self, part: str) -> Path:
+        It has a digest of all that decides the games, the model's files included, so that others are never taken for
+        them. The number of games is no part of it: more games begin like fewer, so that replies serve both.
+        """
+        alike = self.job(part).model_copy(update={"scenarios": 1}).canonical()
+        said = json.dumps(self.model.description(), sort_keys=True)
+        whole = f"{alike}\n{said}\n{self.suite.identity(part, self.reply.format)}"
+        return self.folder / "games" / f"{part}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
+
+    def games(self, part: str) -> dict[Path, RolloutsJob]:
+        """Return the files with the games of a part, each with the job that plays them."""
+        n = self.suite.instances(self.level)[part]
+        pieces = 1 if self.model.settings.kind == "endpoint" else -(-n // PIECE)
+        stem = self.stem(part)
+        return {
+            stem.with_name(f"{stem.name}-{n}.{k}-of-{pieces}.parquet"): self.job(part, k, pieces)
+            for k in range(1, pieces + 1)
+        }
+
+    def results(self, part: str) -> Path:
         """Return the file with the regrets of all players in a part."""
-        return self.folder / "games" / f"{part}.results.parquet"
+        stem = self.stem(part)
+        return stem.with_name(f"{stem.name}-{self.suite.instances(self.level)[part]}.results.parquet")
 
 
-def play_part(measurement: Measurement, part: str) -> PlayerResults:
-    """Have the model and the references play a part; return the results of all players by name, the model first.
+@dataclass(frozen=True)
+class PlayedPart:
+    """The results of all players by name, the model first; games: of the model. chance: share of random decisions."""
 
-    Games of an earlier run that was cut short are read, not played again.
-    """
-    instances = measurement.suite.instances(measurement.level)[part]
-    pieces = 1 if measurement.model.settings.kind == "endpoint" else -(-instances // PIECE)
-    table = measurement.suite.rewards(part, instances)
-    of = measurement.suite.parts[part]
-    _play_pieces(measurement, part, pieces)
-    parts = [read_trajectories(measurement.games_file(part, k, pieces), tokens=False) for k in range(1, pieces + 1)]
-    games = {column: [value for one in parts for value in one[column]] for column in parts[0]}
-    name = measurement.suite.stream(part)
+    players: dict[str, PlayerResults]
+    games: TrajectoryColumns
+    chance: float
+
+
+def play_part(measurement: Measurement, part: str) -> PlayedPart:
+    """Have the model and the references play a part. Games of an earlier run are not played again."""
+    of, name = measurement.suite.parts[part], measurement.suite.stream(part)
+    table = measurement.suite.rewards(part, measurement.suite.instances(measurement.level)[part])
+    _play_games(measurement, part, table)
+    pieces = [read_trajectories(file, tokens=False) for file in measurement.games(part)]
+    games = {column: [value for piece in pieces for value in piece[column]] for column in pieces[0]}
     shared = Instances(table, name, measurement.suite.seed, of.environment, MEAN)
     algorithms = {reference: measurement.suite.algorithms[reference] for reference in of.references}
-    path = measurement.results_file(part)
+    path = measurement.results(part)
     write_evaluation(path, evaluate_in_words(shared, [(MODEL, 0, games)], algorithms))
-    return read_players(path)
+    return PlayedPart(read_players(path), games, float(np.mean(games["fallback"])))
 
 
-def _play_pieces(measurement: Measurement, part: str, pieces: int) -> None:
-    """Play the pieces of a part that an earlier run has not played."""
-    jobs = [measurement.job(part, piece, pieces) for piece in range(1, pieces + 1)]
-    files = [measurement.games_file(part, *job.shard) for job in jobs]
-    left = [(job, file) for job, file in zip(jobs, files, strict=True) if not _played(job, file)]
+def _play_games(measurement: Measurement, part: str, table: RewardTable) -> None:
+    """Play the games of a part that an earlier run has not played."""
+    left = {file: job for file, job in measurement.games(part).items() if not file.exists()}
     if not left:
         return
-    table = measurement.suite.rewards(part, jobs[0].scenarios)
-    games = [games_of(job, read_prompts(job), None, table) for job, _ in left]
-    rounds = sum(len(one.ids) for one in games) * jobs[0].T
+    games = [games_of(job, read_prompts(job), None, table) for job in left.values()]
+    first = next(iter(left.values()))
+    rounds = sum(len(one.ids) for one in games) * first.T
     with (
-        measurement.model.playing(left[0][0], games[0], files[0]) as chat_models,
+        measurement.model.playing(first, games[0], measurement.stem(part)) as chat_models,
         speed(f"eval {part}", rounds) as advance,
     ):
-        for (job, file), one in zip(left, games, strict=True):
+        for file, one in zip(left, games, strict=True):
             write_trajectories(file, roll_out(one, chat_models.open, chat_models.batch, advance))
-            write_text(_record_of(file), job.canonical())
         if summary := chat_models.summary():
             print(f"eval {part}: {summary}", file=sys.stderr)
 
 
-def _played(job: RolloutsJob, file: Path) -> bool:
-    """Return whether an earlier run has played these very games."""
-    return file.exists() and _record_of(file).exists() and read_text(_record_of(file)) == job.canonical()
-
-
-def _record_of(file: Path) -> Path:
-    return file.with_suffix(".json")
-
-
-def summary_of(players: dict[str, PlayerResults], seed: int, part: str) -> dict[str, Any]:
+def summary_of(played: PlayedPart, seed: int, part: str) -> dict[str, Any]:
     """Return what eval.json says of a part: the model's regret and exploration, and every reference beside it."""
-    model = players[MODEL]
+    model, exponent = played.players[MODEL], growth(played.players[MODEL].curve).exponent
     final = model.by_instance[:, -1]
     best = np.broadcast_to(model.best_actions[0], model.actions[0].shape)
     return {
         "instances": len(final),
         "rounds": model.regret.shape[2],
         "regret": _mean(final),
-        "exponent": growth(model.curve).exponent,
+        "exponent": None if math.isnan(exponent) else exponent,
         "suffix_failures": float(suffix_failure(model.actions[0], best)[:, best.shape[1] // 2].mean()),
         "min_frac": float(scaled_min_frac(model.actions[0], model.d)[:, -1].mean()),
         "best_action": float((model.actions[0] == best).mean()),
         "invalid_replies": float(model.invalid.sum() / model.actions[0].size),
-        "references": dict(_references(players, seed, part)),
+        "chance": played.chance,
+        "references": dict(_references(played.players, seed, part)),
         "final_regrets": [round(float(regret), 6) for regret in final],
     }
 
@@ -207,6 +221,9 @@ def difference(ours: np.ndarray, theirs: np.ndarray, seed: int, *words: str) -> 
 
 
 def _mean(final: np.ndarray) -> dict[str, float]:
-    """Return the mean of final regrets (n,) with its 95% interval."""
-    mean, margin = float(final.mean()), Z * float(final.std(ddof=1)) / len(final) ** 0.5
+    """Return the mean of final regrets (n,) with its 95% interval, of Student's t."""
+    from scipy import stats
+
+    quantile = float(stats.t.ppf(0.975, len(final) - 1))
+    mean, margin = float(final.mean()), quantile * float(final.std(ddof=1)) / len(final) ** 0.5
     return {"mean": mean, "low": mean - margin, "high": mean + margin}

@@ -1,21 +1,25 @@
 """The model that `rmft eval` measures: of params.yaml, in a folder, a GGUF file, on a hub, or behind an endpoint."""
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
 
 from rmft.agents.chat_models import ChatModels, Conversations, at_endpoint
 from rmft.artifacts.files import sha256
 from rmft.endpoint.budget import SpendingLimit, Usage, cost
 from rmft.endpoint.connection import Connection, Endpoint, is_local
-from rmft.endpoint.journal import SUFFIX, Journal, usage_of
+from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
 from rmft.params.endpoint import EndpointSettings, Expected, Prices, ReplyTokens
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp
-from rmft.params.section import Section
 from rmft.rollouts import Games
 from rmft.stages.rollouts import open_chat_models
 from rmft.workflow.paths import model_files
@@ -26,26 +30,29 @@ CHARACTERS_PER_TOKEN = 3.0  # fewer than models need for English, so that a serv
 CONTEXT = 131_072  # tokens; an endpoint itself refuses what is too long for it
 EXPECTED = Expected(characters_per_token=4.0, reply_tokens=ReplyTokens(full=8, bandit=8), seconds=1.0)
 NO_KEY = "none"  # for a server on this machine that asks for none
+OPENAI = "api.openai.com"
+# Of settings, what changes no game, or is a secret's name or a path.
+HIDDEN = {
+    "api_key", "prices", "tuned_prices", "expected", "concurrency", "attempts", "timeout_seconds", "batch", "threads",
+    "vllm", "llama_cpp", "converted",
+}  # fmt: skip
 FREE = Prices(input=0.0, cached_input=0.0, output=0.0, training=0.0)
 
 
-@dataclass(frozen=True)
-class Connect:
-    """How to reach an endpoint. key_name: the variable with its API key. budget: dollars, None for no limit."""
+Spending = Callable[[Mapping[str, Usage]], SpendingLimit]  # from what was spent on these games before
 
-    base_url: str
-    key_name: str = "OPENAI_API_KEY"
-    concurrency: int = 16
-    prices: Prices = FREE
-    budget: float | None = None
+
+def _unlimited(spent: Mapping[str, Usage]) -> SpendingLimit:
+    return SpendingLimit(None, {}, spent)
 
 
 @dataclass(frozen=True)
 class Measured:
     """A model that can be measured.
 
-    name: as results show it. settings: of the model. made_of: SHA-256 of its files, by path. gguf: the file that
-    llama.cpp serves. served: where our own server plays it. budget: dollars, for an endpoint.
+    name: as results show it. settings: of the model. made_of: SHA-256 of its files, by name. gguf: the file that
+    llama.cpp serves. served: where our own server plays it. key: the API key of an endpoint, where there is one.
+    spending: the limit in dollars at an endpoint.
     """
 
     name: str
@@ -53,23 +60,23 @@ class Measured:
     made_of: dict[str, str] = field(default_factory=dict)
     gguf: Path | None = None
     served: OwnServer | None = None
-    budget: float | None = None
+    key: str | None = field(default=None, repr=False)
+    spending: Spending = _unlimited
 
     @contextmanager
-    def playing(self, job: RolloutsJob, games: Games, output: Path) -> Iterator[ChatModels]:
-        """Yield the chat models of games. output: the file of the games; a journal or a server's log goes beside it."""
+    def playing(self, job: RolloutsJob, games: Games, stem: Path) -> Iterator[ChatModels]:
+        """Yield the chat models of games. stem: begins the paths of a journal and of a server's log."""
         if self.settings.kind == "language":
-            with open_chat_models(job, games, None, output) as chat_models:
+            with open_chat_models(job, games, None, stem) as chat_models:
                 yield chat_models
             return
         conversations = Conversations(games.settings, job.T, job.problem.protocol.max_tokens, games.scenarios)
         with (
-            self._server(conversations, output.with_suffix(".log")) as access,
-            Journal.open(output.with_suffix(SUFFIX)) as journal,
+            self._server(conversations, stem.with_name(f"{stem.name}.log")) as access,
+            Journal.open(journal_beside(stem)) as journal,
         ):
-            spent = usage_of(sorted(output.parent.glob(f"*{SUFFIX}")))
-            budget = SpendingLimit(self.budget, {self.settings.model: self.settings.prices}, spent)
-            endpoint = Endpoint(self.settings, lambda: access, journal, budget)
+            spending = self.spending(usage_of(sorted(stem.parent.glob(f"*{SUFFIX}"))))
+            endpoint = Endpoint(self.settings, lambda: access, journal, spending)
             with Connection(endpoint, self.settings.model) as connection:
                 yield at_endpoint(connection, conversations, games.words)
 
@@ -80,9 +87,8 @@ class Measured:
             from rmft.agents.llama_cpp_servers import serving
 
             first, later = conversations.characters()
-            rounds = conversations.horizon
-            characters = first + (rounds - 1) * later + rounds * conversations.max_tokens * CHARACTERS_PER_TOKEN
-            tokens = int(characters / CHARACTERS_PER_TOKEN)
+            rounds, replied = conversations.horizon, conversations.max_tokens
+            tokens = int((first + (rounds - 1) * later) / CHARACTERS_PER_TOKEN) + rounds * replied
             with serving(self.gguf, LlamaCpp(), self.settings.concurrency, tokens, log) as (url, key):
                 yield [f"{url}/v1"], key
         elif self.served:
@@ -91,35 +97,54 @@ class Measured:
             url, key = own_server(self.served, self.settings.model, self.settings.name)
             yield [url], key
         else:
-            local = all(map(is_local, self.settings.base_urls))
-            yield self.settings.base_urls, os.environ.get(self.settings.api_key) or (NO_KEY if local else None)
+            yield self.settings.base_urls, self.key
 
-    def usage(self, folder: Path) -> dict[str, float] | None:
-        """Return the tokens and dollars that the journals in a folder hold; None where no endpoint played."""
+    def usage(self, stems: Iterable[Path]) -> dict[str, float | None] | None:
+        """Return the tokens and dollars that the journals of some games hold; None where no endpoint played."""
         if self.settings.kind == "language":
             return None
-        total = sum(usage_of(sorted(folder.glob(f"*{SUFFIX}"))).values(), Usage())
-        tokens = {
+        total = sum(usage_of(filter(Path.exists, map(journal_beside, stems))).values(), Usage())
+        prices = self.settings.prices
+        return {
             "responses": total.answers,
             "prompt": total.prompt,
             "cached": total.cached,
             "completion": total.completion,
+            "dollars": None if prices == FREE else round(cost(total, prices), 6),
         }
-        return tokens | {"dollars": round(cost(total, self.settings.prices), 6)}
 
     def description(self) -> dict[str, Any]:
-        """Return what eval.json says of the model."""
-        return {"name": self.name, "settings": _shown_settings(self.settings), "files": self.made_of}
+        """Return what eval.json says of the model: nothing of a path on this machine but the last name in it."""
+        settings = self.settings.model_dump(mode="json", exclude=HIDDEN)
+        if Path(settings.get("weights", "")).is_absolute():
+            settings["weights"] = Path(settings["weights"]).name
+        return {"name": self.name, "settings": settings, "files": self.made_of}
 
 
-def _shown_settings(settings: Section) -> dict[str, Any]:
-    hidden = {"api_key", "prices", "tuned_prices", "expected", "concurrency", "attempts", "timeout_seconds", "batch"}
-    return settings.model_dump(mode="json", exclude=hidden)
+def journal_beside(stem: Path) -> Path:
+    """Return the journal of an endpoint's responses in some games."""
+    return stem.with_name(f"{stem.name}{SUFFIX}")
 
 
-def at_url(model: str, connect: Connect) -> Measured:
-    """Return a model behind an endpoint of the OpenAI protocol."""
-    return Measured(model, _endpoint(model, connect, base_urls=[connect.base_url.rstrip("/")]), budget=connect.budget)
+def at_url(
+    model: str, base_url: str, key_env: str | None, concurrency: int, prices: Prices, budget: float | None
+) -> Measured:
+    """Return a model behind an endpoint of the OpenAI protocol. key_env: the environment variable with its API key.
+
+    Raise InputError for an address that is none, or one elsewhere for which no variable is named.
+    """
+    host = urlsplit(base_url).hostname
+    if not re.match(r"https?://[^@?#]+$", base_url) or not host:
+        raise InputError(f"--base-url: {base_url}: must look like http://localhost:8080/v1, without a key in it")
+    if key_env is None and host == OPENAI:
+        key_env = "OPENAI_API_KEY"
+    if key_env is None and not is_local(base_url):
+        raise InputError(f"eval: {base_url}: say which environment variable holds its key: --key-env NAME")
+    with refused("--base-url or --key-env"):
+        settings = _endpoint(model, concurrency, prices, key_env or "NO_KEY", base_urls=[base_url.rstrip("/")])
+    key = os.environ.get(key_env) if key_env else NO_KEY
+    limit = partial(SpendingLimit, budget, {model: prices}, option="--budget")
+    return Measured(model, settings, key=key, spending=limit)
 
 
 def at_hand(words: str, revision: str | None, device: str) -> Measured:
@@ -128,17 +153,20 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
     Raise InputError where it is none of these.
     """
     path = Path(words)
+    on_hub = words.count("/") == 1 and not path.exists() and path.suffix != ".gguf"
+    if revision is not None and not on_hub:
+        raise InputError(f"--revision: {words} is no hub repository (owner/name), which alone has revisions")
     if path.suffix == ".gguf":
         if not path.is_file():
             raise InputError(f"eval: {words}: no such file")
         digest = sha256(path)
-        settings = _endpoint(path.stem, Connect("", concurrency=SLOTS), serves=f"gguf-{digest[:16]}")
-        return Measured(path.stem, settings, {words: digest}, gguf=path)
+        settings = _endpoint(path.stem, SLOTS, FREE, "NO_KEY", serves=f"gguf-{digest[:16]}")
+        return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir():
         return Measured(path.resolve().name, _language(words, None, device), _hashes(words))
     if named := _in_params(words):
         return named
-    if words.count("/") == 1:
+    if on_hub:
         return Measured(words, _language(words, revision or _newest(words), device))
     names = ", ".join(_params_models())
     raise InputError(
@@ -147,37 +175,53 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
     )
 
 
-def _endpoint(model: str, connect: Connect, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves)
+@contextmanager
+def refused(option: str) -> Iterator[None]:
+    """Turn what pydantic refuses into an InputError that names an option."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InputError(f"{option}: {first['input']!r}: {first['msg']}") from None
+
+
+def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves)
     return EndpointSettings(
         kind="endpoint",
         model=model,
         **{"base_urls": [], **where},
         seeded=True,
-        api_key=connect.key_name,
-        concurrency=connect.concurrency,
+        api_key=key_env,
+        concurrency=concurrency,
         timeout_seconds=600.0,
         context=CONTEXT,
-        prices=connect.prices,
-        tuned_prices=connect.prices,
+        prices=prices,
+        tuned_prices=prices,
         expected=EXPECTED,
     )
 
 
 def _language(weights: str, revision: str | None, device: str) -> LanguageModelSettings:
     on_cpu = device == "cpu"
-    return LanguageModelSettings(
-        kind="language",
-        weights=weights,
-        revision=revision,
-        dtype="float32" if on_cpu else "bfloat16",
-        device=device,
-        batch=16 if on_cpu else 256,
-        threads=os.cpu_count() or 1 if on_cpu else 1,
-    )
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InputError("--device cuda: torch finds no such device here")
+    with refused("--revision"):
+        return LanguageModelSettings(
+            kind="language",
+            weights=weights,
+            revision=revision,
+            dtype="float32" if on_cpu else "bfloat16",
+            device=device,
+            batch=16 if on_cpu else 256,
+            threads=os.cpu_count() or 1 if on_cpu else 1,
+        )
 
 
 def _hashes(folder: str) -> dict[str, str]:
-    return {file: sha256(Path(file)) for file in model_files(folder)}
+    return {Path(file).name: sha256(Path(file)) for file in model_files(folder)}
 
 
 def _params_models() -> list[str]:
@@ -190,6 +234,7 @@ def _in_params(name: str) -> Measured | None:
     """Return a language model or an endpoint of params.yaml; None where params.yaml has no such name."""
     if name not in _params_models():
         return None
+    from rmft.endpoint.session import JOURNALS, PriceList, with_digest
     from rmft.params import load
     from rmft.workflow.plan import served
 
@@ -198,8 +243,12 @@ def _in_params(name: str) -> Measured | None:
     if settings.kind == "linear-attention":
         in_words = [name for name, of in params.models.items() if of.kind != "linear-attention"]
         raise InputError(f"eval: {name}: plays numbers, not words; one of {', '.join(in_words)}")
-    files = _hashes(settings.folder) if settings.kind == "language" and Path(settings.folder).is_dir() else {}
-    return Measured(name, settings, files, served=served(params, name), budget=params.budget.dollars)
+    if settings.kind == "language":
+        return Measured(name, settings, _hashes(settings.folder) if Path(settings.folder).is_dir() else {})
+    if plays := served(params, name):
+        return Measured(name, with_digest(settings, plays), served=plays)
+    limit = partial(SpendingLimit, params.budget.dollars, PriceList(params), elsewhere=FolderUsage(JOURNALS).usage)
+    return Measured(name, settings, key=os.environ.get(settings.api_key), spending=limit)
 
 
 def _newest(repository: str) -> str:

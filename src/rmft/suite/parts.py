@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from rmft.artifacts.text import read_bytes, read_yaml
-from rmft.environments import RewardTable, check_processes, draw_rewards
+from rmft.environments import ADAPTIVE, RewardTable, check_processes, draw_rewards
 from rmft.errors import InputError, unknown
 from rmft.language.protocol import Format, Output
 from rmft.params.evaluation import Algorithm
@@ -20,6 +20,7 @@ from rmft.workflow.paths import prompt_files
 
 SUITE = Path("data/suite/suite.yaml")
 DECIMALS = 6  # of rewards in a digest: libraries of another machine may round the last digits of a float otherwise
+FIRST = 2  # instances that tell the games of a part from others: a larger part begins like a smaller one
 CUSTOM = "custom"  # the level of a part that the command line names
 
 
@@ -36,6 +37,8 @@ class Part(Section):
     @model_validator(mode="after")
     def _playable(self) -> Self:
         prefixed("process", check_processes, self.environment, self.process)
+        if ADAPTIVE in self.process:
+            raise ValueError("process: adaptive rewards answer policies, and games in words are drawn before")
         return self
 
 
@@ -80,7 +83,12 @@ class Suite(Section):
     def identity(self, part: str, reply: Format) -> str:
         """Return a digest of what decides the games of a part, besides the number of instances and the model."""
         prompts = b"".join(read_bytes(Path(file)) for file in prompt_files(self.prompts))
-        return _digest(self.parts[part].canonical(), self.stream(part), str(self.seed), reply, prompts)
+        games = self.parts[part].model_copy(update={"references": []}).canonical()
+        return _digest(games, self.stream(part), str(self.seed), reply, prompts, self.drawn(part, FIRST))
+
+    def drawn(self, part: str, instances: int) -> bytes:
+        """Return the rewards of a part's first instances as bytes, rounded."""
+        return (self.rewards(part, instances).rewards.round(DECIMALS) + 0.0).tobytes()  # no negative zeros
 
 
 def read_suite(path: Path = SUITE) -> Suite:
@@ -102,11 +110,8 @@ def read_part(values: dict[str, Any]) -> Part:
 
 def digest_of(suite: Suite, level: str) -> str:
     """Return a digest of a level: of its parts, its prompts and its rewards."""
-    parts = []
-    for part, instances in suite.instances(level).items():
-        rewards = suite.rewards(part, instances).rewards.round(DECIMALS) + 0.0  # no negative zeros
-        parts += [suite.identity(part, "policy-only"), rewards.tobytes()]
-    return _digest(*parts)
+    parts = suite.instances(level).items()
+    return _digest(*(each for part, n in parts for each in (suite.identity(part, "policy-only"), suite.drawn(part, n))))
 
 
 def _digest(*parts: str | bytes) -> str:

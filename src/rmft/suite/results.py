@@ -14,10 +14,9 @@ from rmft.artifacts.files import sha256
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
-from rmft.metrics.players import PlayerResults
 from rmft.params.section import Section
-from rmft.suite.measuring import Measurement, difference, summary_of
-from rmft.suite.parts import digest_of
+from rmft.suite.measuring import Measurement, PlayedPart, difference, summary_of
+from rmft.suite.parts import digest_of, read_suite
 
 FILE = "eval.json"
 Interval = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -45,53 +44,101 @@ class PartResult(Section):
     settings: dict[str, Any] = Field(description="The part, as the suite has it.")
     instances: int = Field(description="Games of each player.")
     rounds: int = Field(description="Rounds of a game.")
+    max_tokens: int = Field(description="Largest number of tokens of a reply.")
     regret: Mean = Field(description="Final regret of the model.")
-    exponent: float | None = Field(description="β̂ of log Regret(t) = α + β log t; below 1, regret levels off.")
+    exponent: float | None = Field(description="β̂ of log Regret(t) = α + β log t; null where no fit is possible.")
     suffix_failures: float = Field(description="Share of games whose second half never plays the best action.")
-    min_frac: float = Field(description="d times the share of the least-played action, 1 in uniform play.")
+    min_frac: float = Field(description="d times the share of the least-played action, 1 where all are played equally.")
     best_action: float = Field(description="Share of rounds with the best action.")
     invalid_replies: float = Field(description="Invalid replies for each round.")
-    references: dict[str, ReferenceResult] = Field(description="ReferenceResult algorithms.")
+    chance: float = Field(description="Share of rounds that chance decided, after replies without a valid decision.")
+    references: dict[str, ReferenceResult] = Field(description="Reference algorithms.")
     final_regrets: list[float] = Field(description="Final regret of the model in each game.")
+
+
+class SuiteSaid(Section):
+    """The games. public: whether the rewards are those of the suite's own seed, which anyone can draw."""
+
+    version: int
+    level: str
+    sha256: str
+    public: bool
+
+
+class ModelSaid(Section):
+    """The model. files: SHA-256 of its files, by name."""
+
+    name: str
+    settings: dict[str, Any]
+    files: dict[str, str]
+
+
+class ReplySaid(Section):
+    """How the model was asked to reply."""
+
+    format: str
+    temperature: float
+    retries: int
+
+
+class Made(Section):
+    """When the measurement ended, on which kind of machine, at which commit of rmft, if any."""
+
+    at: str
+    machine: str
+    commit: str | None
+    python: str
 
 
 class EvalResult(Section):
     """The content of eval.json."""
 
     schema_version: Literal[1] = 1
-    suite: dict[str, Any] = Field(description="Version, level and digest of the suite.")
-    model: dict[str, Any] = Field(description="Name, settings and SHA-256 of the files of the model.")
-    reply: dict[str, Any] = Field(description="How the model was asked to reply.")
+    suite: SuiteSaid = Field(description="The games.")
+    model: ModelSaid = Field(description="The model.")
+    reply: ReplySaid = Field(description="How the model was asked to reply.")
     parts: dict[str, PartResult] = Field(description="Results of each part.")
-    made: dict[str, Any] = Field(description="When, on which machine, at which commit.")
-    usage: dict[str, float] | None = Field(description="Tokens and dollars at an endpoint; null for other models.")
+    made: Made = Field(description="When, on which machine, at which commit.")
+    usage: dict[str, float | None] | None = Field(
+        description="Tokens and dollars at an endpoint; null for other models."
+    )
     files: dict[str, str] = Field(description="SHA-256 of the files with the games, beside eval.json.")
 
 
-def result_of(measurement: Measurement, players: dict[str, dict[str, PlayerResults]]) -> EvalResult:
-    """Return the results of the parts that were played. players: results by name, by part."""
+def head_of(measurement: Measurement) -> dict[str, Section]:
+    """Return what eval.json says of a measurement before it is made: the games, the model, and how it replies."""
+    suite, reply, level = measurement.suite, measurement.reply, measurement.level
+    public = suite.seed == read_suite().seed
+    return {
+        "suite": SuiteSaid(version=suite.version, level=level, sha256=digest_of(suite, level), public=public),
+        "model": ModelSaid(**measurement.model.description()),
+        "reply": ReplySaid(format=reply.format, temperature=reply.temperature, retries=reply.retries),
+    }
+
+
+def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalResult:
+    """Return the results of the parts that were played."""
     suite, reply = measurement.suite, measurement.reply
-    games = sorted((measurement.folder / "games").glob("*.parquet"))
+    files = [file for part in played for file in (*measurement.games(part), measurement.results(part))]
     return EvalResult(
-        suite={"version": suite.version, "level": measurement.level, "sha256": digest_of(suite, measurement.level)},
-        model=measurement.model.description(),
-        reply={"format": reply.format, "temperature": reply.temperature, "retries": reply.retries},
+        **head_of(measurement),
         parts={
             part: PartResult(
                 identity=suite.identity(part, reply.format),
                 settings=suite.parts[part].model_dump(mode="json"),
+                max_tokens=reply.limit(suite.parts[part].output),
                 **summary_of(of, suite.seed, part),
             )
-            for part, of in players.items()
+            for part, of in played.items()
         },
-        made={
-            "at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": machine(),
-            "commit": commit(),
-            "python": platform.python_version(),
-        },
-        usage=measurement.model.usage(measurement.folder / "games"),
-        files={file.relative_to(measurement.folder).as_posix(): sha256(file) for file in games},
+        made=Made(
+            at=datetime.now(UTC).isoformat(timespec="seconds"),
+            machine=machine(),
+            commit=commit(),
+            python=platform.python_version(),
+        ),
+        usage=measurement.model.usage(map(measurement.stem, played)),
+        files={file.relative_to(measurement.folder).as_posix(): sha256(file) for file in files},
     )
 
 
@@ -111,14 +158,29 @@ def read_result(path: Path) -> EvalResult:
         raise InputError(f"{path}: is no result of `rmft eval`: {key}: {first['msg']}") from None
 
 
+def refuse_other_measurement(measurement: Measurement) -> None:
+    """Raise InputError where the folder holds the result of another measurement, or nothing can be written there."""
+    path = measurement.folder / FILE
+    try:
+        (measurement.folder / "games").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--output: {measurement.folder}: cannot be written: {error.strerror}") from None
+    if path.exists():
+        there = read_result(path)
+        for key, ours in head_of(measurement).items():
+            if getattr(there, key) != ours:
+                raise InputError(f"eval: {path}: is of another measurement (its {key} differs); give --output FOLDER")
+
+
 def as_text(path: Path, result: EvalResult) -> Iterator[str]:
     """Yield what a measurement was made from, in a few lines."""
     yield f"{path}"
-    yield f"  measured    {result.made['at']} on {result.made['machine']}"
-    yield f"  code        commit {result.made['commit']}"
-    yield f"  suite       version {result.suite['version']}, {result.suite['level']}, sha256 {result.suite['sha256']}"
-    yield f"  model       {result.model['name']}: {json.dumps(result.model['settings'], sort_keys=True)}"
-    for name, digest in result.model["files"].items():
+    suite, model = result.suite, result.model
+    yield f"  measured    {result.made.at} on {result.made.machine}"
+    yield f"  code        commit {result.made.commit}"
+    yield f"  suite       version {suite.version}, {suite.level}, sha256 {suite.sha256}"
+    yield f"  model       {model.name}: {json.dumps(model.settings, sort_keys=True)}"
+    for name, digest in model.files.items():
         yield f"  weights     {name}, sha256 {digest}"
     yield f"  verified    {len(result.files)} files with games and regrets"
 
@@ -155,8 +217,8 @@ def _common(identities: dict[str, str], theirs: EvalResult) -> list[str]:
     common = [part for part, of in theirs.parts.items() if identities.get(part) == of.identity]
     if not common:
         raise InputError(
-            f"eval: --compare: {theirs.model['name']} played other games (suite {theirs.suite['version']}, "
-            f"{', '.join(theirs.parts)}, {theirs.reply['format']}); measure both with the same options"
+            f"eval: --compare: {theirs.model.name} played other games (suite {theirs.suite.version}, "
+            f"{', '.join(theirs.parts)}, {theirs.reply.format}); measure both with the same options"
         )
     return common
 

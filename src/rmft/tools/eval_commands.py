@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from rmft.params.endpoint import Prices
     from rmft.suite.measuring import Measurement
-    from rmft.suite.models import Measured
     from rmft.suite.parts import Part
     from rmft.suite.results import EvalResult, Interval, PartResult
 
 TOOLS = "Measure a model"
+RANDOM = 0.1  # share of rounds decided by chance, from which on the result carries a warning
 ENDPOINT, OWN = "A model behind an endpoint", "Games of one's own, in place of the suite"
 app = typer.Typer()
 
@@ -41,14 +41,22 @@ def evaluate(
     max_tokens: Annotated[int | None, Option(min=1, help="Tokens of a reply. Default: what its form needs.")] = None,
     temperature: Annotated[float, Option(min=0.01, help="Of sampling.")] = 1.0,
     revision: Annotated[str | None, Option(help="A commit of the hub repository. Default: the newest.")] = None,
-    device: Annotated[Literal["cpu", "cuda", "mps"], Option(help="Where a model of transformers runs.")] = "cpu",
+    device: Annotated[
+        Literal["cpu", "cuda", "mps"], Option(help="Where a folder or a hub repository is loaded.")
+    ] = "cpu",
     base_url: Annotated[
         str | None, Option(help="Its address, such as http://localhost:8080/v1.", rich_help_panel=ENDPOINT)
     ] = None,
     key_env: Annotated[
-        str, Option(help="The environment variable with the API key.", rich_help_panel=ENDPOINT)
-    ] = "OPENAI_API_KEY",
-    concurrency: Annotated[int, Option(min=1, help="Simultaneous requests.", rich_help_panel=ENDPOINT)] = 16,
+        str | None,
+        Option(
+            help="The environment variable with the API key. Default: OPENAI_API_KEY for OpenAI, none on this machine.",
+            rich_help_panel=ENDPOINT,
+        ),
+    ] = None,
+    concurrency: Annotated[
+        int | None, Option(min=1, help="Simultaneous requests. Default: 16.", rich_help_panel=ENDPOINT)
+    ] = None,
     prices: Annotated[
         str | None,
         Option(metavar="IN,CACHED,OUT", help="Dollars for a million tokens.", rich_help_panel=ENDPOINT),
@@ -59,34 +67,61 @@ def evaluate(
     environment: Annotated[
         Literal["fol", "mab", "ns-mab"] | None, Option(help="Environment.", rich_help_panel=OWN)
     ] = None,
-    process: Annotated[str, Option(help="Reward process; several, with commas.", rich_help_panel=OWN)] = "gaussian",
-    actions: Annotated[int, Option(min=2, help="d, the number of actions.", rich_help_panel=OWN)] = 3,
-    horizon: Annotated[int, Option(min=1, help="T, the rounds of a game.", rich_help_panel=OWN)] = 25,
-    instances: Annotated[int, Option(min=2, help="Games of each player.", rich_help_panel=OWN)] = 50,
+    process: Annotated[
+        str | None, Option(help="Reward process; several, with commas. Default: gaussian.", rich_help_panel=OWN)
+    ] = None,
+    actions: Annotated[
+        int | None, Option(min=2, help="d, the number of actions. Default: 3.", rich_help_panel=OWN)
+    ] = None,
+    horizon: Annotated[
+        int | None, Option(min=1, max=1000, help="T, the rounds of a game. Default: 25.", rich_help_panel=OWN)
+    ] = None,
+    instances: Annotated[
+        int | None, Option(min=4, max=10_000, help="Games of each player. Default: 50.", rich_help_panel=OWN)
+    ] = None,
 ) -> None:
     """Measure how much a model regrets, beside algorithms on the same games; write eval.json and a page to share.
 
     Examples: `rmft eval embedded` · `rmft eval model.gguf` · `rmft eval qwen --base-url http://localhost:8080/v1`
     """
+    from urllib.parse import urlsplit
+
     from rmft.suite.measuring import Measurement, ReplySettings
+    from rmft.suite.models import at_hand, at_url
     from rmft.suite.parts import CUSTOM, read_suite
     from rmft.suite.results import read_result
 
     chosen, level = read_suite(), suite
+    own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
-        chosen, level = chosen.with_part(_own(environment, process, actions, horizon), instances), CUSTOM
+        part_of_own = _own(environment, process or "gaussian", actions or 3, horizon or 25)
+        chosen, level = chosen.with_part(part_of_own, instances or 50), CUSTOM
+    else:
+        _refuse_without("--environment", own)
     chosen = chosen.only(level, part or [])
     if seed is not None:
         chosen = chosen.model_copy(update={"seed": seed})
     other = read_result(compare) if compare else None
+    if base_url is None:
+        at_endpoint = {"--key-env": key_env, "--concurrency": concurrency, "--prices": prices, "--budget": budget}
+        _refuse_without("--base-url", at_endpoint)
+        measured = at_hand(model, revision, device)
+    else:
+        measured = at_url(model, base_url, key_env, concurrency or 16, _prices(prices, budget), budget)
     reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
-    measured = _model(model, base_url, key_env, concurrency, _prices(prices, budget), budget, revision, device)
     if output is None:
-        custom = f"{environment}-{process}-{actions}-actions-{horizon}-rounds" if environment else None
-        said = [measured.name, level, *(part or []), custom, seed and f"seed-{seed}", reasoning and "reasoning"]
-        said += [temperature != 1 and f"temperature-{temperature}", max_tokens and f"{max_tokens}-tokens"]
-        output = Path("evals", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(str(word) for word in said if word)).strip("-"))
+        words = [measured.name, base_url and urlsplit(base_url).netloc, revision and revision[:8], level, *(part or [])]
+        words += [environment, *own.values(), None if seed is None else f"seed-{seed}"]
+        words += [reasoning and "reasoning", max_tokens and f"{max_tokens}-tokens", temperature != 1 and temperature]
+        output = Path("evals", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(str(word) for word in words if word)).strip("-"))
     _measure(Measurement(measured, chosen, level, reply, output), other)
+
+
+def _refuse_without(option: str, others: dict[str, object]) -> None:
+    """Raise InputError where an option is given that means nothing without another one."""
+    for name, value in others.items():
+        if value is not None:
+            raise InputError(f"{name}: goes with {option}, which is not given")
 
 
 def _own(environment: str, process: str, actions: int, horizon: int) -> "Part":
@@ -112,28 +147,45 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
 
     from rmft.suite.card import write_card
     from rmft.suite.measuring import play_part
-    from rmft.suite.results import FILE, compared, refuse_others, result_of, write_result
+    from rmft.suite.results import (
+        FILE,
+        compared,
+        refuse_other_measurement,
+        refuse_others,
+        result_of,
+        write_result,
+    )
 
     there = measurement.suite.instances(measurement.level)
     if other:
         refuse_others(measurement, other)
+    refuse_other_measurement(measurement)
     games = ", ".join(f"{n} games of {part}" for part, n in there.items())
     print(f"eval {measurement.model.name}: {games}: {_expected(measurement)}", file=sys.stderr)
     try:
-        players = {part: play_part(measurement, part) for part in there}
+        played = {part: play_part(measurement, part) for part in there}
     except KeyboardInterrupt:
         print(f"eval: {measurement.folder} has what was played; run the same command again to go on", file=sys.stderr)
         raise
-    result = result_of(measurement, players)
+    result = result_of(measurement, played)
     path = measurement.folder / FILE
     write_result(path, result)
     comparison = compared(result, other, measurement.suite.seed) if other else {}
-    name = f"{other.model['name']}, compared" if other else None
-    card = write_card(measurement, result, players, comparison, name)
+    name = f"{other.model.name}, compared" if other else None
+    card = write_card(measurement, result, played, comparison, name)
     Console(highlight=False).print(*_tables(result, comparison, name), LEGEND, sep="\n")
     if result.usage:
-        print("; ".join(f"{name} {value:,g}" for name, value in result.usage.items()))
+        print(_used(result.usage))
     print(f"{path}: all numbers; {card}: a page to look at and to share")
+
+
+def _used(usage: "dict[str, float | None]") -> str:
+    """Return what an endpoint was asked, in a line."""
+    dollars = usage["dollars"]
+    line = (
+        "{responses:,.0f} replies; {prompt:,.0f} tokens sent, {cached:,.0f} of them cached; {completion:,.0f} received"
+    )
+    return line.format(**usage) + ("" if dollars is None else f"; ${dollars:,.4f}")
 
 
 def _expected(measurement: "Measurement") -> str:
@@ -162,7 +214,7 @@ def _tables(result: "EvalResult", comparison: "dict[str, Interval]", other: str 
         table = empty_table(f"{part}: {of.instances} games of {of.rounds} rounds")
         for header in ("", "regret", "95%", "difference", "95%"):
             table.add_column(header, justify="right" if header else "left", no_wrap=True)
-        table.add_row(result.model["name"], f"{of.regret.mean:.2f}", f"[{of.regret.low:.2f}, {of.regret.high:.2f}]")
+        table.add_row(result.model.name, f"{of.regret.mean:.2f}", f"[{of.regret.low:.2f}, {of.regret.high:.2f}]")
         if part in comparison:
             low, mean, high = comparison[part]
             table.add_row(other, "", "", f"{mean:+.2f}", f"[{low:+.2f}, {high:+.2f}]")
@@ -183,28 +235,17 @@ def _explored(of: "PartResult") -> str:
     growth = "" if of.exponent is None else f"; regret grows like t^{of.exponent:.2f}"
     return (
         f"best action in {of.best_action:.0%} of rounds; SuffFailFreq {of.suffix_failures:.0%}; d·MinFrac "
-        f"{of.min_frac:.2f}{growth}; {of.invalid_replies:.2f} invalid replies a round"
+        f"{of.min_frac:.2f}{growth}; {of.invalid_replies:.2f} invalid replies a round{_warning(of)}"
     )
 
 
-def _model(
-    model: str,
-    base_url: str | None,
-    key_env: str,
-    concurrency: int,
-    prices: "Prices",
-    budget: float | None,
-    revision: str | None,
-    device: str,
-) -> "Measured":
-    """Return the model that the options name. Raise InputError for options that do not go together."""
-    from rmft.suite.models import Connect, at_hand, at_url
-
-    if base_url is None:
-        return at_hand(model, revision, device)
-    if not re.match(r"https?://[^@?#]+$", base_url):
-        raise InputError(f"--base-url: {base_url}: must look like http://localhost:8080/v1, without a key in it")
-    return at_url(model, Connect(base_url, key_env, concurrency, prices, budget))
+def _warning(of: "PartResult") -> str:
+    """Return a warning where the model's regret says little of the model."""
+    if of.chance < RANDOM:
+        return ""
+    return (
+        f"\nchance decided {of.chance:.0%} of rounds, after invalid replies: try a larger --max-tokens, or --reasoning"
+    )
 
 
 def _prices(text: str | None, budget: float | None) -> "Prices":
@@ -218,9 +259,9 @@ def _prices(text: str | None, budget: float | None) -> "Prices":
         return FREE
     try:
         read, cached, written = map(float, text.split(","))
-    except ValueError:
+        return Prices(input=read, cached_input=cached, output=written, training=0.0)
+    except ValueError:  # pydantic's errors are such, too
         raise InputError(f"--prices: {text}: must be three numbers, such as 0.15,0.075,0.6") from None
-    return Prices(input=read, cached_input=cached, output=written, training=0.0)
 
 
 @app.command(rich_help_panel=TOOLS)

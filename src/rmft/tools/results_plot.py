@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import seaborn as sns
 
+from rmft.errors import InputError
 from rmft.figures.frames import joined, rows
 from rmft.figures.style import Drawing, finished, label, palette, set_theme
 from rmft.params.outputs import Style
@@ -21,6 +22,10 @@ def draw_results(evaluations: Sequence[BuiltEvaluation], style: Style, scale_not
     Evaluations in which the base model has no regret are left out, since nothing is a share of it.
     """
     lines = [one for one in evaluations if one.regrets["base"] > 0]
+    if not lines:
+        raise InputError(
+            "--plot: the base model has no regret in any of these evaluations, so nothing is a share of it"
+        )
     frame = joined(
         rows(
             name,
@@ -41,6 +46,7 @@ def draw_results(evaluations: Sequence[BuiltEvaluation], style: Style, scale_not
         figsize=(style.width_inches, MARGIN_INCHES + LINE_INCHES * len(lines)), layout="constrained"
     )
     shown = frame[frame["x"].astype(float) <= FARTHEST].astype({"x": float})
+    beyond = len(frame) - len(shown)
     players = [TRAINED, *sorted({player for player in shown["player"] if player != TRAINED})]
     colours = palette(style, players)
     names = {player: label(style, player) for player in players}
@@ -53,8 +59,17 @@ def draw_results(evaluations: Sequence[BuiltEvaluation], style: Style, scale_not
     trained = shown[shown["player"] == TRAINED]
     ax.hlines(trained["y"], trained["low"].astype(float), trained["high"].astype(float), color=colours[TRAINED], lw=2)
     ax.axvline(1, color="#555555", lw=1, zorder=0)
-    ax.set(xlabel="Final regret, as a share of the base model's (bar: 95% interval)", ylabel="", xlim=(0, FARTHEST))
+    ax.set(
+        xlabel="Final regret, as a share of the base model's (bar: 95% interval)" + _left_out(beyond),
+        ylabel="",
+        xlim=(0, FARTHEST),
+    )
     ax.set_ylim(len(lines) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
     sns.move_legend(ax, "upper left", bbox_to_anchor=(1, 1), title="")
     return finished(figure, frame, style, scale_note)
+
+
+def _left_out(beyond: int) -> str:
+    """Return how many players lie beyond the axis."""
+    return f"\n{beyond} beyond {FARTHEST} left out" if beyond else ""
