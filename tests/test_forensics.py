@@ -220,7 +220,7 @@ def test_a_question_that_makes_no_sense_is_refused_with_its_key(tmp_path, change
 
 
 def test_names_of_nothing_are_refused():
-    with pytest.raises(InputError, match="unknown question 'nosuch'"):
+    with pytest.raises(InputError, match="forensics: unknown 'nosuch'; one of gaussian-section-4"):
         forensics.answer(["nosuch"])
     with pytest.raises(InputError, match="'nosuch' names no process"):
         processes_named(["nosuch"])

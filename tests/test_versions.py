@@ -166,5 +166,6 @@ def test_nothing_that_a_job_wrote_is_in_git(built):
         "data/prompts/",
         "data/report/",
         "data/scenarios/",
+        "data/suite/",
     )
     assert all(path.startswith(ours) for path in kept)

@@ -15,6 +15,7 @@ LINES = 2  # of one text in the short text
 LOOKS = ("style.", "titles.", "experiment_titles.", "loops", "scale_note")
 TRAINS = ("training", "sft", "grpo", "method")  # how the rules begin that train a model
 EXPERIMENTS = ("results", "experiments")
+WEIGHTS = (".safetensors", ".gguf")
 LABEL = 12  # characters of the first column of the short text
 
 
@@ -43,6 +44,7 @@ def _short(trace: Trace, artifact: Ancestor) -> Iterator[tuple[str, Iterable[str
     yield "job", [_run(record)]
     yield "experiment", filter(None, [", ".join(_experiments(trace))])
     yield "model", filter(None, [", ".join(_models(trace))])
+    yield "weights", _weights(trace)
     yield "settings", filter(None, [_settings(record)])
     yield "trained by", (f"{of.rule}: {_settings(of)}" for of in _training(trace))
     yield "code", [_code(record)]
@@ -66,8 +68,16 @@ def _models(trace: Trace) -> list[str]:
     """Return the models that an artifact and its ancestors were made with: their weights, or else their kind."""
     models = (of.record.settings.get("model") for of in trace.ancestors.values() if of.record)
     named = [of.get("weights") or of.get("model") or of.get("kind") for of in models if isinstance(of, dict)]
-    hub = [_hub(of.record) for of in trace.ancestors.values() if of.record]
-    return list(dict.fromkeys(filter(None, [*named, *hub])))
+    return list(dict.fromkeys(filter(None, named)))
+
+
+def _weights(trace: Trace) -> list[str]:
+    """Return the files of a hub's models and the GGUF files behind an artifact, with their hashes."""
+    hub = [file for of in trace.ancestors.values() if of.record for file in of.record.receipt.hub.items()]
+    own = [(path, of.sha256 or "missing") for path, of in trace.ancestors.items()]
+    weights = [(name, digest) for name, digest in hub if name.endswith(WEIGHTS)]
+    weights += [(path, digest) for path, digest in own if path.endswith(".gguf")]
+    return list(dict.fromkeys(f"{name} {digest[:SHORT]}" for name, digest in weights))
 
 
 def _training(trace: Trace) -> list[Record]:

@@ -13,6 +13,7 @@ from typing import Any
 from rmft.errors import InputError, did_you_mean
 from rmft.workflow.job_list import note_end
 
+OURS = "rmft: "  # begins the line that rmft writes for a mistake of the user
 AGAIN = "run it again to go on"
 JOB_COMMAND = re.compile(r"^(RuleException:\s*)?CalledProcessError in file ")
 NO_RULE = re.compile(r"^MissingRuleException:\s+No rule to produce (?P<target>.+?) \(if you use input functions")
@@ -66,7 +67,7 @@ def why_ended(scheduler: Any, total: int) -> str | None:  # noqa: ANN401
     failed = [job for of in scheduler.failed for job in getattr(of, "jobs", [of])]
     if failed:
         logs = [Path(log) for job in failed for log in job.log]
-        reason, log = next(((line, log) for log in logs if (line := last_line(log))), ("no log says why", None))
+        reason, log = next(((line, log) for log in logs if (line := _reason(log))), ("no log says why", None))
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
         where = f" (log: {log})" if log else ""
         job = next(job for job in failed if log is None or str(log) in map(str, job.log))
@@ -78,13 +79,19 @@ def why_ended(scheduler: Any, total: int) -> str | None:  # noqa: ANN401
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a job's log, which is the reason if rmft wrote it; empty where there is none."""
+    """Return the last line of a job's log without the name of rmft; empty where there is none."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return ""
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    return last.removeprefix("rmft: ") if last.startswith("rmft: ") or not last else f"its last words are {last!r}"
+    return next((line.strip() for line in reversed(lines) if line.strip()), "").removeprefix(OURS)
+
+
+def _reason(log: Path) -> str:
+    """Return the last line of a failed job's log, which is the reason if rmft wrote it; empty where there is none."""
+    last = last_line(log)
+    said = last and OURS + last in log.read_text(encoding="utf-8", errors="replace")
+    return last if said or not last else f"its last words are {last!r}"
 
 
 def interrupted_early(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
