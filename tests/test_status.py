@@ -4,14 +4,12 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import time
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from trees import done, environment, snakemake
+from trees import at_work_until, done, snakemake
 
 from rmft.artifacts.job import this_run
 from rmft.lineage.records import METADATA, UNFINISHED, file_of
@@ -139,15 +137,8 @@ def test_a_job_list_is_read_as_it_was_written():
 def test_a_real_run_is_seen_at_work_killed_and_finished(tree):
     """Only this test reads the files of a real Snakemake, whose names and times status relies on."""
     shutil.rmtree(tree / "results/experiments/numeric_mab")
-    command = ["snakemake", "--cores", "1", "exp_numeric_mab"]
-    at_work = subprocess.Popen(
-        command, cwd=tree, env=environment(tree), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    base = tree / "results/experiments/numeric_mab/iteration-0/model.safetensors"
-    while not base.exists():  # until the job has written its first file
-        with suppress(subprocess.TimeoutExpired):
-            assert at_work.wait(timeout=0.05) == "still running"
+    first = tree / "results/experiments/numeric_mab/iteration-0/model.safetensors"
+    at_work = at_work_until(first, tree, "snakemake", "--cores", "1", "exp_numeric_mab")
     os.killpg(at_work.pid, signal.SIGSTOP)
     try:
         said = done(tree, "rmft", "status")

@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,11 +12,11 @@ import pytest
 import yaml
 from trees import (
     ROOT,
+    at_work_until,
     checkout,
     copy_of,
     digests,
     edit,
-    environment,
     jobs_in,
     run,
     set_value,
@@ -174,14 +172,8 @@ def test_programs_of_the_environment_are_found_where_it_is_not_activated(monkeyp
 def test_after_a_kill_in_the_middle_of_a_job_and_a_lost_shard_a_run_makes_the_same_bytes(tree):
     before = digests(tree)
     shutil.rmtree(tree / "results/experiments/numeric_mab")
-    job = subprocess.Popen(
-        ["snakemake", "--cores", "2"], cwd=tree, env=environment(tree), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    base = tree / "results/experiments/numeric_mab/iteration-0/model.safetensors"
-    while not base.exists():  # until the job has written its first file
-        with suppress(subprocess.TimeoutExpired):
-            assert job.wait(timeout=0.05) == "still running"
+    first = tree / "results/experiments/numeric_mab/iteration-0/model.safetensors"
+    job = at_work_until(first, tree, "snakemake", "--cores", "2")
     os.killpg(job.pid, signal.SIGKILL)
     job.wait()
     assert not (tree / "results/experiments/numeric_mab/training-log.csv").exists()

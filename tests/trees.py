@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,18 @@ def environment(folder: Path) -> dict[str, str]:
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of this environment in a folder, on the code of that folder."""
     return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+
+
+def at_work_until(file: Path, folder: Path, *command: str) -> subprocess.Popen:
+    """Start a command, in a process group of its own, and return it, still running, when it has written a file."""
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment(folder), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    while not file.exists():
+        with suppress(subprocess.TimeoutExpired):
+            assert process.wait(timeout=0.05) == "still running"
+    return process
 
 
 def done(folder: Path, *command: str) -> str:

@@ -4,7 +4,7 @@
 that all jobs took, and the SHA-256 of every other file of the bundle.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,12 +60,21 @@ def bundle_of(path: Path, root: Path = Path(RECORDED)) -> Path | None:
 
 def altered(folder: Path, bundle: Bundle) -> Iterator[str]:
     """Yield a line for each file of a bundle that is missing, or is not the one that was recorded."""
-    for name, digest in bundle.files.items():
+    for path, line in differing(folder, bundle.files, "recorded"):
+        yield f"{line}; run `git checkout {path}`"
+
+
+def differing(folder: Path, files: Mapping[str, str], done: str) -> Iterator[tuple[Path, str]]:
+    """Yield each file of a folder that is missing, or has another hash than it should, with a line about it.
+
+    files: SHA-256 by path in the folder. done: what was done to the files, for the line.
+    """
+    for name, digest in files.items():
         path = folder / name
         if not path.is_file():
-            yield f"missing: {path}; run `git checkout {path}`"
+            yield path, f"missing: {path}"
         elif sha256(path) != digest:
-            yield f"altered: {path} is not what was recorded; run `git checkout {path}`"
+            yield path, f"altered: {path} is not what was {done}"
 
 
 def as_text(path: Path, folder: Path, bundle: Bundle) -> Iterator[str]:

@@ -41,14 +41,14 @@ def verdict(interval: list[float | None]) -> str:
     return "rose" if low > 0 else "did not surely change"
 
 
-def number(value: float | None) -> str:
-    """Return a number with one decimal."""
-    return "–" if value is None else f"{value:.1f}".replace("-", "−")
+def number(value: float | None, decimals: int = 1) -> str:
+    """Return a number with some decimals."""
+    return "–" if value is None or value != value else f"{value:.{decimals}f}".replace("-", "−")
 
 
-def signed(value: float | None) -> str:
-    """Return a number with its sign."""
-    return "–" if value is None else f"{value:+.1f}".replace("-", "−")
+def signed(value: float | None, decimals: int = 1) -> str:
+    """Return a number with its sign and some decimals."""
+    return "–" if value is None or value != value else f"{value:+.{decimals}f}".replace("-", "−")
 
 
 def percent(value: Any) -> str:  # noqa: ANN401 (a JSON number or null)

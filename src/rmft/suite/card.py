@@ -1,6 +1,7 @@
 """The card of a measurement: one HTML page, with its pictures inside, that can be sent to a colleague."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,7 @@ from rmft.figures.frames import CURVE, joined, mean_over_games, rows
 from rmft.figures.style import Drawing, add_legend, draw_curves, finished, panels, set_theme, share_limits
 from rmft.metrics.players import PlayerResults
 from rmft.params.outputs import Style
+from rmft.recorded.page import number, signed
 from rmft.report.evidence import Picture, picture
 from rmft.selection import TrajectoryColumns
 from rmft.suite.measuring import MODEL, Measurement, PlayedPart
@@ -30,7 +32,6 @@ COLOURS = {
     "hedge": "#0072B2",
 }
 NOTE = "Lines: means over the games; band: 95% interval of the model's mean."
-TABLE = str.maketrans("-", "−")
 
 
 def write_card(
@@ -65,18 +66,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "signed": signed, "verdict": verdict}
+    environment.filters |= {
+        "number": partial(number, decimals=2),
+        "signed": partial(signed, decimals=2),
+        "verdict": verdict,
+    }
     return environment
-
-
-def number(value: float | None) -> str:
-    """Return a number with two decimals."""
-    return "–" if value is None or value != value else f"{value:.2f}".translate(TABLE)
-
-
-def signed(value: float) -> str:
-    """Return a number with its sign and two decimals."""
-    return f"{value:+.2f}".translate(TABLE)
 
 
 def verdict(interval: Interval) -> str:

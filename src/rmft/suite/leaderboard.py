@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from rmft.errors import InputError
-from rmft.suite.results import FILE, EvalResult, compared, read_result
+from rmft.suite import FILE
+from rmft.suite.results import EvalResult, compared, read_result
 
 
 def read_all(folder: Path) -> dict[str, EvalResult]:

@@ -122,8 +122,8 @@ class Measurement:
         them. The number of games is no part of it: more games begin like fewer, so that replies serve both.
         """
         alike = self.job(part).model_copy(update={"scenarios": 1}).canonical()
-        said = json.dumps(self.model.description(), sort_keys=True)
-        whole = f"{alike}\n{said}\n{self.suite.identity(part, self.reply.format)}"
+        model = json.dumps(self.model.description(), sort_keys=True)
+        whole = f"{alike}\n{model}\n{self.suite.identity(part, self.reply.format)}"
         return self.folder / "games" / f"{part}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
 
     def games(self, part: str) -> dict[Path, RolloutsJob]:

@@ -18,6 +18,7 @@ from rmft.endpoint.budget import SpendingLimit, Usage, cost
 from rmft.endpoint.connection import Connection, Endpoint, is_local
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
+from rmft.params import Params, load
 from rmft.params.endpoint import EndpointSettings, Expected, Prices, ReplyTokens
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp
 from rmft.rollouts import Games
@@ -37,8 +38,6 @@ HIDDEN = {
     "vllm", "llama_cpp", "converted",
 }  # fmt: skip
 FREE = Prices(input=0.0, cached_input=0.0, output=0.0, training=0.0)
-
-
 Spending = Callable[[Mapping[str, Usage]], SpendingLimit]  # from what was spent on these games before
 
 
@@ -164,11 +163,12 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir():
         return Measured(path.resolve().name, _language(words, None, device), _hashes(words))
-    if named := _in_params(words):
-        return named
+    params = load() if Path("params.yaml").exists() else None
+    if params and words in params.models:
+        return _in_params(params, words)
     if on_hub:
         return Measured(words, _language(words, revision or _newest(words), device))
-    names = ", ".join(_params_models())
+    names = ", ".join(params.models if params else [])
     raise InputError(
         f"eval: {words}: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml "
         f"({names or 'which is not here'}); a model behind an endpoint needs --base-url as well"
@@ -224,21 +224,11 @@ def _hashes(folder: str) -> dict[str, str]:
     return {Path(file).name: sha256(Path(file)) for file in model_files(folder)}
 
 
-def _params_models() -> list[str]:
-    from rmft.params import load
-
-    return list(load().models) if Path("params.yaml").exists() else []
-
-
-def _in_params(name: str) -> Measured | None:
-    """Return a language model or an endpoint of params.yaml; None where params.yaml has no such name."""
-    if name not in _params_models():
-        return None
+def _in_params(params: Params, name: str) -> Measured:
+    """Return a language model or an endpoint of params.yaml. Raise InputError for a model that plays numbers."""
     from rmft.endpoint.session import JOURNALS, PriceList, with_digest
-    from rmft.params import load
     from rmft.workflow.plan import served
 
-    params = load()
     settings = params.models[name]
     if settings.kind == "linear-attention":
         in_words = [name for name, of in params.models.items() if of.kind != "linear-attention"]

@@ -15,10 +15,12 @@ from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
 from rmft.params.section import Section
+from rmft.recorded.bundle import differing
+from rmft.suite import FILE
 from rmft.suite.measuring import Measurement, PlayedPart, difference, summary_of
 from rmft.suite.parts import digest_of, read_suite
 
-FILE = "eval.json"
+RANDOM = 0.1  # share of rounds decided by chance, from which on a regret says little of the model
 Interval = Annotated[list[float], Field(min_length=3, max_length=3)]
 
 
@@ -55,8 +57,13 @@ class PartResult(Section):
     references: dict[str, ReferenceResult] = Field(description="Reference algorithms.")
     final_regrets: list[float] = Field(description="Final regret of the model in each game.")
 
+    @property
+    def says_little(self) -> bool:
+        """Return whether chance, and not the model, decided many of the rounds."""
+        return self.chance >= RANDOM
 
-class SuiteSaid(Section):
+
+class SuiteEntry(Section):
     """The games. public: whether the rewards are those of the suite's own seed, which anyone can draw."""
 
     version: int
@@ -65,7 +72,7 @@ class SuiteSaid(Section):
     public: bool
 
 
-class ModelSaid(Section):
+class ModelEntry(Section):
     """The model. files: SHA-256 of its files, by name."""
 
     name: str
@@ -73,7 +80,7 @@ class ModelSaid(Section):
     files: dict[str, str]
 
 
-class ReplySaid(Section):
+class ReplyEntry(Section):
     """How the model was asked to reply."""
 
     format: str
@@ -81,7 +88,7 @@ class ReplySaid(Section):
     retries: int
 
 
-class Made(Section):
+class Origin(Section):
     """When the measurement ended, on which kind of machine, at which commit of rmft, if any."""
 
     at: str
@@ -94,11 +101,11 @@ class EvalResult(Section):
     """The content of eval.json."""
 
     schema_version: Literal[1] = 1
-    suite: SuiteSaid = Field(description="The games.")
-    model: ModelSaid = Field(description="The model.")
-    reply: ReplySaid = Field(description="How the model was asked to reply.")
+    suite: SuiteEntry = Field(description="The games.")
+    model: ModelEntry = Field(description="The model.")
+    reply: ReplyEntry = Field(description="How the model was asked to reply.")
     parts: dict[str, PartResult] = Field(description="Results of each part.")
-    made: Made = Field(description="When, on which machine, at which commit.")
+    made: Origin = Field(description="When, on which machine, at which commit.")
     usage: dict[str, float | None] | None = Field(
         description="Tokens and dollars at an endpoint; null for other models."
     )
@@ -110,9 +117,9 @@ def head_of(measurement: Measurement) -> dict[str, Section]:
     suite, reply, level = measurement.suite, measurement.reply, measurement.level
     public = suite.seed == read_suite().seed
     return {
-        "suite": SuiteSaid(version=suite.version, level=level, sha256=digest_of(suite, level), public=public),
-        "model": ModelSaid(**measurement.model.description()),
-        "reply": ReplySaid(format=reply.format, temperature=reply.temperature, retries=reply.retries),
+        "suite": SuiteEntry(version=suite.version, level=level, sha256=digest_of(suite, level), public=public),
+        "model": ModelEntry(**measurement.model.description()),
+        "reply": ReplyEntry(format=reply.format, temperature=reply.temperature, retries=reply.retries),
     }
 
 
@@ -131,7 +138,7 @@ def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalRe
             )
             for part, of in played.items()
         },
-        made=Made(
+        made=Origin(
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             machine=machine(),
             commit=commit(),
@@ -186,13 +193,8 @@ def as_text(path: Path, result: EvalResult) -> Iterator[str]:
 
 
 def altered(path: Path, result: EvalResult) -> Iterator[str]:
-    """Yield a line for each file with games that is missing, or is not what was measured."""
-    for name, digest in result.files.items():
-        file = path.parent / name
-        if not file.is_file():
-            yield f"missing: {file}"
-        elif sha256(file) != digest:
-            yield f"altered: {file} is not what was measured"
+    """Return a line for each file with games that is missing, or is not what was measured."""
+    return (line for _, line in differing(path.parent, result.files, "measured"))
 
 
 def compared(ours: EvalResult, theirs: EvalResult, seed: int) -> dict[str, Interval]:

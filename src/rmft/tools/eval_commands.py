@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
+from rmft.suite import FILE
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from rmft.suite.results import EvalResult, Interval, PartResult
 
 TOOLS = "Measure a model"
-RANDOM = 0.1  # share of rounds decided by chance, from which on the result carries a warning
 ENDPOINT, OWN = "A model behind an endpoint", "Games of one's own, in place of the suite"
 app = typer.Typer()
 
@@ -148,7 +148,6 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     from rmft.suite.card import write_card
     from rmft.suite.measuring import play_part
     from rmft.suite.results import (
-        FILE,
         compared,
         refuse_other_measurement,
         refuse_others,
@@ -241,7 +240,7 @@ def _explored(of: "PartResult") -> str:
 
 def _warning(of: "PartResult") -> str:
     """Return a warning where the model's regret says little of the model."""
-    if of.chance < RANDOM:
+    if not of.says_little:
         return ""
     return (
         f"\nchance decided {of.chance:.0%} of rounds, after invalid replies: try a larger --max-tokens, or --reasoning"

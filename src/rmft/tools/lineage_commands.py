@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,13 +11,13 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
+from rmft.suite import FILE as MEASUREMENT
 
 if TYPE_CHECKING:
     from rmft.lineage.trace import Trace
 
 TOOLS = "Tools"
 app = typer.Typer()
-EVAL_FILE = "eval.json"  # what `rmft eval` writes, outside of the workflow
 TraceFormat = Literal["text", "json", "mermaid", "rocrate"]
 
 
@@ -84,7 +85,7 @@ def lineage(
         raise InputError("--format goes with an artifact, not with --all")
     if output is not None and as_format != "rocrate":
         raise InputError("--output belongs to --format rocrate; for others: > FILE")
-    if path is not None and path.name == EVAL_FILE:
+    if path is not None and path.name == MEASUREMENT:
         _print_measurement(path)
         return
     if path is not None and (folder := bundle_of(path)):
@@ -113,9 +114,7 @@ def _print_recorded(path: Path, folder: Path) -> None:
 
     bundle = read_bundle(folder)
     problems = list(altered(folder, bundle))
-    print("\n".join(as_text(path, folder, bundle)), *problems, sep="\n")
-    if problems:
-        raise typer.Exit(1)
+    _print_verified([*as_text(path, folder, bundle), *problems], problems)
 
 
 def _print_measurement(path: Path) -> None:
@@ -124,7 +123,12 @@ def _print_measurement(path: Path) -> None:
 
     result = read_result(path)
     problems = list(altered(path, result))
-    print("\n".join(problems or as_text(path, result)))
+    _print_verified(problems or as_text(path, result), problems)
+
+
+def _print_verified(lines: Iterable[str], problems: Sequence[str]) -> None:
+    """Print lines. Exit with code 1 where there are problems."""
+    print("\n".join(lines))
     if problems:
         raise typer.Exit(1)
 

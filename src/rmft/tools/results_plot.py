@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import seaborn as sns
 
 from rmft.errors import InputError
@@ -26,21 +27,7 @@ def draw_results(evaluations: Sequence[BuiltEvaluation], style: Style, scale_not
         raise InputError(
             "--plot: the base model has no regret in any of these evaluations, so nothing is a share of it"
         )
-    frame = joined(
-        rows(
-            name,
-            player,
-            "share of the base model's regret",
-            [regret / one.regrets["base"]],
-            [name],
-            low=[1 + one.difference.low / one.regrets["base"] if player == TRAINED else None],
-            high=[1 + one.difference.high / one.regrets["base"] if player == TRAINED else None],
-        )
-        for one in lines
-        for name in [f"{one.experiment}, {one.evaluation}"]
-        for player, regret in one.regrets.items()
-        if player == TRAINED or player not in MODELS
-    )
+    frame = _shares(lines)
     set_theme(style)
     figure, ax = plt.subplots(
         figsize=(style.width_inches, MARGIN_INCHES + LINE_INCHES * len(lines)), layout="constrained"
@@ -68,6 +55,25 @@ def draw_results(evaluations: Sequence[BuiltEvaluation], style: Style, scale_not
     ax.grid(axis="y", visible=False)
     sns.move_legend(ax, "upper left", bbox_to_anchor=(1, 1), title="")
     return finished(figure, frame, style, scale_note)
+
+
+def _shares(lines: Sequence[BuiltEvaluation]) -> pd.DataFrame:
+    """Return the frame that is drawn: regrets of all players but the base model as shares of its own."""
+    return joined(
+        rows(
+            name,
+            player,
+            "share of the base model's regret",
+            [regret / one.regrets["base"]],
+            [name],
+            low=[1 + one.difference.low / one.regrets["base"] if player == TRAINED else None],
+            high=[1 + one.difference.high / one.regrets["base"] if player == TRAINED else None],
+        )
+        for one in lines
+        for name in [f"{one.experiment}, {one.evaluation}"]
+        for player, regret in one.regrets.items()
+        if player == TRAINED or player not in MODELS
+    )
 
 
 def _left_out(beyond: int) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rmft.tools.show import CONTROLS
 from rmft.tools.terminal import empty_table
-from rmft.workflow.failures import last_line
+from rmft.workflow.failures import OURS, last_line
 from rmft.workflow.job_list import JobList, JobTimes, ListedJob, Took, began_at, holder, read_job_list, times_of
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _begun(job: ListedJob, times: JobTimes, now: float | None) -> BegunJob:
     """Return a job that has begun, with how far it is by its log. now: None where the run has ended."""
     line, left, logged = "", None, times.began
     if job.log and times.logged is not None and times.logged >= times.began:
-        line, logged = last_line(Path(job.log)).rpartition("\r")[2].translate(CONTROLS), times.logged
+        line, logged = last_line(Path(job.log)).removeprefix(OURS).rpartition("\r")[2].translate(CONTROLS), times.logged
     seconds = (logged if now is None else now) - times.began
     share = int(says["done"]) / int(says["total"]) if (says := DONE.search(line)) else 0
     if LITTLE <= share <= 1:

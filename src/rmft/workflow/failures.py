@@ -57,7 +57,7 @@ def say_last(scheduler: Any, total: int) -> None:  # noqa: ANN401 (Snakemake's, 
     """
     if line := why_ended(scheduler, total):
         with suppress(InputError):  # it may have failed because nothing can be written
-            note_end(line.removeprefix("rmft: "))
+            note_end(line.removeprefix(OURS))
         atexit.register(print, line, file=sys.stderr)
 
 
@@ -79,19 +79,18 @@ def why_ended(scheduler: Any, total: int) -> str | None:  # noqa: ANN401
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a job's log without the name of rmft; empty where there is none."""
+    """Return the last line of a job's log; empty where there is none."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "").removeprefix(OURS)
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _reason(log: Path) -> str:
     """Return the last line of a failed job's log, which is the reason if rmft wrote it; empty where there is none."""
     last = last_line(log)
-    said = last and OURS + last in log.read_text(encoding="utf-8", errors="replace")
-    return last if said or not last else f"its last words are {last!r}"
+    return last.removeprefix(OURS) if last.startswith(OURS) or not last else f"its last words are {last!r}"
 
 
 def interrupted_early(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
