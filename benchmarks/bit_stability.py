@@ -17,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rmft.instructions import AVX2_ONLY
+
 ROOT = Path(__file__).parents[1]
 PARTS = ("logits", "completions", "fine-tuning", "numeric RMFT", "algorithms")
 WITHOUT_AVX512 = {
@@ -25,8 +27,8 @@ WITHOUT_AVX512 = {
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
 }
-PINNED = {"ATEN_CPU_CAPABILITY": "avx2", "MKL_CBWR": "AVX2,STRICT"}
-DEFAULT, PINNED_NAME = "default", "pinned: ATEN avx2, MKL AVX2,STRICT"
+PINNED = AVX2_ONLY
+DEFAULT, PINNED_NAME = "default", "pinned: AVX2 only"
 SETTINGS = {  # by name: the setting that it is compared with, the environment, and threads
     DEFAULT: (DEFAULT, {}, 1),
     "default, once more": (DEFAULT, {}, 1),

@@ -2,11 +2,13 @@
 
 import sys
 
+from rmft.instructions import use_avx2_only
 from rmft.workflow import forkserver
 
 
 def main() -> None:
     """Run the command line, in this process or in a fork of the server."""
+    use_avx2_only()
     code = forkserver.hand_over()
     if code is not None:
         sys.exit(code)
@@ -15,6 +17,7 @@ def main() -> None:
 
 def serve_jobs(*arguments: str) -> None:
     """Be the fork server of a Snakemake run; run the command line in its forks. arguments: see `forkserver.serve`."""
+    use_avx2_only()
     if forkserver.serve(*arguments):
         run()
 

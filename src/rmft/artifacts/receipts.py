@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rmft.artifacts.job import JOB_CONTEXT
+from rmft.instructions import processor
 
 FOLDER = Path(".snakemake/receipts")
 
@@ -75,26 +76,12 @@ def commit() -> str | None:
         return None
 
 
-def _processor() -> list[str]:
-    """Return the processor's maker with its widest vector instructions, which decide how libraries round.
-
-    An empty list where the system does not say so.
-    """
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n", 1)[0].splitlines()
-    except OSError:
-        return []
-    values = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    maker, flags = values.get("vendor_id"), values.get("flags", "").split()
-    widest = next((name for name in ("avx512f", "avx2", "avx") if name in flags), "")
-    return [f"{maker} {widest}".strip()] if maker else []
-
-
 @functools.cache
 def machine() -> str:
     """Return the kind of this machine, and no name or address."""
-    parts = [f"{platform.system()} {platform.machine()}", *_processor(), f"{os.cpu_count()} cores"]
+    of_processor = " ".join(filter(None, processor()))  # its instructions decide how libraries round
+    parts = [f"{platform.system()} {platform.machine()}", of_processor, f"{os.cpu_count()} cores"]
     torch = sys.modules.get("torch")  # loaded where jobs of the run compute with it
     if torch is not None and torch.cuda.is_available():
         parts.append(f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}")
-    return ", ".join(parts)
+    return ", ".join(filter(None, parts))

@@ -23,11 +23,10 @@ from rmft.endpoint_server.models import ServedModels
 from rmft.endpoint_server.settings import ServerSettings
 from rmft.endpoint_server.store import Store
 from rmft.errors import InputError
+from rmft.instructions import use_avx2_only
 
 KEEP_ALIVE_SECONDS = 600  # longer than clients keep connections, or they would be closed as a client reuses them
 GRACE_SECONDS = 2.0  # for requests in progress when the server stops
-# How Intel's MKL computes a matrix product: a row rounds alike alone and among others. Workers inherit it.
-PRODUCTS = {"MKL_CBWR": "AVX2,STRICT"}
 SWITCH_SECONDS = 0.001  # Python's switch interval, so that the engine's thread does not hold up the routes
 
 
@@ -35,8 +34,8 @@ def serve(settings: ServerSettings) -> None:
     """Serve until SIGTERM or SIGINT. Raise InputError if the server cannot start."""
     if not settings.token:
         raise InputError("server: needs a key that clients must send; an empty one would let in everybody")
+    use_avx2_only()
     with closing(Store(settings.state)) as store, _bound(settings.host, settings.port) as listener:
-        os.environ.update({**PRODUCTS, **os.environ})  # before the first product
         services = _services(settings, store)
         port = listener.getsockname()[1]
         app = create(settings, services, lambda _: _background(services, settings.announce, port))
