@@ -182,6 +182,16 @@ def test_pairing_finds_a_difference_that_the_spread_of_instances_hides():
     assert ks_p(trained, base) > 0.05
 
 
+def test_the_interval_over_trainings_and_instances_covers_the_true_difference():
+    random, covered = np.random.default_rng(0), 0
+    for _ in range(400):
+        of_training, of_instance = random.normal(0, 3, (3, 1)), random.normal(0, 5, (1, 20))
+        trained = -1 + of_training + of_instance + random.normal(0, 4, (3, 20))
+        found = paired_difference(trained, np.zeros((1, 20)), random)
+        covered += found.low < -1 < found.high
+    assert 0.93 < covered / 400 < 0.99  # over instances alone: two thirds
+
+
 def test_copies_of_one_difference_are_a_sample_of_one_and_have_no_p_value():
     same = np.arange(5.0)
     found = paired_difference(same, same, np.random.default_rng(0))

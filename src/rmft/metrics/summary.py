@@ -1,8 +1,9 @@
 """The metrics of results/metrics.json, and those of results/summary.json, which DVC compares between commits.
 
-ks_p is the median over training seeds. paired_p, paired_difference and power are over instances, of the mean over
-training seeds; by_training_seed has the same tests of each seed alone. The paired_difference of an algorithm is the
-trained model's regret less the algorithm's. exponent_se is over instances, and over several training seeds.
+ks_p is the median over training seeds. paired_p and paired_difference take training seeds and instances as samples (see
+`rmft.metrics.comparison`); power is over instances, of the mean over training seeds. by_training_seed tests each seed
+alone. The paired_difference of an algorithm is the trained model's regret less the algorithm's. exponent_se is over
+instances, and over several training seeds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -52,7 +53,7 @@ def summarised(metrics: Metrics) -> Metrics:
 
 def against_base(names: tuple[str, str], players: Players, seed: int) -> PairedDifference:
     """Return trained minus base. names: the experiment and the evaluation, which name the bootstrap's random stream."""
-    after, before = (players[player].by_instance[:, -1] for player in ("trained", "base"))
+    after, before = (players[player].final for player in ("trained", "base"))
     return paired_difference(after, before, stream(seed, "bootstrap", "metrics", *names))
 
 
@@ -67,8 +68,7 @@ def _of_one(names: tuple[str, str], players: Players, seed: int, floor: float | 
     between = {name: summaries.pop(name) for name in [*summaries] if name.startswith("iteration-")}
     of_base, of_trained = summaries.pop("base"), summaries.pop("trained")
     for name, algorithm in summaries.items():
-        of_algorithm = players[name].by_instance[:, -1]
-        difference = paired_difference(after, of_algorithm, stream(seed, "bootstrap", *words, name))
+        difference = paired_difference(trained.final, players[name].final, stream(seed, "bootstrap", *words, name))
         algorithm["paired_difference"] = [difference.low, difference.mean, difference.high]
     return {
         "base": of_base,

@@ -160,7 +160,7 @@ def _rows(
                 reward,
                 of,
                 played.final,
-                None if itself else paired_difference(*pair, estimation.stream(reward, name)),
+                None if itself else paired_difference(played.final, reference.final, estimation.stream(reward, name)),
                 math.nan if itself else standard_error(pair[0] - pair[1]),
                 mean,
                 mean.mean - first_mean.mean if mean and first_mean and not itself else None,
