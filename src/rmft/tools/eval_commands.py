@@ -1,4 +1,4 @@
-"""Sub-commands of `rmft` that measure any model: eval, leaderboard. They alone print."""
+"""Sub-commands of `rmft` that measure any model: eval, leaderboard, luck. They alone print."""
 
 import re
 import sys
@@ -276,3 +276,26 @@ def leaderboard(
     results = read_all(folder)
     write_leaderboard(output, results, ranked(results, read_suite().seed))
     print(f"{output}: {len(results)} models")
+
+
+@app.command(rich_help_panel=TOOLS)
+def luck(
+    file: Annotated[Path, Argument(help="rollouts.parquet, selection.parquet, or JSON lines (docs/measure.md).")],
+    keep: Annotated[
+        str | None, Option(help="best:K/L or best:K of each group. Default: what the file says was selected.")
+    ] = None,
+    regret: Annotated[
+        Literal["realized", "expected"] | None,
+        Option(help="What selects rollouts: actions or policies. Default: as their experiment says."),
+    ] = None,
+) -> None:
+    """Say how much of the selected trajectories' advantage is left where rewards are drawn again.
+
+    Example: `rmft luck results/experiments/open_mab_qwen/seed-0/iteration-0/rollouts.parquet --keep best:1/4`
+    """
+    from rich.console import Console
+
+    from rmft.tools.luck import Keep, as_text, selection_in
+
+    selection = selection_in(file, Keep.parse(keep) if keep else None, regret)
+    Console(highlight=False, soft_wrap=True).print(*as_text(selection), sep="\n")
