@@ -77,7 +77,7 @@ lint: $(VENV)/.ready
 
 lock: $(VENV)/.ready
 	cp requirements.lock requirements.lock.new 2> /dev/null || true  # what it pins stays; delete requirements.lock first to move everything
-	uv pip compile pyproject.toml --extra dev --extra bench --extra gguf --extra gymnasium --universal --python-version 3.11 --fork-strategy fewest \
+	uv pip compile pyproject.toml --extra dev --extra bench --extra gguf --extra workflow --universal --python-version 3.11 --fork-strategy fewest \
 	    --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock.new > /dev/null
 	grep -v -E '^(nvidia-|triton|cuda-)' requirements.lock.new | sed -E 's/^(torch==[0-9.]+).*/\1/' | uniq > requirements.lock
 	rm requirements.lock.new

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from rmft.artifacts.job import end_with_run
-from rmft.errors import InputError
+from rmft.errors import WORKFLOW, InputError, without_workflow
 from rmft.tools import commands, eval_commands, lineage_commands
 from rmft.workflow.runs import INTERRUPTED
 
@@ -196,6 +196,12 @@ def main() -> None:
         code = app(standalone_mode=False)
     except InputError as error:
         print(f"rmft: {error}", file=sys.stderr)
+        code = 2
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in WORKFLOW:
+            raise
+        print(f"rmft: {without_workflow(library)}", file=sys.stderr)
         code = 2
     except typer.TyperException as error:
         if error.format_message():  # empty where a bare `rmft` has already printed its help

@@ -6,8 +6,16 @@ from collections.abc import Collection
 FEW = 12  # names that one line can list
 
 
+WORKFLOW = ("dvc", "lexicalrichness", "rocrate", "scmrepo", "snakemake", "vl_convert")  # libraries of that extra
+
+
 class InputError(ValueError):
     """A value or file of the user is wrong; the message names file and key, and what would be right."""
+
+
+def without_workflow(name: str) -> str:
+    """Return what to say where a library or program of the extra `workflow` is not installed."""
+    return f"{name} is not installed; it belongs to the extra `workflow`: pip install 'rmft[workflow]'"
 
 
 def unknown(name: str, among: Collection[str]) -> str:

@@ -67,11 +67,11 @@ def read_receipt(artifact: Path) -> Receipt | None:
 
 
 @functools.cache
-def commit() -> str | None:
-    """Return the checked-out commit, with -dirty where tracked files differ from it; None outside of git."""
+def commit(folder: Path = Path()) -> str | None:
+    """Return the commit that is checked out, with -dirty where tracked files differ from it; None outside of git."""
     describe = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        return subprocess.run(describe, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(describe, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
 

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from rmft.errors import InputError
+from rmft.package_data import find_file
 from rmft.params.section import Count, Name, Positive, Section, Several
 
 
@@ -136,7 +137,7 @@ class LanguageModelSettings(Checkpoint):
     @property
     def folder(self) -> str:
         """Return the folder of what jobs load, or the id of the hub repository."""
-        return self.converted or self.weights
+        return self.converted or str(find_file(self.weights))
 
     @property
     def threads_to_play(self) -> int:

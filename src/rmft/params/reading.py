@@ -122,7 +122,7 @@ def _values(path: Path) -> object:
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Checked)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; run from the root of the repository") from None
+        raise InputError(f"{path}: no such file; run from the root of a clone of the repository") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a text file: {error}") from None
     except InputError as error:

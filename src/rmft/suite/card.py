@@ -13,6 +13,7 @@ from rmft.artifacts.text import write_text
 from rmft.figures.frames import CURVE, joined, mean_over_games, rows
 from rmft.figures.style import Drawing, add_legend, draw_curves, finished, panels, set_theme, share_limits
 from rmft.metrics.players import PlayerResults
+from rmft.package_data import find_file
 from rmft.params.outputs import Style
 from rmft.recorded.page import number, signed
 from rmft.report.evidence import Picture, picture
@@ -21,7 +22,7 @@ from rmft.suite.measuring import MODEL, Measurement, PlayedPart
 from rmft.suite.parts import SUITE
 from rmft.suite.results import EvalResult, Interval
 
-CARD, TEMPLATES = "card.html", SUITE.parent
+CARD = "card.html"
 COLOURS = {
     MODEL: "#D55E00",
     "uniform": "#7F7F7F",
@@ -60,7 +61,7 @@ def write_leaderboard(path: Path, results: Mapping[str, EvalResult], tables: Map
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader(find_file(SUITE.parent)),
         undefined=StrictUndefined,
         autoescape=True,
         trim_blocks=True,

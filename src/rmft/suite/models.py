@@ -18,6 +18,7 @@ from rmft.endpoint.budget import SpendingLimit, Usage, cost
 from rmft.endpoint.connection import Connection, Endpoint, is_local
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
+from rmft.package_data import find_file
 from rmft.params import Params, load
 from rmft.params.endpoint import EndpointSettings, Expected, Prices, ReplyTokens
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp
@@ -163,15 +164,14 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir():
         return Measured(path.resolve().name, _language(words, None, device), _hashes(words))
-    params = load() if Path("params.yaml").exists() else None
-    if params and words in params.models:
+    params = load(find_file("params.yaml"))
+    if words in params.models:
         return _in_params(params, words)
     if on_hub:
         return Measured(words, _language(words, revision or _newest(words), device))
-    names = ", ".join(params.models if params else [])
     raise InputError(
         f"eval: {words}: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml "
-        f"({names or 'which is not here'}); a model behind an endpoint needs --base-url as well"
+        f"({', '.join(params.models)}); a model behind an endpoint needs --base-url as well"
     )
 
 

@@ -14,6 +14,7 @@ from rmft.artifacts.text import read_bytes, read_yaml
 from rmft.environments import ADAPTIVE, RewardTable, check_processes, draw_rewards
 from rmft.errors import InputError, unknown
 from rmft.language.protocol import Format, Output
+from rmft.package_data import find_file
 from rmft.params.evaluation import Algorithm
 from rmft.params.section import Actions, Count, Section, Several, first_error, prefixed
 from rmft.workflow.paths import prompt_files
@@ -82,7 +83,7 @@ class Suite(Section):
 
     def identity(self, part: str, reply: Format) -> str:
         """Return a digest of what decides the games of a part, besides the number of instances and the model."""
-        prompts = b"".join(read_bytes(Path(file)) for file in prompt_files(self.prompts))
+        prompts = b"".join(read_bytes(Path(file)) for file in prompt_files(find_file(self.prompts)))
         games = self.parts[part].model_copy(update={"references": []}).canonical()
         return _digest(games, self.stream(part), str(self.seed), reply, prompts, self.drawn(part, FIRST))
 
@@ -93,7 +94,7 @@ class Suite(Section):
 
 def read_suite(path: Path = SUITE) -> Suite:
     """Return the suite. Raise InputError where its file is missing or malformed."""
-    values = read_yaml(path)
+    values = read_yaml(find_file(path))
     try:
         return Suite.model_validate(values)
     except ValidationError as error:

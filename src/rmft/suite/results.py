@@ -4,6 +4,7 @@ import json
 import platform
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from rmft.artifacts.files import sha256
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
+from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section
 from rmft.recorded.bundle import differing
 from rmft.suite import FILE
@@ -89,10 +91,11 @@ class ReplyEntry(Section):
 
 
 class Origin(Section):
-    """When the measurement ended, on which kind of machine, at which commit of rmft, if any."""
+    """When the measurement ended, on which kind of machine, by which version and commit of rmft; null: not known."""
 
     at: str
     machine: str
+    version: str | None = None
     commit: str | None
     python: str
 
@@ -105,7 +108,7 @@ class EvalResult(Section):
     model: ModelEntry = Field(description="The model.")
     reply: ReplyEntry = Field(description="How the model was asked to reply.")
     parts: dict[str, PartResult] = Field(description="Results of each part.")
-    made: Origin = Field(description="When, on which machine, at which commit.")
+    made: Origin = Field(description="When, on which machine, by which code.")
     usage: dict[str, float | None] | None = Field(
         description="Tokens and dollars at an endpoint; null for other models."
     )
@@ -141,7 +144,8 @@ def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalRe
         made=Origin(
             at=datetime.now(UTC).isoformat(timespec="seconds"),
             machine=machine(),
-            commit=commit(),
+            version=version("rmft"),
+            commit=None if ROOT == IN_WHEEL else commit(ROOT),
             python=platform.python_version(),
         ),
         usage=measurement.model.usage(map(measurement.stem, played)),
@@ -184,7 +188,7 @@ def as_text(path: Path, result: EvalResult) -> Iterator[str]:
     yield f"{path}"
     suite, model = result.suite, result.model
     yield f"  measured    {result.made.at} on {result.made.machine}"
-    yield f"  code        commit {result.made.commit}"
+    yield f"  code        rmft {result.made.version}, commit {result.made.commit}"
     yield f"  suite       version {suite.version}, {suite.level}, sha256 {suite.sha256}"
     yield f"  model       {model.name}: {json.dumps(model.settings, sort_keys=True)}"
     for name, digest in model.files.items():

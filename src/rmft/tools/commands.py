@@ -95,6 +95,7 @@ def serve(
     Example: `RMFT_API_KEY=secret rmft serve --port 8000`, then any client with base_url http://127.0.0.1:8000/v1
     """
     from rmft.endpoint_server.settings import ServerSettings
+    from rmft.package_data import find_file
     from rmft.params import load
     from rmft.workflow.plan import served_as
     from rmft.workflow.records import OwnServer
@@ -102,7 +103,7 @@ def serve(
     key = os.environ.get("RMFT_API_KEY", "")
     if not key:
         raise InputError("serve: needs a key that clients must show: export RMFT_API_KEY=…")
-    served = OwnServer.parse(settings) if settings else served_as(load(), plays)
+    served = OwnServer.parse(settings) if settings else served_as(load(find_file("params.yaml")), plays)
     from rmft.endpoint_server.server import serve as start  # imports large libraries: not before the checks
 
     where = {"state": state, "host": host, "port": port, "announce": announce}

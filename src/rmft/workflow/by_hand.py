@@ -8,7 +8,7 @@ from itertools import pairwise
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.workflow import paths
-from rmft.workflow.runs import ask_snakemake
+from rmft.workflow.runs import ask_snakemake, check_installed
 
 OF_EXPERIMENT = "results/experiments/{experiment}"
 OF_ITERATION = f"{OF_EXPERIMENT}/seed-{{training_seed}}/iteration-{{iteration}}"
@@ -42,6 +42,7 @@ def job_of(stage: str, keys: Mapping[str, object]) -> tuple[str, dict[str, list[
 
     Raise InputError where params.yaml has no such job.
     """
+    check_installed("snakemake")
     printed = ask_snakemake("--dry-run", "--force", "--printshellcmds", target_of(stage, keys))
     *_, command = re.findall(rf"^Shell command: rmft {stage} (.+) 2>&1 \| tee", printed, re.MULTILINE)
     files: dict[str, list[str]] = {}

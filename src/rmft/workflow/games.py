@@ -10,6 +10,7 @@ from rmft.language.game import GameSettings
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Scenario
 from rmft.language.scenarios import for_actions, read_scenarios
+from rmft.package_data import find_file
 from rmft.params.language import LanguageProblem
 from rmft.rollouts import Games, games_of_shard
 from rmft.workflow.paths import prompt_files
@@ -18,9 +19,9 @@ from rmft.workflow.records import RolloutsJob
 
 def read_prompts(job: RolloutsJob) -> Prompts:
     """Return the templates of a job's prompts."""
-    folder = job.problem.protocol.prompts
+    folder = find_file(job.problem.protocol.prompts)
     note_reading(map(Path, prompt_files(folder)))
-    return Prompts.load(Path(folder))
+    return Prompts.load(folder)
 
 
 def read_scenarios_of(job: RolloutsJob) -> list[Scenario] | None:

@@ -103,7 +103,7 @@ def played_from(params: Params, model: str) -> list[str]:
     return [*base_model_of(params, model), *(gguf_of(params, model) if by_llama_cpp else [])]
 
 
-def prompt_files(folder: str) -> list[str]:
+def prompt_files(folder: str | Path) -> list[str]:
     """Return the templates in a folder."""
     return sorted(file.as_posix() for file in Path(folder).glob("*.j2"))
 

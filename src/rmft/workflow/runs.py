@@ -6,11 +6,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO, TypeVar
 
 from rmft.artifacts.job import this_run
-from rmft.errors import InputError
+from rmft.errors import InputError, without_workflow
 
 LOCK = Path(".snakemake/flock")
 INTERRUPTED = 130  # the exit code after Ctrl-C
@@ -58,16 +59,19 @@ def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
         os._exit(2)
 
 
+def check_installed(library: str) -> None:
+    """Raise InputError where a library of the extra `workflow` is not installed."""
+    if find_spec(library) is None:
+        raise InputError(without_workflow(library))
+
+
 def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program of the environment, activated or not, to its end. Raise InputError where it is not found."""
+    """Run Snakemake or DVC to its end, in an environment that is activated or not."""
     program, *arguments = command
+    check_installed(program)
     beside = Path(sys.executable).with_name(program)
-    try:
-        return subprocess.run(
-            [str(beside) if beside.exists() else program, *arguments], capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        raise InputError(f"{program}: not found; activate the environment: source .venv/bin/activate") from None
+    program = str(beside) if beside.exists() else program
+    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
 
 
 def ask_snakemake(*arguments: str) -> str:

@@ -1,0 +1,16 @@
+"""Files of the repository that the installed package holds too, so that `rmft eval` works in any folder."""
+
+from pathlib import Path
+
+IN_WHEEL = Path(__file__).parent / "files"  # pyproject.toml names what a wheel has there
+ROOT = IN_WHEEL if IN_WHEEL.is_dir() else Path(__file__).parents[2]  # in an editable installation, the clone
+WORKFLOW = Path("Snakefile")
+
+
+def find_file(path: str | Path) -> Path:
+    """Return where a file or folder of the repository is: in the working folder, or else in the installed package.
+
+    In a clone of the repository only the clone's own files count, so that a job never reads what lineage does not know.
+    """
+    packaged = ROOT / path
+    return packaged if packaged.exists() and not Path(path).exists() and not WORKFLOW.exists() else Path(path)
