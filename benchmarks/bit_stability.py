@@ -111,7 +111,7 @@ def reference_algorithms() -> np.ndarray:
     """Return the policies of reference algorithms on one table of rewards."""
     from rmft.algorithms import AlgorithmSettings, start
     from rmft.environments import draw_rewards
-    from rmft.play import action_uniforms, play
+    from rmft.game import action_uniforms, play
 
     table = draw_rewards(0, "bits", ["gaussian"], (200, 50, 3))
     games = {name: start(AlgorithmSettings(name), table.shape) for name in ("ucb", "exp3")}

@@ -18,7 +18,7 @@ import peers
 
 from rmft.algorithms import AlgorithmSettings, start
 from rmft.environments import RewardTable, draw_rewards
-from rmft.play import play
+from rmft.game import play
 from rmft.streams import stream
 
 GOALS = {"ucb": 10e6, "exp3": 6e6}  # replicate-rounds per second

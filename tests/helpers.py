@@ -13,7 +13,7 @@ import numpy as np
 from rmft.algorithms import AlgorithmSettings, Player, start
 from rmft.environments import ENVIRONMENTS, AdaptiveRewards, RewardTable, draw_rewards
 from rmft.environments.tables import variation
-from rmft.play import Trajectories, play
+from rmft.game import Trajectories, play
 from rmft.streams import stream
 
 # Said first by a child process that is to be interrupted: a shell's background jobs are born deaf to Ctrl-C.

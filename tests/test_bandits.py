@@ -14,7 +14,7 @@ from scipy import integrate, stats
 from rmft.algorithms import AlgorithmSettings, start
 from rmft.algorithms.bandits import Greedy, UpperConfidenceBound
 from rmft.environments.tables import one_hot, variation
-from rmft.play import play
+from rmft.game import play
 from rmft.streams import stream
 
 # --- Bandits: index policies ---

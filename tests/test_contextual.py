@@ -20,10 +20,10 @@ from rmft.environments.processes import linear_contextual
 from rmft.environments.regret import best_actions, regret
 from rmft.environments.tables import ContextualTable
 from rmft.errors import InputError
+from rmft.game import play
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Round
 from rmft.params.evaluation import RewardSet
-from rmft.play import play
 from rmft.streams import BLOCK, stream
 
 ROOT = Path(__file__).parents[1]

@@ -14,13 +14,13 @@ from rmft.agents.chat_template import ChatTemplate
 from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.environments import draw_rewards
 from rmft.errors import InputError
+from rmft.game import action_uniforms, play
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts, read_template
 from rmft.language.protocol import NOT_LEARNT, Scenario
 from rmft.params import load
 from rmft.params.language import LanguageProblem, ProtocolSettings
 from rmft.params.language_model import LanguageModelSettings
-from rmft.play import action_uniforms, play
 from rmft.selection import demonstrations
 from rmft.training.distillation import distil
 from rmft.workflow.games import game_settings_of, games_of

@@ -13,9 +13,9 @@ from rmft.environments import check_processes, draw_rewards
 from rmft.environments.processes import CONTEXTUAL, TABULAR
 from rmft.environments.tables import ContextualTable
 from rmft.errors import InputError
+from rmft.game import play
 from rmft.lineage.code import fingerprint
 from rmft.params import load
-from rmft.play import play
 from rmft.workflow.plan import evaluation_job, rewards_job
 from rmft.workflow.records import RewardsJob
 

@@ -14,9 +14,9 @@ from rmft.agents.numeric import SYMBOLS, LinearAttention, NumericAgent
 from rmft.algorithms.players import project_onto_ball, softmax
 from rmft.environments import RewardTable
 from rmft.environments.regret import regret
+from rmft.game import play
 from rmft.params import load
 from rmft.params.numeric import Training
-from rmft.play import play
 from rmft.training.numeric import (
     Perturbation,
     SampledTrajectories,

@@ -19,7 +19,7 @@ from rmft.algorithms.players import Player
 from rmft.environments import ENVIRONMENTS, Rewards, RewardTable
 from rmft.environments.regret import Mean, best_actions, regret
 from rmft.errors import InputError
-from rmft.play import action_uniforms, play
+from rmft.game import action_uniforms, play
 from rmft.selection import TrajectoryColumns, invalid_replies, table_of
 
 Columns = dict[str, list[Any]]  # one value for each player, training seed and instance

@@ -15,11 +15,11 @@ from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.embedded_model.tally import NOTE, SCORE, START, agrees, grade, updated
 from rmft.environments import ENVIRONMENTS, RewardTable, draw_rewards
 from rmft.environments.regret import regret
+from rmft.game import play
 from rmft.language.game import ChatModel, GameSettings, RandomNumbers, Transcript, play_in_words
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Scenario, all_protocols
-from rmft.play import play
 
 TOLERANCE = 0.02
 CONTEXT, MAX_TOKENS = 16384, 128  # tokens of a conversation, more than any needs; of a reply

@@ -24,9 +24,9 @@ from rmft.environments import (
 )
 from rmft.environments.regret import Mean, Notion, best_actions, regret
 from rmft.errors import InputError
+from rmft.game import action_uniforms, play
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
 from rmft.metrics.growth import Growth, growth
-from rmft.play import action_uniforms, play
 from rmft.streams import blocks
 
 OnRound = Callable[[int], object]

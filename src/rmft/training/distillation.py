@@ -17,8 +17,8 @@ from rmft.agents.chat_template import ChatTemplate
 from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
+from rmft.game import action_uniforms, play
 from rmft.language.prompts import rendered
-from rmft.play import action_uniforms, play
 from rmft.rollouts import Games, roll_out
 
 MISREAD = "distillation: a reply is not read as what the teacher plays; look at the rationale and at actions' names"

@@ -18,8 +18,8 @@ from rmft.environments import ENVIRONMENTS, RewardTable
 from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.regret import best_actions, regret
 from rmft.environments.tables import variation
+from rmft.game import action_uniforms, play
 from rmft.metrics.exploration import suffix_failure
-from rmft.play import action_uniforms, play
 from rmft.streams import stream
 from rmft.tools.forensics.questions import Question, Row, row_read
 from rmft.tools.forensics.readings import draw

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from rmft.algorithms import AlgorithmSettings
 from rmft.environments import AdaptiveRewards
 from rmft.environments.tables import one_hot
-from rmft.play import play, sample_actions
+from rmft.game import play, sample_actions
 from rmft.streams import stream
 
 FULL = ("ftl", "ftrl", "hedge", "uniform")
