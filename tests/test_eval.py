@@ -3,16 +3,22 @@
 import json
 import re
 import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from endpoint_servers import TOKEN
 from trees import ROOT
 
+from rmft.agents.chat_models import ChatModels
 from rmft.artifacts.trajectories import read_trajectories, write_trajectories
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.metrics.power import power
+from rmft.params import load
+from rmft.suite.models import Measured
 from rmft.suite.parts import digest_of, read_suite
 from rmft.suite.results import EvalResult, read_result
 
@@ -219,3 +225,59 @@ def test_other_games_are_not_compared(measured, rmft, tmp_path):
 
 def test_a_result_has_the_documented_schema(measured):
     assert EvalResult.model_validate_json((measured / "eval.json").read_text(encoding="utf-8")).schema_version == 1
+
+
+# --- Stopping early ---
+
+
+@dataclass
+class KnowsBest:
+    """A chat model that replies with the best action of its instances (n,)."""
+
+    best: np.ndarray
+    max_tokens: int = 4
+
+    def restart(self):
+        """Forget nothing."""
+
+    def reply(self, messages, *, temperature, uniforms, rows):
+        """Name the best action."""
+        return [
+            SimpleNamespace(text=f"Action: {self.best[row] + 1}", ids=[], prompt_ids=[], replied=[]) for row in rows
+        ]
+
+
+@dataclass(frozen=True)
+class Oracle(Measured):
+    """A model that knows the best action."""
+
+    @contextmanager
+    def playing(self, job, games, stem):
+        """Yield the chat model."""
+        best = games.rewards.means[:, 0].argmax(axis=1)
+        yield ChatModels(lambda ids: KnowsBest(best[ids[:, 0]]), 16)
+
+
+def test_a_measurement_stops_when_it_is_decided_and_says_so(tmp_path, monkeypatch, rmft):
+    monkeypatch.setattr(
+        "rmft.suite.models.at_hand", lambda *_: Oracle("oracle", load(ROOT / "params.yaml").models["embedded"])
+    )
+    options = [*SMALL[:-1], "90", "--output", str(tmp_path)]
+    code, printed, error = rmft("eval", "embedded", *options, "--stop-when", "decided")
+    assert code == 0, error
+    (part,) = read_result(tmp_path).parts.values()
+    assert len(list((tmp_path / "games").glob("*-of-6.parquet"))) * 15 == part.instances == len(part.final_regrets) < 90
+    low, mean, high = part.stopping.anytime["uniform"]
+    assert (part.stopping.planned, mean) == (90, pytest.approx(part.references["uniform"].difference[1]))
+    assert low < part.references["uniform"].difference[0] < high < 0  # the price of looking after every block
+    assert f"Stopped early, decided after {part.instances} of 90 games" in " ".join(printed.split())
+    assert f"Stopped early, decided after {part.instances} of 90 games" in (tmp_path / "card.html").read_text(
+        encoding="utf-8"
+    )
+    assert rmft("lineage", str(tmp_path / "eval.json"))[0] == 0
+    # Two equal models are never decided: the same command, compared with its own result, plays all games.
+    code, _, error = rmft("eval", "embedded", *options, "--compare", str(tmp_path), "--stop-when", "decided")
+    assert code == 0, error
+    (longer,) = read_result(tmp_path).parts.values()
+    assert (longer.instances, longer.final_regrets[: part.instances]) == (90, part.final_regrets)
+    assert longer.stopping.anytime["compared"][1] == 0

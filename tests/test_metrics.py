@@ -18,6 +18,7 @@ from rmft.metrics.exploration import relative_entropy, scaled_min_frac, suffix_f
 from rmft.metrics.growth import growth
 from rmft.metrics.luck import advantages, around_average, survival
 from rmft.metrics.power import instances_needed, paired_sd, power, spread
+from rmft.metrics.sequential import confidence_sequence
 
 D = 3
 plays = arrays(int, st.tuples(st.integers(1, 4), st.integers(1, 12)), elements=st.integers(0, D - 1))
@@ -333,3 +334,30 @@ def test_nothing_survives_where_nothing_was_better():
     share, error = survival(best_of(np.full((3, 4), 7.0), np.random.default_rng(0).normal(size=(3, 4))))
     assert np.isnan(share)
     assert np.isnan(error)
+
+
+# --- Stopping early ---
+
+
+@pytest.mark.parametrize("chance", [0.5, 0.1])  # of the larger of two values: symmetric and skewed
+def test_who_looks_after_every_value_is_misled_by_a_t_interval_and_not_by_a_confidence_sequence(chance):
+    generator, runs, n = np.random.default_rng(0), 120, 100
+    mean = 20 * chance - 10
+    values = np.where(generator.random((runs, n)) < chance, 10.0, -10.0)
+    bounds = np.stack([confidence_sequence(each, -10, 10) for each in values])
+    missed = ((bounds[..., 0] > mean) | (bounds[..., 1] < mean)).any(axis=1)
+    assert missed.sum() <= stats.binom.ppf(0.999, runs, 0.05)
+    count = np.arange(1, n + 1)
+    so_far = values.cumsum(axis=1) / count
+    margin = 1.96 * np.sqrt(((values**2).cumsum(axis=1) / count - so_far**2) / count)
+    assert (abs(so_far - mean) > margin)[:, 20:].any(axis=1).mean() > 0.15
+
+
+def test_a_confidence_sequence_narrows_to_the_mean_and_hears_no_later_value():
+    values = np.random.default_rng(1).beta(2, 5, 400)
+    bounds = confidence_sequence(values, 0, 1)
+    assert (np.diff(bounds[:, 0]) >= 0).all()
+    assert (np.diff(bounds[:, 1]) <= 0).all()
+    assert bounds[-1, 0] < 2 / 7 < bounds[-1, 1]
+    assert np.ptp(bounds[-1]) < 0.1
+    assert np.array_equal(confidence_sequence(values[:50], 0, 1), bounds[:50])

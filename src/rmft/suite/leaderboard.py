@@ -45,11 +45,10 @@ def _lines(part: str, results: Mapping[str, EvalResult], seed: int) -> Iterator[
     """Yield models and algorithms by mean regret; models with the difference to the model above them."""
     first = next(iter(results.values())).parts[part]
     lines = [
-        {"name": name, "model": None, "regret": of.regret, "instances": first.instances}
-        for name, of in first.references.items()
+        {"name": name, "model": None, "regret": of.regret, "played": first} for name, of in first.references.items()
     ]
     lines += [
-        {"name": name, "model": result, "regret": result.parts[part].regret, "instances": result.parts[part].instances}
+        {"name": name, "model": result, "regret": result.parts[part].regret, "played": result.parts[part]}
         for name, result in results.items()
     ]
     above = None

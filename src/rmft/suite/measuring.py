@@ -7,19 +7,21 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from rmft.agents.chat_models import Conversations
+from rmft.agents.chat_models import ChatModels, Conversations
 from rmft.artifacts.evaluations import write_evaluation
 from rmft.artifacts.trajectories import read_trajectories, write_trajectories
 from rmft.endpoint.budget import Usage
 from rmft.environments import RewardTable
-from rmft.evaluation import Instances, evaluate_in_words
+from rmft.evaluation import Columns, Instances, evaluate_in_words
 from rmft.language.protocol import Format
 from rmft.metrics.comparison import paired_difference
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
@@ -33,6 +35,7 @@ from rmft.selection import TrajectoryColumns
 from rmft.streams import stream
 from rmft.suite.models import Measured
 from rmft.suite.parts import Suite
+from rmft.suite.stopping import BLOCK, UNIFORM, Decision, decided
 from rmft.workflow.games import game_settings_of, games_of, read_prompts
 from rmft.workflow.records import RolloutsJob
 
@@ -60,13 +63,14 @@ class ReplySettings:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A model, the games that it is to play, and the folder for their results."""
+    """A model, the games that it is to play, and the folder for their results. stop: whether early, once decided."""
 
     model: Measured
     suite: Suite
     level: str
     reply: ReplySettings
     folder: Path
+    stop: bool = False
 
     def job(self, part: str, piece: int = 1, pieces: int = 1) -> RolloutsJob:
         """Return the record of the job that plays a piece of a part, from 1."""
@@ -127,60 +131,97 @@ class Measurement:
         return self.folder / "games" / f"{part}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
 
     def games(self, part: str) -> dict[Path, RolloutsJob]:
-        """Return the files with the games of a part, each with the job that plays them."""
+        """Return the files with the games of a part, in the order of the instances, and the jobs that play them."""
         n = self.suite.instances(self.level)[part]
-        pieces = 1 if self.model.settings.kind == "endpoint" else -(-n // PIECE)
+        whole = self.model.settings.kind == "endpoint"  # its journal keeps every reply
+        pieces = -(-n // BLOCK) if self.stop else 1 if whole else -(-n // PIECE)
         stem = self.stem(part)
         return {
             stem.with_name(f"{stem.name}-{n}.{k}-of-{pieces}.parquet"): self.job(part, k, pieces)
             for k in range(1, pieces + 1)
         }
 
-    def results(self, part: str) -> Path:
-        """Return the file with the regrets of all players in a part."""
+    def results(self, part: str, instances: int) -> Path:
+        """Return the file with the regrets of all players in the first instances of a part."""
         stem = self.stem(part)
-        return stem.with_name(f"{stem.name}-{self.suite.instances(self.level)[part]}.results.parquet")
+        return stem.with_name(f"{stem.name}-{instances}.results.parquet")
 
 
 @dataclass(frozen=True)
 class PlayedPart:
-    """The results of all players by name, the model first; games: of the model. chance: share of random decisions."""
+    """The results of all players by name, the model first; games: of the model. chance: share of random decisions.
+
+    files: with games and results. planned: how many games there would be without stopping early. anytime: see
+    `Decision`; None where no one asked to stop early.
+    """
 
     players: dict[str, PlayerResults]
     games: TrajectoryColumns
     chance: float
+    files: list[Path]
+    planned: int
+    anytime: dict[str, list[float]] | None
 
 
-def play_part(measurement: Measurement, part: str) -> PlayedPart:
-    """Have the model and the references play a part. Games of an earlier run are not played again."""
-    of, name = measurement.suite.parts[part], measurement.suite.stream(part)
-    table = measurement.suite.rewards(part, measurement.suite.instances(measurement.level)[part])
-    _play_games(measurement, part, table)
-    pieces = [read_trajectories(file, tokens=False) for file in measurement.games(part)]
-    games = {column: [value for piece in pieces for value in piece[column]] for column in pieces[0]}
-    shared = Instances(table, name, measurement.suite.seed, of.environment, MEAN)
-    algorithms = {reference: measurement.suite.algorithms[reference] for reference in of.references}
-    path = measurement.results(part)
-    write_evaluation(path, evaluate_in_words(shared, [(MODEL, 0, games)], algorithms))
-    return PlayedPart(read_players(path), games, float(np.mean(games["fallback"])))
+def play_part(measurement: Measurement, part: str, compared: Sequence[float] | None = None) -> PlayedPart:
+    """Have the model and the references play a part. Games of an earlier run are not played again.
+
+    compared: final regrets of the model to compare with, which decide too where the measurement may stop early.
+    """
+    suite, references = measurement.suite, measurement.suite.parts[part].references
+    planned = suite.instances(measurement.level)[part]
+    table = suite.rewards(part, planned)
+    decision = Decision(suite, part, compared) if measurement.stop else None
+    games: TrajectoryColumns = defaultdict(list)
+    files, anytime = [], None
+    with _playing(measurement, part, table) as play:
+        for file in measurement.games(part):
+            if not file.exists():
+                play(file)
+            files.append(file)
+            for column, values in read_trajectories(file, tokens=False).items():
+                games[column] += values
+            if decision:
+                scored = _scored(measurement, part, table, games, [UNIFORM])
+                final = np.array([curve[-1] for curve in scored["regret"]])  # of the model, then of uniform play
+                anytime = decision.intervals(*np.split(final, 2))
+                if decided(anytime):
+                    break
+    path = measurement.results(part, len(games["scenario"]))
+    write_evaluation(path, _scored(measurement, part, table, games, references))
+    chance = float(np.mean(games["fallback"]))
+    return PlayedPart(read_players(path), games, chance, [*files, path], planned, anytime)
 
 
-def _play_games(measurement: Measurement, part: str, table: RewardTable) -> None:
-    """Play the games of a part that an earlier run has not played."""
+def _scored(
+    measurement: Measurement, part: str, table: RewardTable, games: TrajectoryColumns, references: Sequence[str]
+) -> Columns:
+    """Return the evaluation of the model's games so far, and of references on the same instances."""
+    suite, of = measurement.suite, measurement.suite.parts[part]
+    first = table.head(len(games["scenario"]), of.T)
+    instances = Instances(first, suite.stream(part), suite.seed, of.environment, MEAN)
+    return evaluate_in_words(instances, [(MODEL, 0, games)], {name: suite.algorithms[name] for name in references})
+
+
+@contextmanager
+def _playing(measurement: Measurement, part: str, table: RewardTable) -> Iterator[Callable[[Path], None]]:
+    """Yield the function that has the model play the games of a file; it loads the model when it is first called."""
     left = {file: job for file, job in measurement.games(part).items() if not file.exists()}
-    if not left:
-        return
-    games = [games_of(job, read_prompts(job), None, table) for job in left.values()]
-    first = next(iter(left.values()))
-    rounds = sum(len(one.ids) for one in games) * first.T
-    with (
-        measurement.model.playing(first, games[0], measurement.stem(part)) as chat_models,
-        speed(f"eval {part}", rounds) as advance,
-    ):
-        for file, one in zip(left, games, strict=True):
-            write_trajectories(file, roll_out(one, chat_models.open, chat_models.batch, advance))
-        if summary := chat_models.summary():
-            print(f"eval {part}: {summary}", file=sys.stderr)
+    games = {file: games_of(job, read_prompts(job), None, table) for file, job in left.items()}
+    rounds = sum(len(one.ids) for one in games.values()) * table.shape[1]
+    opened: list[ChatModels] = []
+    with ExitStack() as stack, speed(f"eval {part}", rounds) as advance:
+
+        def play(file: Path) -> None:
+            if not opened:
+                playing = measurement.model.playing(left[file], games[file], measurement.stem(part))
+                opened.append(stack.enter_context(playing))
+            write_trajectories(file, roll_out(games[file], opened[0].open, opened[0].batch, advance))
+
+        yield play
+        for chat_models in opened:
+            if summary := chat_models.summary():
+                print(f"eval {part}: {summary}", file=sys.stderr)
 
 
 def summary_of(played: PlayedPart, seed: int, part: str) -> dict[str, Any]:

@@ -41,6 +41,15 @@ class ReferenceResult(Section):
     difference: Interval
 
 
+class Stopping(Section):
+    """A measurement that stops when it is decided. anytime: what the model's regret exceeds that of others by."""
+
+    planned: int = Field(description="Games that there would have been without stopping early.")
+    anytime: dict[str, Interval] = Field(
+        description="Of the differences that decide (uniform, compared): low, mean, high. They hold whenever one stops."
+    )
+
+
 class PartResult(Section):
     """What a model did in a part of the suite."""
 
@@ -58,6 +67,26 @@ class PartResult(Section):
     chance: float = Field(description="Share of rounds that chance decided, after replies without a valid decision.")
     references: dict[str, ReferenceResult] = Field(description="Reference algorithms.")
     final_regrets: list[float] = Field(description="Final regret of the model in each game.")
+    stopping: Stopping | None = Field(default=None, description="Of `--stop-when decided`; else null.")
+
+    @property
+    def stopped_early(self) -> bool:
+        """Return whether fewer games were played than planned, so that usual intervals are too narrow."""
+        return self.stopping is not None and self.instances < self.stopping.planned
+
+    @property
+    def on_stopping(self) -> str:
+        """Return in words whether the games ended early, with the intervals that hold then; empty without a rule."""
+        if self.stopping is None:
+            return ""
+        of, planned = self.stopping.anytime.items(), self.stopping.planned
+        sure = "; ".join(f"from {name} {mean:+.2f} [{low:+.2f}, {high:+.2f}]" for name, (low, mean, high) in of)
+        early = f"Stopped early, decided after {self.instances} of {planned} games"
+        return (
+            f"{early if self.stopped_early else f'All {planned} games were played'}. Differences with 95% "
+            f"intervals that hold whenever one stops: {sure}. The other intervals would be right only for a number of "
+            "games that is fixed beforehand."
+        )
 
     @property
     def says_little(self) -> bool:
@@ -129,7 +158,7 @@ def head_of(measurement: Measurement) -> dict[str, Section]:
 def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalResult:
     """Return the results of the parts that were played."""
     suite, reply = measurement.suite, measurement.reply
-    files = [file for part in played for file in (*measurement.games(part), measurement.results(part))]
+    files = [file for of in played.values() for file in of.files]
     return EvalResult(
         **head_of(measurement),
         parts={
@@ -137,6 +166,7 @@ def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalRe
                 identity=suite.identity(part, reply.format),
                 settings=suite.parts[part].model_dump(mode="json"),
                 max_tokens=reply.limit(suite.parts[part].output),
+                stopping=None if of.anytime is None else Stopping(planned=of.planned, anytime=of.anytime),
                 **summary_of(of, suite.seed, part),
             )
             for part, of in played.items()
@@ -210,12 +240,11 @@ def compared(ours: EvalResult, theirs: EvalResult, seed: int) -> dict[str, Inter
     return {part: _difference(ours.parts[part], theirs.parts[part], seed, part) for part in common}
 
 
-def refuse_others(measurement: Measurement, theirs: EvalResult) -> None:
-    """Raise InputError where a result has no part that is about to be measured."""
+def regrets_to_compare(measurement: Measurement, theirs: EvalResult) -> dict[str, list[float]]:
+    """Return a result's final regrets in each part that is about to be measured. Raise InputError where it has none."""
     suite = measurement.suite
-    _common(
-        {part: suite.identity(part, measurement.reply.format) for part in suite.instances(measurement.level)}, theirs
-    )
+    wanted = {part: suite.identity(part, measurement.reply.format) for part in suite.instances(measurement.level)}
+    return {part: theirs.parts[part].final_regrets for part in _common(wanted, theirs)}
 
 
 def _common(identities: dict[str, str], theirs: EvalResult) -> list[str]:

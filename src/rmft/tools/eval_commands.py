@@ -33,6 +33,10 @@ def evaluate(
     suite: Annotated[str, Option(help="quick, standard or full: how many games of which kinds.")] = "quick",
     part: Annotated[list[str] | None, Option(help="Only this part of the suite. May be repeated.")] = None,
     compare: Annotated[Path | None, Option(help="An earlier eval.json, perhaps of the model before training.")] = None,
+    stop_when: Annotated[
+        Literal["decided"] | None,
+        Option(help="Stop a part as soon as its differences to uniform play and --compare are sure."),
+    ] = None,
     output: Annotated[Path | None, Option(help="The folder of the results. Default: named after the model.")] = None,
     seed: Annotated[
         int | None, Option(help="A private root of the rewards. Default: the suite's, which is public.")
@@ -114,7 +118,7 @@ def evaluate(
         words += [environment, *own.values(), None if seed is None else f"seed-{seed}"]
         words += [reasoning and "reasoning", max_tokens and f"{max_tokens}-tokens", temperature != 1 and temperature]
         output = Path("evals", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(str(word) for word in words if word)).strip("-"))
-    _measure(Measurement(measured, chosen, level, reply, output), other)
+    _measure(Measurement(measured, chosen, level, reply, output, stop=stop_when is not None), other)
 
 
 def _refuse_without(option: str, others: dict[str, object]) -> None:
@@ -150,19 +154,18 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     from rmft.suite.results import (
         compared,
         refuse_other_measurement,
-        refuse_others,
+        regrets_to_compare,
         result_of,
         write_result,
     )
 
     there = measurement.suite.instances(measurement.level)
-    if other:
-        refuse_others(measurement, other)
+    compared_with = regrets_to_compare(measurement, other) if other else {}
     refuse_other_measurement(measurement)
     games = ", ".join(f"{n} games of {part}" for part, n in there.items())
     print(f"eval {measurement.model.name}: {games}: {_expected(measurement)}", file=sys.stderr)
     try:
-        played = {part: play_part(measurement, part) for part in there}
+        played = {part: play_part(measurement, part, compared_with.get(part)) for part in there}
     except KeyboardInterrupt:
         print(f"eval: {measurement.folder} has what was played; run the same command again to go on", file=sys.stderr)
         raise
@@ -226,7 +229,7 @@ def _tables(result: "EvalResult", comparison: "dict[str, Interval]", other: str 
                 f"{mean:+.2f}",
                 f"[{low:+.2f}, {high:+.2f}]",
             )
-        yield from (table, f"{_explored(of)}\n")
+        yield from (table, "\n".join(filter(None, [_explored(of), of.on_stopping, " "])))
 
 
 def _explored(of: "PartResult") -> str:
