@@ -12,6 +12,7 @@ from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.text import write_text
 from rmft.streams import stream
 
+GLOSSARY = "Words: [docs/glossary.md](../../docs/glossary.md)"  # below every table
 VALUES = ["statistic", "ours", "standard_error", "paper", "verdict"]
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
 DIRECTION_ONLY, INCONSISTENT = "direction only", "paper inconsistent"
@@ -39,7 +40,7 @@ class RenderedTable:
         write_csv(csv, self.tidy)
         notes = "".join(f"- {note}\n" for note in self.notes)
         markdown = self.shaped.to_markdown(index=False, disable_numparse=True)
-        write_text(md, f"# {self.title}\n\n{markdown}\n\n{notes}")
+        write_text(md, f"# {self.title}\n\n{markdown}\n\n{notes}\n{GLOSSARY}\n")
         latex = self.shaped.style.hide(axis="index").format(escape="latex").to_latex(hrules=True)
         comments = "".join(f"% {note}\n" for note in (self.title, *self.notes))
         write_text(tex, comments + latex)

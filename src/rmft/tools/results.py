@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MODELS = ("base", "trained")
 LEGEND = (
     "Mean final regret over n instances and runs of training. "
-    "Difference: trained minus base, with its 95% interval over instances."
+    "Difference: trained minus base, with its 95% interval over instances. Words: docs/glossary.md."
 )
 
 
