@@ -19,24 +19,26 @@ from matplotlib.figure import Figure as Canvas
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from trees import ROOT, values_in
 
+from rmft.algorithms import AlgorithmSettings
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.evaluations import write_evaluation
 from rmft.artifacts.json_files import write_json
 from rmft.artifacts.text import write_text
 from rmft.artifacts.trajectories import write_selection, write_trajectories
 from rmft.errors import InputError
+from rmft.evaluation import Instances, evaluate_in_words
 from rmft.figures.style import Drawing
 from rmft.metrics.exploration import scaled_min_frac
-from rmft.metrics.growth import growth
 from rmft.params import load
 from rmft.params.figures import RegretFigure
 from rmft.reasoning import SHARE, SHARE_ERROR
 from rmft.report import page, viewer
-from rmft.report.claims import CheckedClaim, FigureData, PaperClaim, check_claims
+from rmft.report.answer import Answer, Group
+from rmft.report.claims import CHECKS, IN_WORDS, CheckedClaim, FigureData, PaperClaim, check_claims
 from rmft.report.templates import difference, json_text, number, plain
 from rmft.report.texts import Captions, KnownIssue, KnownIssues, read_texts
 from rmft.report.verdicts import ILLUSTRATION, OURS, explain, figure_verdict, table_verdict
-from rmft.selection import RewardSource, Scoring, select
+from rmft.selection import RewardSource, Scoring, select, table_of
 from rmft.tables.layout import (
     DIRECTION_ONLY,
     INCONCLUSIVE,
@@ -143,6 +145,7 @@ def played(
         "trained": {"mean": 20.0 + difference[1], "se": se, "exponent": exponent, "exponent_se": exponent_se},
         "algorithms": {"ucb": {"mean": beside, "se": se, "paired_difference": list(above_beside)}},
         "paired_difference": list(difference),
+        "by_training_seed": [{}],
         "n": 50,
     }
 
@@ -366,6 +369,25 @@ def test_no_text_of_a_model_closes_the_element_that_holds_it():
     assert "<" not in json_text({"reply": "</script><script>alert(1)</script>"})
 
 
+def answered(*differences: tuple[float, float, float]) -> str:
+    """Return the headline of evaluations with these differences."""
+    rows = [{"base": 20.0, "trained": 20.0 + mean, "interval": [low, mean, high]} for low, mean, high in differences]
+    return Answer(numeric=False, groups=[Group("Bandits", "m", rows, [], set())]).headline
+
+
+def test_the_answer_claims_no_more_than_the_evaluations_carry():
+    assert answered(FELL, FELL) == "yes, in every evaluation"
+    assert answered(*[FELL] * 6, *[UNSURE] * 4) == "yes in most evaluations"
+    assert answered(*[FELL] * 6, ROSE, *[UNSURE] * 3) == "yes in most evaluations, surely not in 1"
+    assert answered(FELL, *[UNSURE] * 9) == "one cannot tell from this build"  # chance alone may give one of ten
+    assert answered(FELL, ROSE, ROSE) == "no, it more often raises regret"
+    assert answered(UNSURE) == "one cannot tell from this build"
+
+
+def test_every_claim_has_words():
+    assert IN_WORDS.keys() == CHECKS.keys()
+
+
 # --- The pages ---
 
 
@@ -381,7 +403,11 @@ def site(tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as here:
         here.chdir(home)
         shutil.copytree(ROOT / "data/report", "data/report")
+        Path("docs").mkdir()
+        shutil.copy(ROOT / paths.GLOSSARY, "docs")
         whole = report_job(PARAMS, FULL_SIZE)
+        held_out = {whole.story[1]: whole.in_words[experiment].held_out[whole.story[1]]}
+        shorter = {"iterations": 1, "T": 20, "held_out": held_out}
         job = whole.model_copy(
             update={
                 "figures": {
@@ -390,7 +416,7 @@ def site(tmp_path_factory) -> Path:
                 },
                 "figure_notes": {**whole.figure_notes, "my-figure": None},
                 "tables": {"simplex-table": whole.tables["simplex-table"]},
-                "in_words": {experiment: whole.in_words[experiment].model_copy(update={"iterations": 1, "T": 20})},
+                "in_words": {experiment: whole.in_words[experiment].model_copy(update=shorter)},
                 "trajectories": MANY,
             }
         )
@@ -408,6 +434,7 @@ def site(tmp_path_factory) -> Path:
         write_text(Path("results/tables/simplex-table.md"), "# Title\n\n- a note <b>below</b>\n")
         files = {path.as_posix(): path for path in Path().rglob("*") if path.is_file()}
         write_text(Path("results/report.html"), page(job, files))
+        write_text(Path("results/smoke.html"), page(job.model_copy(update={"scale": "smoke"}), files))
         write_text(Path("results/trajectories.html"), viewer(job, files))
     return home / "results"
 
@@ -421,21 +448,25 @@ def write_games(job: ReportJob, experiment: str) -> None:
     source = RewardSource(0, "test", PARAMS.experiments[experiment].process)
     ranked = select([played], Scoring(PARAMS.experiments[experiment].environment, "realized"), source, 1, 1)
     write_selection(folder / "selection.parquet", ranked)
-    n, horizon = 4, 5
-    regret = np.cumsum(np.ones((2 * n, horizon)), axis=1)
-    columns = {
-        "player": ["base"] * n + ["trained"] * n,
-        "training_seed": [0] * 2 * n,
-        "instance": [*range(n), *range(n)],
-        "d": [3] * 2 * n,
-        "regret": list(regret),
-        "action": [[0] * horizon] * 2 * n,
-        "best_action": [[0] * horizon] * 2 * n,
-        "policy": [None] * 2 * n,
-        "invalid": [0] * 2 * n,
-    }
+    held_out = {name: held_out_games(name) for name in job.in_words[experiment].held_out[job.story[1]]}
+    for name, path in job.in_words[experiment].held_out[job.story[1]].items():
+        write_trajectories(Path(path), held_out[name])
+    rewards = table_of(held_out["base"], 3)
+    models = [("base", 0, held_out["base"]), ("trained", 0, held_out["trained-0"])]
+    columns = evaluate_in_words(
+        Instances(rewards, "gaussian", 0, "mab", "nominal"), models, {"ucb": AlgorithmSettings("ucb")}
+    )
     write_evaluation(Path(paths.evaluation_of(*job.story)), columns)
-    assert growth(regret[0]).exponent == pytest.approx(1)
+
+
+def held_out_games(player: str) -> dict[str, list]:
+    """Return the games of seven instances of five rounds; the trained model plays well in the last one alone."""
+    played = games(7, horizon=5)
+    best = np.array(played["means"]).reshape(7, 5, 3).mean(axis=1).argmax(axis=1)
+    actions = [[int(best[i]) if (player, i) == ("trained-0", 6) else int((best[i] + 1) % 3)] * 5 for i in range(7)]
+    replies = [[f"{player}-{i}-{t}" for t in range(1, 6)] for i in range(7)]
+    policies = [np.eye(3)[of].ravel().tolist() for of in actions]
+    return played | {"scenario": [*range(7)], "action": actions, "policy": policies, "reply": replies}
 
 
 @pytest.fixture(scope="module")
@@ -457,7 +488,7 @@ def opened(browser, site):
     """Return a function that opens a page where nothing but its own file can be reached, and nothing may go wrong."""
     wrong, contexts = [], []
 
-    def open_page(name: str, *, width: int = 1280, scheme: str = "light") -> Page:
+    def open_page(name: str, *, anchor: str = "", width: int = 1280, scheme: str = "light") -> Page:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
         contexts.append(context)
         tab = context.new_page()
@@ -466,7 +497,7 @@ def opened(browser, site):
         tab.on("pageerror", lambda error: wrong.append(str(error)))
         tab.on("console", lambda message: message.type == "error" and wrong.append(message.text))
         tab.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())
-        tab.goto(own)
+        tab.goto(own + anchor)
         return tab
 
     yield open_page
@@ -558,8 +589,63 @@ def test_a_verdict_can_be_shown_alone(opened):
     assert tab.locator("article:visible").count() == 5
 
 
-def test_the_lineage_of_a_figure_opens_where_it_is(opened):
+def test_what_a_link_names_is_open_and_a_printed_page_has_everything(opened):
     tab = opened("report")
+    shown = tab.locator("#table-simplex-table tbody")
+    assert not shown.is_visible()
+    tab.evaluate("location.hash = '#table-simplex-table'")
+    expect(shown).to_be_visible()
+    assert not tab.locator("#figure-tfbandit img").is_visible()
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.locator("article img:not([alt=''])").evaluate_all("all => all.every((one) => one.offsetHeight > 0)")
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert not tab.locator("#figure-tfbandit img").is_visible()
+
+
+def test_every_link_within_the_page_leads_to_something(opened):
+    tab = opened("report")
+    anchors = tab.locator("a[href^='#']").evaluate_all("all => all.map((one) => one.getAttribute('href').slice(1))")
+    assert {"term-minfrac", "term-sufffailfreq", "term-regret"} <= {*anchors}
+    assert [anchor for anchor in anchors if tab.locator(f"[id='{anchor}']").count() != 1] == []
+    rows = tab.locator("#figure-tfbandit tbody a").evaluate_all("all => all.map((one) => one.getAttribute('href'))")
+    assert rows[0] == "experiments/numeric_mab/evaluation/gaussian.parquet"
+
+
+def test_on_a_phone_a_figure_opens_at_full_size_and_a_wide_table_says_that_it_scrolls(opened):
+    tab = opened("report", anchor="#figure-tfbandit", width=390)
+    expect(tab.locator("#figure-tfbandit .scroll.wide")).to_have_count(1)
+    image = tab.locator("#zoom img")
+    assert not image.is_visible()
+    tab.locator("#figure-tfbandit .zoom").press("Enter")
+    expect(image).to_be_visible()
+    assert image.evaluate("one => one.offsetWidth === one.naturalWidth")
+    assert image.get_attribute("alt") == tab.locator("#figure-tfbandit img").get_attribute("alt")
+    tab.keyboard.press("Escape")
+    assert not image.is_visible()
+
+
+def test_the_page_opens_with_the_answer_and_what_it_rests_on(opened):
+    answer = opened("report").locator("#answer").inner_text()
+    for part in (
+        "yes, in every evaluation",
+        "lower in 2 of 2 evaluations",
+        "over 50 instances",
+        "trained once",
+        "−30%",
+    ):
+        assert part in answer
+
+
+def test_at_smoke_scale_nothing_is_judged(opened):
+    tab = opened("smoke")
+    assert tab.locator(".verdict, .sign, [data-filter], .share, .answer").count() == 0
+    text = tab.locator("main").text_content()
+    assert "No answer and no verdicts at scale smoke" in text
+    assert not re.search("reproduced|inconclusive|does not hold|not sure|surely", text.replace("called sure", ""))
+
+
+def test_the_lineage_of_a_figure_opens_where_it_is(opened):
+    tab = opened("report", anchor="#figure-tfbandit")
     tab.locator("#figure-tfbandit .lineage > summary").click()
     assert "no record" in tab.locator("#figure-tfbandit .lineage .leaf").text_content()
 
@@ -572,7 +658,7 @@ def test_of_many_games_few_rows_exist_at_a_time_wherever_the_list_is(opened):
         tab.evaluate("top => { document.querySelector('#list').scrollTop = top; }", scrolled)
         tab.wait_for_selector(f"#game-{row}")
         assert 0 < tab.locator(".game").count() <= ROWS
-    assert len(tab.locator("script[type='text/plain']").all()) == MANY // 2  # unpacked one by one
+    assert len(tab.locator("script[type='text/plain']").all()) == MANY // 2 + 5  # unpacked one by one
 
 
 def test_games_are_chosen_by_arrow_keys_and_rounds_too(opened):
@@ -641,6 +727,27 @@ def test_an_address_with_a_game_in_it_opens_that_game(opened, site):
     expect(tab.locator("#title")).to_have_text("Scenario 3, game 1")
 
 
+def test_two_held_out_games_stand_side_by_side_on_an_instance_that_a_link_names(opened):
+    tab = opened("trajectories", anchor="#open_mab_gemma/gaussian-50/2")
+    expect(tab.locator("#title")).to_have_text("Instance 2, base beside trained-0")
+    assert tab.locator(".game").count() == 5  # the first four of seven, and the one that differs most
+    rows = tab.locator(".rounds tbody tr")
+    assert rows.count() == 5
+    for t in range(5):
+        cells = rows.nth(t).locator("td").all_text_contents()
+        for name, cell in zip(("base", "trained-0"), cells, strict=False):
+            game = {key: column[2] for key, column in held_out_games(name).items()}
+            action = game["action"][t]
+            assert f"action {action + 1} paid {game['rewards'][3 * t + action]:.2f}" in cell
+            assert f"{name}-2-{t + 1}" in cell
+    tab.select_option("#right", "ucb")
+    expect(tab.locator("#title")).to_have_text("Instance 2, base beside ucb")
+    tab.locator(".game", has_text="differs most").click()
+    tab.select_option("#right", "trained-0")
+    expect(tab.locator("#title")).to_have_text("Instance 6, base beside trained-0")
+    assert "trained-0 has less regret" in tab.locator("#why").text_content()
+
+
 # --- In the workflow ---
 
 
@@ -663,7 +770,7 @@ def test_the_built_report_has_every_output_with_lineage_to_the_sources(built):
 @pytest.mark.xdist_group("workflow")
 def test_a_readers_clicks_lead_from_a_figure_to_the_rewards_it_rests_on(built, browser):
     tab = browser.new_page()
-    tab.goto((built / "rmft/results/report.html").as_uri())
+    tab.goto((built / "rmft/results/report.html").as_uri() + "#figure-tfbandit")
     tree = tab.locator("#figure-tfbandit .lineage")
     tree.locator("> summary").click()
     for file in ("results/experiments/numeric_mab/evaluation/gaussian.parquet", "data/rewards/gaussian.npz"):

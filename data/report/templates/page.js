@@ -1,8 +1,9 @@
-// Search, one verdict alone, and lineage trees that are built when they are opened.
+// Sections that open when they are linked to, searched for or printed; figures at full size; search, one verdict alone;
+// lineage trees that are built when they are opened.
 const $ = (selector) => document.querySelector(selector);
 const articles = [...document.querySelectorAll("article")].map((element) => ({
   element,
-  text: [element.id, ...[...element.querySelectorAll("h3, .label, .label + p, .verdict, .known, code")].map((part) => part.textContent)].join(" ").toLowerCase(),
+  text: [element.id, ...[...element.querySelectorAll("summary > h3, .label, .label + p, .verdict, .known, code")].map((part) => part.textContent)].join(" ").toLowerCase(),
   entry: document.querySelector(`.contents [data-for="${element.id}"]`),
 }));
 const search = $("#search");
@@ -25,7 +26,7 @@ search.addEventListener("input", show);
 search.form.addEventListener("submit", (event) => {
   event.preventDefault();
   const first = document.querySelector("article:not([hidden])");
-  if (first) { first.scrollIntoView(); first.focus({ preventScroll: true }); }
+  if (first) { reveal(first); first.focus({ preventScroll: true }); }
 });
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest("input, select, textarea");
@@ -38,8 +39,45 @@ for (const chip of document.querySelectorAll("[data-filter]")) chip.addEventList
   show();
 });
 
+function reveal(target) {
+  if (!target) return;
+  const own = target.querySelector(":scope > .fold");
+  if (own) own.open = true;
+  for (let around = target; around; around = around.parentElement) if (around.tagName === "DETAILS") around.open = true;
+  target.scrollIntoView();
+}
+const named = (hash) => document.getElementById(decodeURIComponent(hash.slice(1)));
+addEventListener("hashchange", () => reveal(named(location.hash)));
+document.addEventListener("click", (event) => {
+  const link = event.target.closest('a[href^="#"]');
+  if (link && link.hash === location.hash) reveal(named(link.hash));  // then the address does not change
+});
+const folds = () => [...document.querySelectorAll("main article > .fold, main section > .fold")];
+$("#unfold").addEventListener("click", (event) => {
+  const open = event.target.getAttribute("aria-pressed") !== "true";
+  for (const fold of folds()) fold.open = open;
+  event.target.setAttribute("aria-pressed", open);
+  event.target.textContent = open ? "Fold all" : "Open all";
+});
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll("main details:not([open], .lineage)")];
+  for (const details of folded) details.open = true;
+});
+addEventListener("afterprint", () => { for (const details of folded) details.open = false; });
+
+const zoom = $("#zoom");
+for (const figure of document.querySelectorAll("figure")) figure.addEventListener("click", () => {
+  const image = figure.querySelector("img");
+  $("#zoom-title").textContent = figure.querySelector(".zoom").dataset.title;
+  Object.assign(zoom.querySelector("img"), { src: image.src, alt: image.alt });
+  zoom.showModal();
+});
+const measured = new ResizeObserver((boxes) => { for (const { target } of boxes) target.classList.toggle("wide", target.scrollWidth > target.clientWidth + 1); });
+for (const box of document.querySelectorAll(".scroll")) measured.observe(box);
+
 const wide = matchMedia("(min-width: 64rem)");
-const fold = () => { $("#contents").open = wide.matches; };
+const fold = () => { for (const one of document.querySelectorAll("#contents, #method > .fold")) one.open = wide.matches; };
 wide.addEventListener("change", fold);
 fold();
 $("#contents").addEventListener("click", (event) => { if (event.target.closest("a") && !wide.matches) $("#contents").open = false; });
@@ -68,3 +106,4 @@ for (const tree of document.querySelectorAll(".lineage")) tree.addEventListener(
   tree.append(root);
   if (root.tagName === "DETAILS") root.open = true;
 });
+if (location.hash) reveal(named(location.hash));

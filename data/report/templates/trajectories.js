@@ -1,4 +1,5 @@
-// Choose a game from a list that draws only the rows in view; a scenario's games are unpacked when one is opened.
+// Choose a game from a list that draws only the rows in view; a scenario's games are unpacked when one is opened. Held-out
+// games are drawn by held_out.js, which comes before this.
 const $ = (id) => document.getElementById(id);
 const { columns, experiments, scale } = JSON.parse($("index").textContent);
 const ROW = 44, SPARE = 6, COLOURS = ["--a0", "--a1", "--a2", "--a3", "--a4"];
@@ -30,32 +31,48 @@ async function unpack(name) {
 // --- Which games ---
 
 const current = () => experiments[$("experiment").value];
+const heldOut = () => current().held_out[$("played").value];  // undefined: games of training
 function pickExperiment() {
-  options($("iteration"), current().scenarios.map((_, i) => i));
-  pickIteration();
+  const { scenarios, held_out } = current();
+  options($("played"), [...scenarios.keys(), ...Object.keys(held_out)], (key) => (key in held_out ? `held out: ${held_out[key].title} (${key})` : `training, iteration ${key}`));
+  pickPlayed();
 }
-function pickIteration() {
-  options($("scenario"), ["all", ...Object.keys(current().scenarios[$("iteration").value])]);
+function pickPlayed() {
+  const held = heldOut();
+  for (const id of ["scenario", "order"]) $(id).parentElement.hidden = held;
+  $("training").hidden = held;
+  $("pair").hidden = !held;
+  $("told").textContent = held ? "Round by round" : "Prompts and replies";
+  if (held) return pickInstances(held);
+  options($("scenario"), ["all", ...Object.keys(current().scenarios[$("played").value])]);
   pickGames();
 }
-function pickGames() {
-  const scenarios = Object.entries(current().scenarios[$("iteration").value]);
-  const only = $("scenario").value;
-  games = scenarios.filter(([scenario]) => only === "all" || only === scenario).flatMap(([scenario, rows]) =>
-    rows.map((row, place) => ({ scenario, place, of: rows, ...Object.fromEntries(columns.map((name, i) => [name, row[i]])) })));
-  const orders = { best: (a, b) => a.regret - b.regret, worst: (a, b) => b.regret - a.regret, selected: (a, b) => b.selected - a.selected };
-  if ($("order").value in orders) games.sort(orders[$("order").value]);
-  const kept = games.filter((one) => one.selected).length;
-  $("count").textContent = `${games.length} games, ${kept} selected (scale ${scale})`;
+function listGames(found, about) {
+  games = found;
+  $("count").textContent = about;
   list.firstChild.style.height = `${games.length * ROW}px`;
   list.scrollTop = 0;
   choose(0);
+}
+function pickGames() {
+  const scenarios = Object.entries(current().scenarios[$("played").value]);
+  const only = $("scenario").value;
+  const found = scenarios.filter(([scenario]) => only === "all" || only === scenario).flatMap(([scenario, rows]) =>
+    rows.map((row, place) => ({ scenario, place, of: rows, ...Object.fromEntries(columns.map((name, i) => [name, row[i]])) })));
+  const orders = { best: (a, b) => a.regret - b.regret, worst: (a, b) => b.regret - a.regret, selected: (a, b) => b.selected - a.selected };
+  if ($("order").value in orders) found.sort(orders[$("order").value]);
+  const kept = found.filter((one) => one.selected).length;
+  listGames(found, `${found.length} games, ${kept} selected (scale ${scale})`);
 }
 
 // --- The list: a row exists only while it can be seen ---
 
 const list = $("list");
 list.append(element("div", { role: "presentation" }));
+const inList = (one) => [
+  element("span", {}, `scenario ${one.scenario}, game ${one.trajectory} `, one.selected ? element("span", { class: "kept" }, "✓ selected") : ""),
+  element("span", {}, minus(one.regret, 1)),
+];
 function drawList() {
   const first = Math.max(0, Math.floor(list.scrollTop / ROW) - SPARE);
   const last = Math.min(games.length, Math.ceil((list.scrollTop + list.clientHeight) / ROW) + SPARE);
@@ -63,8 +80,7 @@ function drawList() {
   for (let i = first; i < last; i++) {
     const one = games[i];
     const row = element("div", { role: "option", id: `game-${i}`, class: "game", "aria-selected": i === chosen, "aria-setsize": games.length, "aria-posinset": i + 1 },
-      element("span", {}, `scenario ${one.scenario}, game ${one.trajectory} `, one.selected ? element("span", { class: "kept" }, "✓ selected") : ""),
-      element("span", {}, minus(one.regret, 1)));
+      ...(one.scenario === undefined ? inListHeldOut(one) : inList(one)));
     row.style.top = `${i * ROW}px`;
     rows.push(row);
   }
@@ -91,13 +107,15 @@ async function choose(i) {
   if (top < list.scrollTop) list.scrollTop = top;
   if (top + ROW > list.scrollTop + list.clientHeight) list.scrollTop = top + ROW - list.clientHeight;
   drawList();
-  const one = games[i], experiment = $("experiment").value, iteration = $("iteration").value;
+  const one = games[i], experiment = $("experiment").value, played = $("played").value;
   if (!one) return;
-  const unpackedGames = await unpack(`${experiment}/${iteration}/${one.scenario}`);
+  const place = `${experiment}/${played}/${one.scenario ?? one.instance}`;
+  const piece = await unpack(place);
   if (games[chosen] !== one) return;  // another was chosen while this one was unpacked
-  game = unpackedGames[one.place];
-  history.replaceState(null, "", `#${experiment}/${iteration}/${one.scenario}/${one.trajectory}`);
-  drawGame(one, experiment, iteration);
+  history.replaceState(null, "", one.scenario === undefined ? `#${place}` : `#${place}/${one.trajectory}`);
+  if (one.scenario === undefined) return drawPair(one, piece);
+  game = piece[one.place];
+  drawGame(one, experiment, played);
 }
 
 // --- One game ---
@@ -132,7 +150,7 @@ function drawGame(one, experiment, iteration) {
   $("why").textContent = why(one, about);
   $("why").className = one.selected ? "why yes" : "why";
   drawRanking(one, about);
-  drawRewards();
+  $("rewards").replaceChildren(...rewardStrip(game));
   drawPolicy();
   drawRegret(about);
   $("round").max = T;
@@ -161,7 +179,7 @@ function drawRanking(one, about) {
   $("ranking").replaceChildren(row(["played", "redrawn"], svg({ viewBox: "0 0 100 100", "aria-label": label, style: "height:64px" }, inside)),
     key([["var(--accent)", "this game"], ["var(--good)", "selected"], ["var(--soft)", "others"]]), element("div", { class: "note" }, `from ${minus(low)} to ${minus(high)}`));
 }
-function drawRewards() {
+function rewardStrip(game) {
   const d = game.d, height = 100 / d;
   const cells = game.action.map((played, t) => actions().map((a) => {
     const shade = Math.min(Math.max(game.rewards[t * d + a] / 10, 0), 1), x = t + 0.06, y = a * height + 3;
@@ -169,7 +187,7 @@ function drawRewards() {
       (a === played ? `<rect x="${x}" y="${y}" width=".88" height="${height - 6}" fill="none" stroke="var(--ink)" stroke-width="2"/>` : "");
   }).join("")).join("");
   const counts = actions().map((a) => `action ${a + 1} ${game.action.filter((played) => played === a).length} times`);
-  $("rewards").replaceChildren(row(actions().map((a) => a + 1), strip(28 * d, `Rewards by action and round; played: ${counts.join(", ")}.`, cells)), key([["var(--a0)", "stronger: a higher reward, from 0 to 10"], ["var(--ink)", "framed: the action played"]]));
+  return [row(actions().map((a) => a + 1), strip(28 * d, `Rewards by action and round; played: ${counts.join(", ")}.`, cells)), key([["var(--a0)", "stronger: a higher reward, from 0 to 10"], ["var(--ink)", "framed: the action played"]])];
 }
 function drawPolicy() {
   const d = game.d;
@@ -186,15 +204,16 @@ function drawRegret(about) {
   $("regret").replaceChildren(row([minus(high, 1), minus(low, 1)], strip(90, label, `<polyline points="${points}" stroke="var(--accent)" stroke-width="2.5"/>`)));
 }
 function turn(t) {
-  const d = game.d, played = game.action[t], invalid = game.attempts[t] - 1 + game.fallback[t];
-  const came = `action ${played + 1} paid ${minus(game.rewards[t * d + played])}; regret so far ${minus(game.regret[t])}${invalid ? `; ${invalid} invalid repl${invalid > 1 ? "ies" : "y"}${game.fallback[t] ? ", so the action was drawn uniformly" : ""}` : ""}`;
+  const invalid = game.attempts[t] - 1 + game.fallback[t];
+  const came = `${decided(game, t)}; regret so far ${minus(game.regret[t])}${invalid ? `; ${invalid} invalid repl${invalid > 1 ? "ies" : "y"}${game.fallback[t] ? ", so the action was drawn uniformly" : ""}` : ""}`;
   const made = element("div", { class: "turn", id: `round-${t + 1}` }, element("h3", {}, `round ${t + 1}`), element("div", { class: "prompt" }, game.prompts[t]), element("div", { class: "reply" }, game.replies[t]), element("div", { class: invalid ? "came wrong" : "came" }, came));
   return made;
 }
+const decided = ({ action, rewards, d }, t) => `action ${action[t] + 1}${rewards ? ` paid ${minus(rewards[t * d + action[t]])}` : ""}`;
 function goTo(round, scroll = true) {
   $("round").value = round;
-  const t = Number($("round").value), d = game.d;
-  $("at").textContent = `${t} of ${game.action.length}: action ${game.action[t - 1] + 1} paid ${minus(game.rewards[(t - 1) * d + game.action[t - 1]])}`;
+  const t = Number($("round").value);
+  $("at").textContent = `${t} of ${game.action.length}: ${heldOut() ? inPair(t - 1) : decided(game, t - 1)}`;
   for (const marker of document.querySelectorAll(".marker")) { marker.setAttribute("x1", t - 0.5); marker.setAttribute("x2", t - 0.5); }
   document.querySelector(".turn.now")?.classList.remove("now");
   const now = $(`round-${t}`);
@@ -207,15 +226,17 @@ $("round").addEventListener("input", () => goTo(Number($("round").value)));
 
 options($("experiment"), Object.keys(experiments));
 $("experiment").addEventListener("change", pickExperiment);
-$("iteration").addEventListener("change", pickIteration);
+$("played").addEventListener("change", pickPlayed);
+for (const side of SIDES) $(side).addEventListener("change", () => drawPair(shown, pair));
 $("scenario").addEventListener("change", pickGames);
 $("order").addEventListener("change", pickGames);
 function start() {
-  const [experiment, iteration, scenario, trajectory] = decodeURIComponent(location.hash.slice(1)).split("/");
+  const [experiment, played, scenario, trajectory] = decodeURIComponent(location.hash.slice(1)).split("/");
   if (experiment in experiments) $("experiment").value = experiment;
   pickExperiment();
-  if (iteration in current().scenarios) { $("iteration").value = iteration; pickIteration(); }
-  const there = games.findIndex((one) => one.scenario === scenario && String(one.trajectory) === trajectory);
+  if (played in current().scenarios || played in current().held_out) { $("played").value = played; pickPlayed(); }
+  const there = games.findIndex((one) => (heldOut() ? String(one.instance) === scenario : one.scenario === scenario && String(one.trajectory) === trajectory));
   if (there > 0) choose(there);
 }
+addEventListener("hashchange", start);
 start();

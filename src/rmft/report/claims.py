@@ -5,7 +5,7 @@ parameters. Further experiments are variants.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -46,6 +46,10 @@ class PaperClaim(Section):
     of: Name | None = None
     without: list[Name] = []
 
+    def in_words(self, labels: Mapping[str, str]) -> str:
+        """Return the claim as a sentence without its full stop. labels: of players."""
+        return IN_WORDS[self.claim].format(of=plain(labels.get(self.of, self.of or "")))
+
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:  # noqa: ANN401 (as pydantic has it)
@@ -62,7 +66,7 @@ class PaperClaim(Section):
 class CheckedClaim:
     """A claim of the paper and whether it holds here. holds: None if that is not sure. numbers: what shows it."""
 
-    claim: str
+    claim: PaperClaim
     holds: bool | None
     numbers: list[str]
 
@@ -109,8 +113,7 @@ def check_claims(claims: Iterable[PaperClaim], data: FigureData) -> list[Checked
         holds, numbers = all_hold(holds for holds, _ in outcomes), [text for _, text in outcomes]
         if data.model in claim.without:
             holds, numbers = None, [*numbers, f"the model {data.model} is no evidence for this claim"]
-        name = f"{claim.claim} {claim.of}" if claim.of else claim.claim
-        checked.append(CheckedClaim(name, holds, numbers))
+        checked.append(CheckedClaim(claim, holds, numbers))
     return checked
 
 
@@ -158,8 +161,12 @@ def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str | None
 
 
 def _is_below(metrics: EvaluationMetrics) -> bool | None:
-    """Return whether the whole interval of a paired difference is below 0 (True) or above 0 (False)."""
-    low, _, high = metrics["paired_difference"]
+    return surely_negative(metrics["paired_difference"])
+
+
+def surely_negative(interval: Sequence[float | None]) -> bool | None:
+    """Return whether the whole interval (low, mean, high) is below 0 (True) or above 0 (False)."""
+    low, _, high = interval
     if low is None or high is None or max(abs(low), abs(high)) < NOISE:
         return None
     return True if high < 0 else (False if low > 0 else None)
@@ -302,4 +309,22 @@ CHECKS: dict[str, Check] = {
     "entropy low": _entropy(high=False),
     "loss rises again": _loss_rises_again,
     "avoidance below base": _avoids_less,
+}
+IN_WORDS = {  # of the same claims; {of}: the algorithm that is compared with
+    "regret below base": "Training lowers regret",
+    "regret above base": "Training raises regret",
+    "regret not below base": "Training does not lower regret",
+    "regret below": "The trained model has lower regret than {of}",
+    "growth sublinear": "The trained model's regret grows more slowly than the number of rounds",
+    "regret near": "The trained model's regret is about as low as that of {of}",
+    "failures below base": "Late in the game, training has made it rarer that the best action is given up",
+    "failures below base early": "In the first half, training makes it rarer that the best action is given up",
+    "failures below greedy": "Late in the game, the trained model has given up the best action less often than greedy",
+    "exploration rises and falls": "The trained model first explores all actions, then ever fewer",
+    "base exploits": "The base model already exploits: it rarely plays its least-played action",
+    "distances vanish": "Training brings the parameters to FTRL's form",
+    "entropy stays": "The trained model's stated policies stay close to uniform",
+    "entropy low": "The trained model's stated policies are far from uniform",
+    "loss rises again": "The loss ends higher than after the first iteration",
+    "avoidance below base": "Training makes replies that pass over the best action for its unstable rewards rarer",
 }

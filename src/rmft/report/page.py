@@ -1,4 +1,4 @@
-"""The report: RMFT in six pictures, and every figure and table with its verdict and the paper's claims or values."""
+"""The report: its question and answer, and every figure and table with its verdict and the paper's claims or values."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,18 +11,20 @@ import pandas as pd
 from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.json_files import read_json
 from rmft.artifacts.text import read_text
-from rmft.params.outputs import Figure
+from rmft.params.outputs import Figure, Table, variant_name
 from rmft.report import claims
 from rmft.report.ancestry import ancestry
+from rmft.report.answer import count, read_answers
 from rmft.report.claims import CheckedClaim, FigureData, Metrics, check_claims
 from rmft.report.evidence import Picture, final_regrets, picture
+from rmft.report.glossary import linker, read_glossary
 from rmft.report.recorded import read_recorded
 from rmft.report.story import read_story
 from rmft.report.templates import plain, rendered
 from rmft.report.texts import Caption, Captions, Kind, KnownIssue, KnownIssues, read_texts
-from rmft.report.verdicts import VERDICTS, explain, figure_verdict, table_verdict
+from rmft.report.verdicts import UNJUDGED, VERDICTS, explain, figure_verdict, table_verdict
 from rmft.tables.layout import CONFIDENT, VALUES
-from rmft.workflow.paths import FIGURE_ENDINGS, REPORT_TEXTS, TABLE_ENDINGS
+from rmft.workflow.paths import FIGURE_ENDINGS, GLOSSARY, REPORT_TEXTS, TABLE_ENDINGS
 from rmft.workflow.records_outputs import ReportJob
 
 SINGULAR = {"figures": "figure", "tables": "table"}
@@ -97,12 +99,20 @@ def page(job: ReportJob, files: dict[str, Path]) -> str:
         *(_figure(job, files, label, captions, known, metrics) for label in _ordered(job.figures, captions.figures)),
         *(_table(job, files, label, captions, known) for label in _ordered(job.tables, captions.tables)),
     ]
+    glossary = read_glossary(files[GLOSSARY])
     parts = {part: [entry for entry in entries if entry.caption.part == part] for part in captions.parts}
     return rendered(
         files,
         "page.html.j2",
         scale=job.scale,
         prefix=job.prefix,
+        judged=bool(job.prefix) or job.scale != UNJUDGED,
+        answers=read_answers(job, metrics),
+        count_of=count,
+        glossary=glossary,
+        linked=linker(glossary),
+        titles=job.titles,
+        players={name: plain(label) for name, label in job.players.items()},
         smaller=any(entry.scale_note for entry in entries),
         parts={captions.parts[part]: of_part for part, of_part in parts.items() if of_part},
         counts={verdict: sum(entry.verdict == verdict for entry in entries) for verdict in VERDICTS},
@@ -166,6 +176,7 @@ def _table(job: ReportJob, files: dict[str, Path], label: str, captions: Caption
     tidy = explain(read_csv(csv, VALUES), issues)
     compared = tidy[tidy["paper"].notna()]
     keys = [column for column in tidy if column not in (*VALUES, "reason")]
+    rows = compared.to_dict("records")
     return Entry(
         kind="tables",
         label=label,
@@ -175,7 +186,7 @@ def _table(job: ReportJob, files: dict[str, Path], label: str, captions: Caption
         models={name: job.models[name] for name in table.experiments},
         scale_note=job.table_notes[label],
         keys=keys,
-        values=[_value(row, keys) for row in compared.to_dict("records")],
+        values=[_value(row, keys) | {"source": _source(job, table, row)} for row in rows],
         more=len(tidy) - len(compared),
         notes=[line.removeprefix("- ") for line in read_text(md).splitlines() if line.startswith("- ")],
     )
@@ -188,3 +199,14 @@ def _value(row: dict[str, Any], keys: list[str]) -> dict[str, Any]:
     except ValueError:
         difference = None
     return {**row, "key": [row[name] for name in keys], "difference": difference}
+
+
+def _source(job: ReportJob, table: Table, row: dict[str, Any]) -> tuple[str, str] | None:
+    """Return the experiment and evaluation whose games a value comes from; None where its row does not name them."""
+    if not table.experiments or table.form in ("methods", "sensitivity"):
+        return None
+    first, player = table.experiments[0], str(row.get("player", ""))
+    variants = (name for name in table.experiments if player.endswith(f"-{variant_name(first, name)}"))
+    experiment = row.get("experiment") or next(variants, first)
+    evaluation = row.get("evaluation") or row.get("reward") or next(iter(table.evaluations), None)
+    return (experiment, evaluation) if evaluation in job.titles[experiment] else None

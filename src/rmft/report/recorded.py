@@ -24,7 +24,7 @@ class RecordedFigure:
 
 @dataclass(frozen=True)
 class RecordedResults:
-    """A bundle as the page shows it. regrets: final regrets of each evaluation, with the seeds of training."""
+    """A bundle as the page shows it. regrets: final regrets of each evaluation."""
 
     folder: str
     bundle: Bundle
@@ -55,6 +55,5 @@ def _figure(folder: Path, label: str, captions: Captions) -> RecordedFigure:
 def _regrets(bundle: Bundle, metrics: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for experiment, evaluations in metrics.items():
         chosen = bundle.experiments[experiment]["experiment"]
-        trainings = chosen.get("rmft", chosen.get("grpo"))["training_seeds"]
         for evaluation, of in evaluations.items():
-            yield final_regrets(experiment, evaluation, of) | {"model": chosen["model"], "trainings": trainings}
+            yield final_regrets(experiment, evaluation, of) | {"model": chosen["model"]}

@@ -1,7 +1,7 @@
 """The trajectory viewer: games with their prompts, replies, regrets and selection, in one file that needs no network.
 
-The page reads an index of all games at once. The games themselves are compressed, one piece for each scenario, and the
-page unpacks a piece when the reader opens one of its games.
+The page reads an index of all games at once. The games themselves are compressed, one piece for each scenario of
+training and for each held-out instance, and the page unpacks a piece when the reader opens one of its games.
 
 Symbols: N games, T rounds, d actions.
 """
@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
+from rmft.artifacts.evaluations import read_evaluation
 from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.report.templates import rendered
 from rmft.selection import TrajectoryColumns
+from rmft.tools.held_out_games import differs_most, game_of, rows_by_player
 from rmft.tools.show import Scoring, regret_curves
-from rmft.workflow.paths import iteration_of
+from rmft.workflow.paths import evaluation_of, iteration_of
 from rmft.workflow.records_outputs import ReportedExperiment, ReportJob
 
+INSTANCES = 4  # of each evaluation that the page shows from the first one on
 INDEX = ("trajectory", "regret", "rerolled", "rank", "duplicate", "selected", "invalid")
 
 
@@ -35,7 +38,12 @@ def viewer(job: ReportJob, files: dict[str, Path]) -> str:
                 scenarios[scenario] = rows
                 pieces[f"{experiment}/{i}/{scenario}"] = packed(games)
             iterations.append(scenarios)
-        index[experiment] = {**settings.model_dump(exclude={"mean"}), "scenarios": iterations}
+        held_out = {}
+        for evaluation in settings.held_out:
+            held_out[evaluation], games = _held_out(job, files, experiment, evaluation)
+            pieces |= {f"{experiment}/{evaluation}/{instance}": packed(of) for instance, of in games.items()}
+        described = settings.model_dump(exclude={"mean", "held_out"})
+        index[experiment] = {**described, "scenarios": iterations, "held_out": held_out}
     return rendered(
         files,
         "trajectories.html.j2",
@@ -91,6 +99,58 @@ def games_of(played: TrajectoryColumns, settings: ReportedExperiment) -> list[di
         }
         for row, curve in enumerate(curves)
     ]
+
+
+def _held_out(
+    job: ReportJob, files: dict[str, Path], experiment: str, evaluation: str
+) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """Return what the index says of an evaluation, and the games of some instances.
+
+    The instances are the first ones, which nobody chose, and the one on which base and trained model differ most.
+    """
+    columns = read_evaluation(files[evaluation_of(experiment, evaluation)])
+    rows = rows_by_player(columns)
+    played = {
+        player: read_trajectories(files[path], tokens=False)
+        for player, path in job.in_words[experiment].held_out[evaluation].items()
+    }
+    base, trained = (rows[player] for player in played)
+    final, most = columns["regret"][:, -1], differs_most(columns, base, trained)
+    instances = list(dict.fromkeys([*range(min(INSTANCES, len(base))), most]))
+    described = {
+        "title": job.titles[experiment][evaluation],
+        "n": len(base),
+        "most": most if final[base[most]] != final[trained[most]] else None,
+        "players": list(rows),
+        "instances": [[i, round(final[base[i]], 2), round(final[trained[i]], 2)] for i in instances],
+    }
+    return described, {i: _pair(columns, {player: of[i] for player, of in rows.items()}, played, i) for i in instances}
+
+
+def _pair(
+    columns: dict[str, np.ndarray | None], rows: dict[str, int], played: dict[str, TrajectoryColumns], instance: int
+) -> dict[str, Any]:
+    """Return all players' games of an instance. rewards: (T, d), None where they depend on the player."""
+    told = {player: _row_of(of, instance) for player, of in played.items()}
+    first, *others = (of["rewards"] for of in told.values())
+    rewards = _rounded(first, 2) if all(other == first for other in others) else None
+    games = {}
+    for player, row in rows.items():
+        game = game_of(columns, player, row, None)
+        games[player] = {
+            "action": game.actions.tolist(),
+            "regret": _rounded(game.regret, 2),
+            "policy": None if game.decided else _rounded(game.policies.ravel(), 3),
+        }
+        if player in told:
+            games[player] |= {"prompts": told[player]["prompt"], "replies": told[player]["reply"]}
+    return {"d": int(columns["d"][row]), "best": game.best.tolist(), "rewards": rewards, "players": games}
+
+
+def _row_of(played: TrajectoryColumns, instance: int) -> dict[str, Any]:
+    """Return the held-out game of an instance: there the number of the scenario is that of the instance."""
+    row = played["scenario"].index(instance)
+    return {name: column[row] for name, column in played.items()}
 
 
 def _rounded(values: Any, digits: int) -> list[float]:  # noqa: ANN401 (a list or an array)

@@ -18,6 +18,7 @@ from rmft.environments import RewardTable
 from rmft.errors import InputError, unknown
 from rmft.params import Params
 from rmft.params.files import evaluation_of
+from rmft.tools.held_out_games import PlayedGame, differs_most, game_of, rows_by_player
 from rmft.tools.show import CONTROLS
 from rmft.tools.terminal import empty_table
 from rmft.workflow.paths import held_out_of
@@ -27,25 +28,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-MODELS = ("base", "trained")
 BARE = re.compile(r"\W*(?:action|policy)?[\s\d.,:;*\[\]()]*", re.IGNORECASE)  # a reply that is its decision alone
-
-
-@dataclass(frozen=True)
-class PlayedGame:
-    """A player's game.
-
-    regret, actions (0-based), best (the comparator's actions): (T,). policies: (T, d), None where none were stated.
-    replies: T, None where there are none to show.
-    """
-
-    player: str
-    regret: np.ndarray
-    actions: np.ndarray
-    best: np.ndarray
-    policies: np.ndarray | None
-    invalid: int
-    replies: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,15 +66,15 @@ def comparison(
     columns = read_evaluation(Path(evaluation_of(experiment, evaluation)))
     if columns["action"] is None:
         raise InputError(f"compare: {experiment} is played on the ball, where there are no actions to compare")
-    rows = _rows(columns)
+    rows = rows_by_player(columns)
     first, second = (rows[_known(player, rows)] for player in players)
     n = len(first)
     if instance is None:
-        instance = int(np.abs(columns["regret"][first, -1] - columns["regret"][second, -1]).argmax())
+        instance = differs_most(columns, first, second)
     elif instance not in range(n):
         raise InputError(f"--instance: {instance} must be 0 to {n - 1}")
     games = tuple(
-        _game(
+        game_of(
             columns,
             player,
             of[instance],
@@ -121,37 +104,10 @@ def _evaluation(params: Params, experiment: str, name: str | None) -> str:
     raise InputError(f"compare: {what} of {experiment} is {'' if name is None else 'not '}built; `snakemake {target}`")
 
 
-def _rows(columns: dict[str, np.ndarray | None]) -> dict[str, np.ndarray]:
-    """Return the rows (n,) of each player's games, by instance.
-
-    A model's name ends with its training seed, as in trained-0; base is that of training seed 0.
-    """
-    names = columns["player"]
-    algorithms = [name for name in dict.fromkeys(names) if name not in MODELS and not name.startswith("iteration-")]
-    found: dict[str, list[int]] = {}
-    for row, (name, seed) in enumerate(zip(names, columns["training_seed"], strict=True)):
-        alone = name in algorithms or (name, seed) == ("base", 0)
-        found.setdefault(name if alone else f"{name}-{seed}", []).append(row)
-    return {player: np.array(of)[np.argsort(columns["instance"][of])] for player, of in found.items()}
-
-
 def _known(player: str, players: dict[str, np.ndarray]) -> str:
     if player not in players:
         raise InputError(f"--players: {unknown(player, players)}")
     return player
-
-
-def _game(columns: dict[str, np.ndarray | None], player: str, row: int, replies: Sequence[str] | None) -> PlayedGame:
-    policies, d = columns["policy"], columns["d"][row]
-    return PlayedGame(
-        player,
-        columns["regret"][row],
-        columns["action"][row].astype(int),
-        columns["best_action"][row].astype(int),
-        None if policies is None else policies[row].reshape(-1, d),
-        int(columns["invalid"][row]),
-        replies,
-    )
 
 
 def _replies(params: Params, experiment: str, evaluation: str, player: str, instance: int) -> Sequence[str] | None:
@@ -235,12 +191,13 @@ def _paid(found: Comparison, t: int, action: int) -> list[str]:
 
 def _legend(found: Comparison) -> str:
     """Return what the columns hold."""
-    mixed = any(game.policies is not None and game.policies.max(axis=1).min() < 1 for game in found.games)
+    mixed = any(not game.decided for game in found.games)
     parts = [
         "action: with the probability that the policy gave it." if mixed else "",
         "paid, pays: the reward of the action and of the best one." if found.rewards is not None else "",
         "regret: expected, up to the round.",
         "best: the action that regret compares with; green where it was played.",
+        "Words: docs/glossary.md.",
     ]
     return " ".join(part for part in parts if part)
 

@@ -13,6 +13,7 @@ RECORDED = "data/recorded"  # the folder of the results bundles, and the files o
 BUNDLE, BUNDLE_METRICS, BUNDLE_FIGURES = "bundle.json", "metrics.json", "figures"
 REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
 REPORT_TEMPLATES = "data/report/templates"
+GLOSSARY = "docs/glossary.md"
 CHECKPOINT = (  # a language model as jobs write it
     "model.safetensors",
     "config.json",
@@ -156,6 +157,14 @@ def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
     return found
 
 
+def shown_of(params: Params, experiment: str, evaluation: str) -> dict[str, str]:
+    """Return the held-out games that the trajectory viewer shows, by player: of the first training seed."""
+    chosen = params.experiments[experiment]
+    players = chosen.evaluations[evaluation].players(chosen.loop.training_seeds)
+    games = dict(zip(players, held_out_of(params, experiment, evaluation), strict=True))
+    return {"base": games["base", 0], "trained-0": games["trained", 0]}
+
+
 def evaluations_of(params: Params, experiment: str) -> list[str]:
     """Return all evaluations of an experiment."""
     return [evaluation_of(experiment, name) for name in params.experiments[experiment].evaluations]
@@ -256,7 +265,14 @@ def inputs_of_report(params: Params) -> list[str]:
         for i in range(of.rmft.iterations)
         for kind in ("rollouts", "selection")
     ]
-    return [*REPORT_TEXTS, *templates, *drawn, *tabulated, metrics_of(params)[0], *shown, *games, *recorded]
+    held_out = [
+        path
+        for name, of in params.selecting.items()
+        for evaluation in of.evaluations
+        for path in (evaluation_of(name, evaluation), *shown_of(params, name, evaluation).values())
+    ]
+    results = [*drawn, *tabulated, metrics_of(params)[0], *shown, *games, *held_out]
+    return list(dict.fromkeys([*REPORT_TEXTS, GLOSSARY, *templates, *results, *recorded]))
 
 
 def section(params: Params, experiments: list[str]) -> list[str]:

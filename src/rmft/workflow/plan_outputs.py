@@ -4,9 +4,17 @@ from collections.abc import Sequence
 
 from rmft.params import Params
 from rmft.params.experiment import Experiment
-from rmft.workflow.paths import prefix_of
+from rmft.workflow.paths import prefix_of, shown_of
 from rmft.workflow.plan import code_of_job
-from rmft.workflow.records_outputs import FigureJob, MetricsJob, ReportedExperiment, ReportJob, TableJob, TrainingBudget
+from rmft.workflow.records_outputs import (
+    FigureJob,
+    MetricsJob,
+    ReportedExperiment,
+    ReportJob,
+    TableJob,
+    TrainedExperiment,
+    TrainingBudget,
+)
 
 ENVIRONMENT_TITLES = {
     "fol": "Full information",
@@ -100,8 +108,13 @@ def report_job(params: Params, full_size: Params) -> ReportJob:
             selected=of.rmft.selected,
             regret=of.training_regret,
             mean=params.evaluation.mean,
+            held_out={evaluation: shown_of(params, name, evaluation) for evaluation in of.evaluations},
         )
         for name, of in params.selecting.items()
+    }
+    titles = {
+        name: {evaluation: _evaluation_title(params, name, evaluation) for evaluation in of.evaluations}
+        for name, of in params.experiments.items()
     }
     return ReportJob(
         code=code_of_job("report"),
@@ -113,10 +126,28 @@ def report_job(params: Params, full_size: Params) -> ReportJob:
         table_notes={label: full_size.scale_note(of.experiments) for label, of in params.tables.items()},
         models={name: of.model for name, of in params.experiments.items()},
         players=params.figures.style.labels,
+        titles=titles,
+        trained=_trained(params, full_size),
         story=story and (story, params.first_evaluation(story)),
         in_words=in_words,
         trajectories=params.report.trajectories,
     )
+
+
+def _trained(params: Params, full_size: Params) -> dict[str, TrainedExperiment]:
+    """Return the experiments that train on games of low regret. Variants in words answer other questions."""
+    return {
+        name: TrainedExperiment(
+            environment=ENVIRONMENT_TITLES[of.environment],
+            numeric=not of.in_words,
+            stands_for=full_size.experiments[name].model,
+            as_trained=[
+                key for key, held in of.evaluations.items() if {*params.rewards[held.rewards].process} <= {*of.process}
+            ],
+        )
+        for name, of in params.experiments.items()
+        if (of.selects and of.varies is None) or not of.in_words
+    }
 
 
 def _evaluations_of(params: Params, experiments: list[str], shown: Sequence[str] = ()) -> list[tuple[str, str]]:

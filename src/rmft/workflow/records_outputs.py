@@ -69,7 +69,10 @@ class MetricsJob(Job):
 
 
 class ReportedExperiment(Section):
-    """An experiment with games in words, as the trajectory viewer describes it, and how its regret is computed."""
+    """An experiment with games in words, as the trajectory viewer describes it, and how its regret is computed.
+
+    held_out: the files with games of each evaluation, by player.
+    """
 
     model: str
     environment: str
@@ -78,14 +81,29 @@ class ReportedExperiment(Section):
     selected: int
     regret: Notion
     mean: Mean
+    held_out: dict[str, dict[str, str]]
+
+
+class TrainedExperiment(Section):
+    """An experiment that trains on games of low regret, with parameters of the paper.
+
+    environment: in words. numeric: whether its agent sees numbers, and starts from random weights. stands_for: the
+    model that plays at full size. as_trained: the evaluations whose reward processes are those of training.
+    """
+
+    environment: str
+    numeric: bool
+    stands_for: str
+    as_trained: list[str]
 
 
 class ReportJob(Job):
     """The record of stage `report`.
 
     models: of every experiment, by name. notes: on the scale of figures and tables, by label. players: their names in
-    legends. story: experiment and evaluation of the pictures of the method, if any. in_words: the experiments of the
-    trajectory viewer. trajectories: of each of them. prefix: of the names of the pages.
+    legends. titles: of evaluations, by experiment. trained: the experiments that answer the report's question.
+    story: experiment and evaluation of the pictures of the method, if any. in_words: the experiments of the trajectory
+    viewer. trajectories: of each of them. prefix: of the names of the pages.
     """
 
     scale: str
@@ -96,6 +114,8 @@ class ReportJob(Job):
     table_notes: dict[Label, str | None]
     models: dict[str, str]
     players: dict[str, str]
+    titles: dict[str, dict[str, str]]
+    trained: dict[str, TrainedExperiment]
     story: tuple[str, str] | None
     in_words: dict[str, ReportedExperiment]
     trajectories: int
