@@ -26,7 +26,8 @@ class Episodes:
     def __init__(self, environment: str, process: str | Sequence[str], n: int, d: int, T: int) -> None:
         self.processes = [process] if isinstance(process, str) else list(process)
         check_processes(environment, self.processes)
-        self.settings, self.n, self.d, self.T = ENVIRONMENTS[environment], n, d, T
+        self.environment, self.settings = environment, ENVIRONMENTS[environment]
+        self.n, self.d, self.T = n, d, T
         if self.settings.contextual or ADAPTIVE in self.processes:
             raise InputError(f"{environment}, {', '.join(self.processes)}: not offered as a Gymnasium environment")
         self.observed = d if self.settings.full_feedback else 1

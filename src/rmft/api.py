@@ -1,0 +1,122 @@
+"""What Python programs call: `rmft.play` has any player play a Gymnasium environment, `rmft.regret` scores decisions.
+
+Symbols: M instances, L trajectories each, n = M · L games, T rounds, d actions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from rmft.algorithms import ALGORITHMS, AlgorithmSettings, check_algorithm, start_on
+from rmft.algorithms.players import Player
+from rmft.environments import ENVIRONMENTS, RewardTable
+from rmft.environments.regret import best_actions
+from rmft.environments.regret import regret as regret_of
+from rmft.environments.tables import one_hot
+from rmft.errors import InputError
+from rmft.game import action_uniforms
+from rmft.game import play as play_rounds
+from rmft.gym import GameEnv, GamesEnv
+from rmft.rollouts import games_of_shard
+from rmft.selection import TrajectoryColumns
+
+Reply = Callable[[list[dict[str, str]]], str]  # the messages of a conversation → the model's next message
+STREAM = "play"  # names the random streams
+
+
+@dataclass(frozen=True)
+class PlayedGames:
+    """n games that one player has played.
+
+    table: the rewards (n, T, d), in [0, 10], with their means. policies: (n, T, d). actions: (n, T), 0-based.
+    columns: what a language model wrote, as `artifacts.trajectories` stores it; None for an algorithm.
+    """
+
+    environment: str
+    table: RewardTable
+    policies: np.ndarray
+    actions: np.ndarray
+    columns: TrajectoryColumns | None = None
+
+    @property
+    def regret(self) -> np.ndarray:
+        """Return Regret(t) as (n, T), counted as `rmft eval` does: over policies, and in bandits over mean rewards."""
+        comparator = ENVIRONMENTS[self.environment].comparator
+        return regret_of("expected", comparator, self.table, self.policies, self.actions)
+
+    @property
+    def best_actions(self) -> np.ndarray:
+        """Return the comparator's action in each round (n, T)."""
+        return best_actions(ENVIRONMENTS[self.environment].comparator, self.table)
+
+
+def regret(
+    values: np.ndarray, choices: np.ndarray, comparator: Literal["hindsight", "best mean"] = "hindsight"
+) -> np.ndarray:
+    """Return Regret(t) as (n, T): what the comparator earned up to round t, less what the player did.
+
+    values: (n, T, d), the rewards of all actions; or their means, for pseudo-regret. choices: (n, T), 0-based actions;
+    or (n, T, d), policies. comparator: "hindsight", the best fixed action of the rounds so far; or "best mean", the
+    best action of each round, as in bandits whose means change. Raise InputError for arrays that do not fit.
+
+    >>> regret([[[1.0, 3.0], [0.0, 2.0]]], [[0, 1]])
+    array([[2., 2.]])
+    """
+    values, choices = np.asarray(values, dtype=float), np.asarray(choices)
+    if values.ndim != 3 or choices.shape not in (values.shape, values.shape[:2]):
+        raise InputError(f"regret: values {values.shape} must be (n, T, d), and choices {choices.shape} (n, T[, d])")
+    if comparator not in ("hindsight", "best mean"):
+        raise InputError(f"regret: comparator: {comparator!r}: must be 'hindsight' or 'best mean'")
+    if choices.ndim == 2:
+        if choices.dtype.kind not in "iu" or not ((choices >= 0) & (choices < values.shape[2])).all():
+            raise InputError(f"regret: actions must be whole numbers from 0 to {values.shape[2] - 1}")
+        choices = one_hot(choices, values.shape[2])
+    return regret_of("expected", comparator, RewardTable(values, values, values), choices, None)
+
+
+def play(
+    player: str | AlgorithmSettings | Player | Reply,
+    env: GameEnv | GamesEnv,
+    *,
+    seed: int = 0,
+    trajectories: int = 1,
+    reasoning: bool = False,
+    temperature: float = 1.0,
+    max_tokens: int | None = None,
+    weights: Path | None = None,
+) -> PlayedGames:
+    """Have a player play the games that `env.reset(seed=seed)` begins, and return them.
+
+    player: the name of an algorithm ("ucb") or its settings; a model that plays on this machine ("embedded", a folder,
+    a hub repository); a function from the messages of a conversation to the reply, which may ask any model; or an
+    object with the methods of `algorithms.Player`. trajectories: how often each instance is played. Of models only:
+    reasoning, whether a reply may reason before its decision; temperature; max_tokens of a reply, None for what its
+    form needs; weights, the file of a fine-tuned model. Raise InputError for a wrong argument.
+
+    >>> games = play("ucb", make_vec("mab", num_envs=100), seed=0)
+    >>> games.regret[:, -1].mean()
+    """
+    if not isinstance(env.unwrapped, GameEnv | GamesEnv):
+        raise InputError("play: env: must be made by rmft.make or rmft.make_vec")
+    env.reset(seed=seed)
+    episodes = env.unwrapped.games
+    ids = games_of_shard(episodes.n, trajectories, 1, 1)
+    table = episodes.table.rows(ids[:, 0])
+    if isinstance(player, str) and player in ALGORITHMS:
+        player = AlgorithmSettings(player)
+    if isinstance(player, AlgorithmSettings):
+        check_algorithm(player, episodes.environment)
+        player = start_on(seed, STREAM, player, table, None)
+    if isinstance(player, Player):
+        full, uniforms = ENVIRONMENTS[episodes.environment].full_feedback, action_uniforms(seed, len(ids), STREAM)
+        played = play_rounds(player, table, full_feedback=full, uniforms=uniforms)
+        return PlayedGames(episodes.environment, table, played.policies, played.actions)
+    from rmft.api_in_words import ReplySettings, play_in_words  # slow
+
+    reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
+    columns = play_in_words(player, weights, episodes, ids, seed, reply)
+    policies, actions = np.array(columns["policy"]).reshape(table.shape), np.array(columns["action"])
+    return PlayedGames(episodes.environment, table, policies, actions, columns)

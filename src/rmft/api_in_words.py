@@ -1,0 +1,70 @@
+"""Language models in `rmft.play`: a model in this process, or a function from messages to the reply.
+
+Symbols: n games.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from rmft.agents.asked import AskedChatModel
+from rmft.agents.chat_models import ChatModels, Conversations, in_process
+from rmft.algorithms import ALGORITHMS
+from rmft.api import STREAM, Reply
+from rmft.environments import ENVIRONMENTS
+from rmft.errors import InputError
+from rmft.gym import Episodes
+from rmft.language.game import GameSettings
+from rmft.language.prompts import Prompts
+from rmft.language.protocol import Protocol
+from rmft.package_data import find_file
+from rmft.rollouts import Games, roll_out
+from rmft.selection import TrajectoryColumns
+from rmft.suite.measuring import ReplySettings
+from rmft.suite.models import at_hand
+
+PROMPTS = "data/prompts/plain"
+TOLERANCE = 0.02  # as `rmft eval` has it
+
+
+def play_in_words(
+    player: str | Reply, weights: Path | None, episodes: Episodes, ids: np.ndarray, seed: int, reply: ReplySettings
+) -> TrajectoryColumns:
+    """Have a model play games, as `rmft eval` does: a dialogue about numbers. Otherwise see `api.play`.
+
+    ids: (n, 2), scenario and trajectory of each game. reply: how the model replies.
+    """
+    environment, full = episodes.environment, ENVIRONMENTS[episodes.environment].full_feedback
+    output, feedback = ("distribution", "full") if full else ("action", "bandit")
+    settings = GameSettings(
+        Prompts.load(find_file(PROMPTS)),
+        Protocol("dialogue", output, feedback, reply.format, episodes.d),
+        reply.temperature,
+        reply.retries,
+        TOLERANCE,
+    )
+    games = Games(ids, episodes.table, settings, None, seed, STREAM, environment, "expected")
+    conversations = Conversations(settings, episodes.T, reply.limit(output))
+    with _chat_models(player, weights, conversations) as chat_models:
+        return roll_out(games, chat_models.open, chat_models.batch)
+
+
+@contextmanager
+def _chat_models(player: str | Reply, weights: Path | None, conversations: Conversations) -> Iterator[ChatModels]:
+    """Yield the chat models of a player that is a model. Raise InputError where it is none."""
+    if not isinstance(player, str):
+        if not callable(player) or weights:
+            raise InputError("play: player: must be a name, an algorithm or a function; weights go with a model's name")
+        yield ChatModels(lambda _: AskedChatModel(lambda messages, _: player(messages), conversations.max_tokens), 1)
+        return
+    try:
+        model = at_hand(player, None, "cpu").settings
+    except InputError as error:
+        line = str(error).removeprefix("eval: ")
+        raise InputError(f"play: no algorithm is called so ({', '.join(ALGORITHMS)}); as a model: {line}") from None
+    if model.kind != "language" or model.is_gguf:
+        raise InputError(f"play: {player}: does not run in this process; pass a function from messages to the reply")
+    with in_process(model, weights, conversations) as chat_models:
+        yield chat_models

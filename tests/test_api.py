@@ -1,0 +1,88 @@
+"""What Python programs call: `rmft.play`, `rmft.regret`, the examples of docs/python.md, and the notebooks."""
+
+import re
+
+import numpy as np
+import pytest
+from trees import ROOT
+
+import rmft
+from rmft.environments.regret import regret
+
+EXAMPLES = re.findall(r"```python\n(.+?)```", (ROOT / "docs/python.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_runs_in_an_empty_folder_and_has_ten_lines(example, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    exec(example, {})
+    assert capsys.readouterr().out
+    assert len([line for line in example.splitlines() if line]) <= 10
+
+
+def test_a_player_plays_the_games_that_the_environment_draws():
+    env = rmft.make_vec("mab", "gaussian", num_envs=5, T=7)
+    games = rmft.play("ucb", env, seed=3, trajectories=2)
+    env.reset(seed=3)
+    for t in range(7):
+        _, paid, _, _, info = env.step(games.actions[::2, t])
+        assert np.array_equal(paid, games.table.rewards[np.arange(0, 10, 2), t, games.actions[::2, t]])
+    assert info["regret"] == pytest.approx(games.regret[::2, -1])
+    assert np.array_equal(info["best_action"], games.best_actions[::2, -1])
+
+
+def test_regret_of_arrays_is_that_of_the_paper():
+    games = rmft.play("hedge", rmft.make_vec("fol", "gaussian", num_envs=6, T=9))
+    table, policies, actions = games.table, games.policies, games.actions
+    for notion, values, choices in [
+        ("expected", table.rewards, policies),
+        ("realized", table.rewards, actions),
+        ("pseudo", table.means, actions),
+    ]:
+        ours = rmft.regret(values, choices)
+        assert ours == pytest.approx(regret(notion, "hindsight", table, policies, actions))
+    best_each = rmft.regret(table.means, actions, "best mean")
+    assert best_each == pytest.approx(regret("dynamic", "best mean", table, policies, actions))
+
+
+def test_a_function_is_asked_with_the_whole_conversation_and_again_after_an_invalid_reply():
+    asked = []
+
+    def reply(messages: list[dict[str, str]]) -> str:
+        asked.append([message["role"] for message in messages])
+        return "well" if len(asked) == 2 else "Action: 2"
+
+    games = rmft.play(reply, rmft.make("mab", T=3))
+    assert games.actions.tolist() == [[1, 1, 1]]
+    assert [len(roles) for roles in asked] == [1, 3, 3, 5]  # the second round twice
+    assert np.array_equal(games.columns["attempts"][0], [1, 2, 1])
+
+
+def test_the_embedded_model_plays_the_same_games_again_with_the_same_seed():
+    env = rmft.make_vec("mab", num_envs=2, T=2)
+    games = rmft.play("embedded", env, trajectories=2)
+    again = rmft.play("embedded", env, trajectories=2)
+    assert games.columns["reply"] == again.columns["reply"]
+    assert np.array_equal(games.table.rewards[0], games.table.rewards[1])
+
+
+@pytest.mark.parametrize(
+    ("player", "words"),
+    [
+        ("hedge", "algorithm 'hedge' cannot play mab"),
+        ("nobody", "play: no algorithm is called so .*; as a model: nobody: no folder, no GGUF file"),
+        ("gpt-4o-mini", "pass a function from messages to the reply"),
+        (3, "must be a name, an algorithm or a function"),
+    ],
+)
+def test_what_cannot_play_is_refused_in_a_line(player, words):
+    with pytest.raises(rmft.InputError, match=words):
+        rmft.play(player, rmft.make("mab"))
+
+
+@pytest.mark.parametrize(
+    ("choices", "words"), [([[3]], "from 0 to 2"), ([[0.5]], "whole numbers"), ([[0, 1]], "must be")]
+)
+def test_arrays_that_do_not_fit_have_no_regret(choices, words):
+    with pytest.raises(rmft.InputError, match=words):
+        rmft.regret(np.zeros((1, 1, 3)), choices)
