@@ -16,7 +16,7 @@ help:
 	@echo "make test        the tests, but for those that take half a minute or more"
 	@echo "make test-all    all tests: builds are killed, reverted, pulled and sent to a cluster too"
 	@echo "make chaos       builds that are killed at random moments, more of them than make test-all has"
-	@echo "make bench       speed of algorithms, beside other libraries, of training, rollouts and the server"
+	@echo "make bench       speed beside other libraries and beside limits; the results go to docs/performance.md"
 	@echo "make lint        format and lint, as in CI"
 
 $(VENV)/.ready: requirements.lock pyproject.toml
@@ -60,12 +60,8 @@ chaos: $(VENV)/.ready
 	RMFT_KILLS=$${RMFT_KILLS:-16} pytest tests/test_chaos.py
 
 bench: $(VENV)/.ready
-	python benchmarks/throughput.py
-	python benchmarks/training.py
-	python benchmarks/rollouts.py
-	python benchmarks/endpoint.py
-	python benchmarks/scaling.py --quick
-	[ ! -d .snakemake/metadata ] || python benchmarks/overhead.py
+	python benchmarks/record.py
+	[ ! -d .snakemake/metadata ] || python benchmarks/record.py overhead
 
 lint: $(VENV)/.ready
 	ruff format --check

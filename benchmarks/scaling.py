@@ -269,14 +269,17 @@ def measure(path: Path, quick: bool) -> None:
 
 def dag(jobs: int) -> None:
     """Print how long `snakemake -n` takes for about `jobs` jobs: the paper's size, in as many shards as needed."""
+    from rmft.params import load
+
     with tempfile.TemporaryDirectory() as folder:
         checkout = Path(folder, "rmft")
         subprocess.run(["git", "clone", "--quiet", ROOT, checkout], check=True)
         values = yaml.safe_load((checkout / "params.yaml").read_text(encoding="utf-8"))
-        of_models = [of["rmft"] for of in values["experiments"].values() if of["kind"] == "language" and "rmft" in of]
-        iterations = sum(of["iterations"] * of["training_seeds"] for of in of_models)
+        loops = [of.rmft for of in load(ROOT / "params.yaml").by_default.selecting.values()]
+        iterations = sum(of.iterations * of.training_seeds for of in loops)
         values["scale"], values["rollouts"]["shards"] = "paper", max(1, jobs // iterations)
-        for of in of_models:
+        for kind in ("language", "endpoint"):
+            of = values["defaults"][kind]["rmft"]
             of["scenarios"] = max(of["scenarios"], values["rollouts"]["shards"])
         (checkout / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
         command = [shutil.which("snakemake"), "-n", "-q", "rules"]

@@ -31,6 +31,13 @@ def test_every_choice_where_the_paper_is_silent_is_on_the_page():
     assert named == marked
 
 
+def test_the_page_about_speed_is_what_the_benchmarks_printed(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import record
+
+    assert record.PAGE.read_text(encoding="utf-8") == record.page(), "run `python benchmarks/record.py --page`"
+
+
 def test_every_block_is_run_by_a_test():
     tests = Path(__file__).with_name("test_versions.py").read_text(encoding="utf-8")
     begins = re.findall(r'what_to_type\("([^"]+)"\)', tests)

@@ -11,7 +11,7 @@ from rmft.artifacts.json_files import read_jsonl
 from rmft.errors import InputError
 from rmft.metrics.growth import growth
 from rmft.tools import forensics
-from rmft.tools.forensics.fits import LEVEL, Region, answers, chance, growth_of_curves, holm
+from rmft.tools.forensics.fits import LEVEL, Region, answers, chance, growth_of_curves
 from rmft.tools.forensics.questions import Question, paper_values, read_questions
 from rmft.tools.forensics.readings import MEANS, READINGS, SAME, VARIANCES, draw, gaussian, processes_named, sine
 from rmft.tools.forensics.sweeps import AXES, COLUMNS, Sweep, Sweeps, read_sweeps, sweep
@@ -58,11 +58,6 @@ def test_chance_is_the_share_of_the_box_that_some_region_covers():
     regions = [Region(centre[:, None] + random.normal(size=(2, 4000)), np.zeros(2)) for centre in centres]
     quarter_of_a_disc = np.pi * stats.chi2.ppf(1 - LEVEL, 2) / 4  # each centre is a corner of the box of side 10
     assert chance(regions, 0) == pytest.approx(3 * quarter_of_a_disc / 100, rel=0.08)
-
-
-def test_holm_corrects_the_smallest_p_as_bonferroni_does_and_never_changes_the_order():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
 def test_the_documented_reading_of_a_row_that_follows_fits_and_other_steps_do_not():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
-from rmft.metrics.comparison import expected_largest, ks_p, paired_difference, paired_p
+from rmft.metrics.comparison import expected_largest, holm, ks_p, paired_difference, paired_p
 from rmft.metrics.exploration import relative_entropy, scaled_min_frac, suffix_failure
 from rmft.metrics.growth import growth
 from rmft.metrics.luck import advantages, around_average, survival
@@ -334,6 +334,11 @@ def test_nothing_survives_where_nothing_was_better():
     share, error = survival(best_of(np.full((3, 4), 7.0), np.random.default_rng(0).normal(size=(3, 4))))
     assert np.isnan(share)
     assert np.isnan(error)
+
+
+def test_holm_corrects_the_smallest_p_as_bonferroni_does_and_never_changes_the_order():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
 
 
 # --- Stopping early ---

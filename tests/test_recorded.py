@@ -9,7 +9,7 @@ from trees import ROOT, checkout, commit, done, edit, run, snakemake, values_in,
 
 from rmft.artifacts.trajectories import read_trajectories
 from rmft.recorded.bundle import altered, bundle_of, bundles, read_bundle
-from rmft.recorded.page import PAGE, page
+from rmft.recorded.page import pages
 from rmft.report.recorded import read_recorded
 from rmft.report.texts import read_texts
 from rmft.workflow.paths import REPORT_TEXTS
@@ -72,9 +72,10 @@ def test_the_page_has_the_numbers_of_the_bundle(recorded):
     assert of_ucb["min_frac"] == of_ucb["all_tried"] == 1.0  # in three rounds UCB plays every action once
 
 
-def test_the_page_of_recorded_results_is_the_one_that_the_bundles_give(monkeypatch):
+def test_the_pages_of_recorded_results_are_those_that_the_bundles_give(monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert PAGE.read_text(encoding="utf-8") == page(), "run `rmft record`, or render docs/real-models.md anew"
+    for path, text in pages().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path}: run `rmft record`"
 
 
 def test_every_bundle_in_git_is_whole(monkeypatch):

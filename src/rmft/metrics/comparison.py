@@ -1,7 +1,7 @@
 """Is one sample of final regrets lower than another? The paper's KS test, and ours on common instances."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,15 @@ def paired_p(trained: np.ndarray, base: np.ndarray) -> float:
     if np.ptp(trained - base) < 1e-9:
         return float("nan")
     return float(stats.ttest_rel(trained, base, alternative="less").pvalue)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected by Holm for how many there are."""
+    order = np.argsort(p_values)
+    steps = np.asarray(p_values)[order] * (len(order) - np.arange(len(order)))
+    corrected = np.empty(len(order))
+    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return corrected.tolist()
 
 
 def expected_largest(values: np.ndarray, of: int) -> float:

@@ -80,8 +80,10 @@ def differing(folder: Path, files: Mapping[str, str], done: str) -> Iterator[tup
 def as_text(path: Path, folder: Path, bundle: Bundle) -> Iterator[str]:
     """Yield what made a recorded file, in a few lines."""
     yield f"{path}"
-    yield "  recorded, not rebuilt here: `make real` builds its experiments anew"
-    yield f"  experiments {', '.join(bundle.experiments)}"
+    experiments = list(bundle.experiments)
+    again = f"snakemake exp_{experiments[0]}" if len(experiments) == 1 else "make reproduce"
+    yield f"  recorded, not rebuilt here: `{again}` builds it anew"
+    yield f"  experiments {', '.join(experiments)}"
     yield f"  jobs        {bundle.began} to {bundle.ended}, {bundle.job_hours:.1f} hours in all"
     yield f"  machine     {'; '.join(bundle.machines)}"
     yield f"  code        commit {', '.join(bundle.commits)}"

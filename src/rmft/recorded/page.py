@@ -1,34 +1,74 @@
-"""docs/real-models.md: what real language models gave, rendered from the results bundles: no number is typed."""
+"""Pages about recorded results, rendered from the results bundles: no number in them is typed."""
 
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rmft.artifacts.json_files import read_json
-from rmft.recorded.bundle import SUMMARY, bundles, read_bundle
+from rmft.errors import InputError
+from rmft.metrics.comparison import holm
+from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
 from rmft.workflow.paths import BUNDLE_METRICS, RECORDED
 
-PAGE = Path("docs/real-models.md")
-TEMPLATE = Path(RECORDED, "page.md.j2")
+PAGES = {Path("docs/real-models.md"): "real-models.md.j2", Path("docs/findings.md"): "findings.md.j2"}
+README, BLOCK = Path("README.md"), "readme.md.j2"
+BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
+NOISE = 1e-6  # smaller differences are rounding errors
+DEMO = "demo"  # the bundle of everything that `snakemake` builds at this scale
 
 
-def page() -> str:
-    """Return the page, from all bundles."""
+@dataclass(frozen=True)
+class Recorded:
+    """A results bundle, as the pages read it. metrics, summary: by experiment."""
+
+    folder: str
+    about: Bundle
+    metrics: dict[str, Any]
+    summary: dict[str, Any]
+
+    def table(self, label: str, **values: object) -> list[dict[str, Any]]:
+        """Return the rows of a table that have these values, with numbers as numbers and empty cells as None."""
+        with Path(self.folder, "tables", f"{label}.csv").open(encoding="utf-8", newline="") as file:
+            rows = [{name: _cell(text) for name, text in row.items()} for row in csv.DictReader(file)]
+        found = [row for row in rows if all(row[name] == value for name, value in values.items())]
+        if not found:
+            raise InputError(f"{self.folder}/tables/{label}.csv: no row has {values}; a template asks for one")
+        return found
+
+    def statistics(self, label: str, **values: object) -> dict[str, Any]:
+        """Return our values in the rows of a table that have these values, by statistic."""
+        return {row["statistic"]: row["ours"] for row in self.table(label, **values)}
+
+    def value(self, label: str, **values: object) -> Any:  # noqa: ANN401 (a number or a text)
+        """Return our value in the first row of a table that has these values."""
+        return self.table(label, **values)[0]["ours"]
+
+
+def pages() -> dict[Path, str]:
+    """Return every page, from all bundles, and README.md with its block of results."""
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATE.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(RECORDED), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": number, "signed": signed, "percent": percent}
-    recorded = [
-        {
-            "folder": folder.as_posix(),
-            "about": read_bundle(folder),
-            "metrics": read_json(folder / BUNDLE_METRICS),
-            "summary": read_json(folder / SUMMARY),
-        }
+    filters = (number, signed, percent, difference, p, relative_error)
+    environment.filters |= {filter_.__name__: filter_ for filter_ in filters}
+    recorded = {
+        folder.name: Recorded(
+            folder.as_posix(), read_bundle(folder), read_json(folder / BUNDLE_METRICS), read_json(folder / SUMMARY)
+        )
         for folder in bundles()
-    ]
-    return environment.get_template(TEMPLATE.name).render(recorded=recorded, verdict=verdict)
+    }
+    real = [of for of in recorded.values() if of.about.weights]
+    values = {"recorded": real, "bundles": recorded, "demo": recorded.get(DEMO)}
+    functions = {function.__name__: function for function in (verdict, share, corrected, compared, algorithm)}
+    texts = {page: environment.get_template(name).render(values | functions) for page, name in PAGES.items()}
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    block = environment.get_template(BLOCK).render(values | functions)
+    return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
 
 
 def verdict(interval: list[float | None]) -> str:
@@ -36,9 +76,53 @@ def verdict(interval: list[float | None]) -> str:
     low, _, high = interval
     if low is None or high is None:
         return "cannot be told"
-    if high < 0:
+    if high < -NOISE:
         return "fell"
-    return "rose" if low > 0 else "did not surely change"
+    return "rose" if low > NOISE else "did not surely change"
+
+
+def share(rows: Sequence[Mapping[str, Any]], **values: object) -> str:
+    """Return how many of the rows have these values, as `3 of 7`."""
+    return f"{sum(all(row[name] == value for name, value in values.items()) for row in rows)} of {len(rows)}"
+
+
+def corrected(evaluations: Mapping[str, Any], names: Sequence[str]) -> list[float | None]:
+    """Return the p-values of some evaluations, corrected by Holm; None where there is no test."""
+    p_values = [evaluations[name]["paired_p"] for name in names]
+    known = iter(holm([value for value in p_values if value is not None]))
+    return [None if value is None else next(known) for value in p_values]
+
+
+def compared(results: Recorded, label: str, row: Mapping[str, Any]) -> str:
+    """Return by how much a method's regret differs from that of the table's last method, with its interval."""
+    found = results.statistics(label, reward=row["reward"], method=row["method"])
+    if "difference" not in found:
+        return "–"
+    return difference([found["difference_low"], found["difference"], found["difference_high"]])
+
+
+def algorithm(metrics: Mapping[str, Any], name: str) -> float:
+    """Return the mean regret of an algorithm in an evaluation; `ftrl` stands for FTRL with any step, as `ftrl-25`."""
+    found = metrics["algorithms"]
+    return found[name if name in found else next(key for key in found if key.startswith(f"{name}-"))]["mean"]
+
+
+def relative_error(row: Mapping[str, Any]) -> float:
+    """Return how far our value in a row of a table is from the paper's, as a share of it."""
+    return abs(row["ours"] / row["paper"] - 1)
+
+
+def p(value: float | None) -> str:
+    """Return a p-value."""
+    if value is None:
+        return "–"
+    return "< .0001" if value < 1e-4 else f"{value:.2g}".removeprefix("0")
+
+
+def difference(interval: list[float | None]) -> str:
+    """Return a difference with its 95% interval."""
+    low, mean, high = interval
+    return f"{signed(mean)} [{signed(low)}, {signed(high)}]"
 
 
 def number(value: float | None, decimals: int = 1) -> str:
@@ -54,3 +138,10 @@ def signed(value: float | None, decimals: int = 1) -> str:
 def percent(value: Any) -> str:  # noqa: ANN401 (a JSON number or null)
     """Return a share in percent."""
     return "–" if value is None else f"{100 * value:.0f}%"
+
+
+def _cell(text: str) -> float | str | None:
+    try:
+        return float(text)
+    except ValueError:
+        return text or None

@@ -1,7 +1,8 @@
-"""Write the results bundle of an experiment that is built."""
+"""Write the results bundle of an experiment, or of everything, that is built."""
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -39,18 +40,8 @@ def record(folder: Path, params: Params, experiment: str) -> Bundle:
         raise InputError(f"record: {unknown(experiment, params.experiments)}")
     shown = params.only(experiment)
     outputs = [f"results/{name}" for name in _outputs(shown)]
-    made = [*map(Path, paths.artifacts_of(shown, experiment)), *map(Path, outputs)]
-    for path in made:
-        if not path.exists():
-            raise InputError(
-                f"record: {path} is not there yet; `snakemake exp_{experiment}` builds the whole experiment"
-            )
-    traced = trace(*made)
-    if traced.problems:
-        raise InputError(f"record: {traced.problems[0]}")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-        whole = Path(temporary) / folder.name
+    traced = _built([*paths.artifacts_of(shown, experiment), *outputs], f"exp_{experiment}")
+    with _replaced(folder) as whole:
         for source in outputs:
             _copy(source, whole)
         _copy_training(whole, shown, experiment)
@@ -58,13 +49,49 @@ def record(folder: Path, params: Params, experiment: str) -> Bundle:
         write_json(whole / paths.BUNDLE_METRICS, _metrics(shown, experiment))
         write_json(whole / SUMMARY, {experiment: summary_of(shown, experiment)})
         _write_lineage(whole, shown, traced)
-        bundle = _description(whole, params, shown, traced)
-        write_json(whole / paths.BUNDLE, asdict(bundle))
-        old = Path(temporary) / "old"
+        return _described(whole, params, shown, traced)
+
+
+def record_all(folder: Path, params: Params) -> Bundle:
+    """Write the bundle of everything that `snakemake` builds by default: metrics, tables, and how the models learnt.
+
+    Raise InputError where an artifact is missing, or is not what its job wrote.
+    """
+    shown = params.by_default
+    made = [path for path in paths.everything(shown) if path not in paths.report_of(shown)]
+    traced = _built(made, "all")
+    with _replaced(folder) as whole:
+        for name in _outputs(shown):
+            if name.startswith("tables/"):
+                _copy(f"results/{name}", whole)
+        _copy(paths.metrics_of(shown)[0], whole)
+        played = [name for name, of in shown.experiments.items() if of.in_words]
+        write_json(whole / SUMMARY, {name: summary_of(shown, name) for name in played})
+        return _described(whole, params, shown, traced)
+
+
+def _built(made: list[str], target: str) -> Trace:
+    """Return what made some artifacts. target: of Snakemake's, builds them."""
+    for path in made:
+        if not Path(path).exists():
+            raise InputError(f"record: {path} is not there yet; `snakemake {target}` builds all that is recorded")
+    traced = trace(*map(Path, made))
+    if traced.problems:
+        raise InputError(f"record: {traced.problems[0]}")
+    return traced
+
+
+@contextmanager
+def _replaced(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of this one when it is complete."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+        whole = Path(temporary) / folder.name
+        whole.mkdir()
+        yield whole
         if folder.exists():
-            folder.rename(old)
+            folder.rename(Path(temporary) / "old")
         whole.rename(folder)
-    return bundle
 
 
 def _outputs(shown: Params) -> Iterator[str]:
@@ -130,15 +157,15 @@ def _write_lineage(folder: Path, shown: Params, traced: Trace) -> None:
             path.write_text(json.dumps(crate.metadata.generate(), indent=1) + "\n", encoding="utf-8")
 
 
-def _description(folder: Path, params: Params, shown: Params, traced: Trace) -> Bundle:
-    """Return what bundle.json says."""
+def _described(folder: Path, params: Params, shown: Params, traced: Trace) -> Bundle:
+    """Write bundle.json, and return what it says."""
     records = [ancestor.record for ancestor in traced.ancestors.values() if ancestor.record]
     jobs = {record.job: record for record in records}.values()
     ends = [record.started + timedelta(seconds=record.wall_seconds) for record in jobs]
     weights = {path: of.sha256 for path, of in traced.ancestors.items() if path.endswith(".gguf")}
     for record in jobs:
         weights |= record.receipt.hub
-    return Bundle(
+    bundle = Bundle(
         experiments={name: parameters_of(params, name) for name in shown.experiments},
         figures=list(shown.figures.drawn),
         tables=list(shown.tables),
@@ -152,3 +179,5 @@ def _description(folder: Path, params: Params, shown: Params, traced: Trace) -> 
             file.relative_to(folder).as_posix(): sha256(file) for file in sorted(folder.rglob("*")) if file.is_file()
         },
     )
+    write_json(folder / paths.BUNDLE, asdict(bundle))
+    return bundle

@@ -36,14 +36,15 @@ def summary_of(shown: Params, experiment: str) -> dict[str, Any]:
 
 
 def _exploration(played: PlayerResults) -> dict[str, float]:
-    """Return shares of games and rounds (see data/recorded/page.md.j2), and invalid replies a round."""
+    """Return shares of games and rounds (see data/recorded/real-models.md.j2), and invalid replies a round."""
     seeds, n, T = played.actions.shape
     actions, best = (of.reshape(seeds * n, -1) for of in (played.actions, played.best_actions))
+    first = actions[:, : played.d]
     best = best if best.shape[1] == T else best.repeat(T, axis=1)
     return {
         "failures": float(suffix_failure(actions, best)[:, T // 2].mean()),
         "best": float((actions == best).mean()),
-        "all_tried": float((np.sort(actions[:, : played.d], axis=1) == np.arange(played.d)).all(axis=1).mean()),
+        "all_tried": float(np.all([(first == action).any(axis=1) for action in range(played.d)], axis=0).mean()),
         "min_frac": float(scaled_min_frac(actions, played.d)[:, -1].mean()),
         "invalid": float(played.invalid.mean() / T),
     }

@@ -40,21 +40,35 @@ def prune(
 
 
 @app.command(rich_help_panel=TOOLS)
-def record(experiment: Annotated[str, Argument(help="An experiment that is built.")]) -> None:
-    """Write an experiment's results to a bundle for git, and docs/real-models.md from all bundles.
+def record(
+    experiment: Annotated[str | None, Argument(help="An experiment that is built.")] = None,
+    everything: Annotated[bool, Option("--all", help="Record everything that `snakemake` builds instead.")] = False,
+) -> None:
+    """Write an experiment's results to a bundle for git, and the pages of docs that show recorded results.
 
     A bundle has figures, tables, metrics, training logs, some games and their lineage; `snakemake exp_NAME` builds all.
+    With --all: tables, metrics, and what training selected. With neither: the pages alone.
     """
     from rmft.artifacts.text import write_text
     from rmft.params import load
-    from rmft.recorded.page import PAGE, page
-    from rmft.recorded.recording import record as write_bundle
+    from rmft.recorded.page import pages
+    from rmft.recorded.recording import record as record_experiment
+    from rmft.recorded.recording import record_all
     from rmft.workflow.paths import RECORDED
 
-    folder = Path(RECORDED, experiment)
-    bundle = write_bundle(folder, load().at_scale(), experiment)
-    write_text(PAGE, page())
-    print(f"{folder}: {len(bundle.files)} files; commit this folder and {PAGE}")
+    if experiment and everything:
+        raise InputError("record: name an experiment, or give --all, and not both")
+    written = ""
+    if experiment or everything:
+        params = load()
+        folder = Path(RECORDED, experiment or params.scale)
+        sized = params.at_scale()
+        bundle = record_experiment(folder, sized, experiment) if experiment else record_all(folder, sized)
+        written = f"{folder} ({len(bundle.files)} files) and "
+    rendered = pages()
+    for path, text in rendered.items():
+        write_text(path, text)
+    print(f"written: {written}{', '.join(map(str, rendered))}; commit them")
 
 
 @app.command(rich_help_panel=TOOLS)

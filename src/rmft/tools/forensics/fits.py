@@ -105,15 +105,6 @@ def chance(regions: Sequence[Region], seed: int) -> float:
     return float((np.max([region.p(rows) for region in regions], axis=0) >= LEVEL).mean())
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected by Holm for how many there are."""
-    order = np.argsort(p_values)
-    steps = np.asarray(p_values)[order] * (len(order) - np.arange(len(order)))
-    corrected = np.empty(len(order))
-    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return corrected.tolist()
-
-
 def _statistics(row: Row, groups: int, seed: int) -> np.ndarray:
     """Return the row's statistics in each group, (k, G), in the order of its values."""
     n = row.instances

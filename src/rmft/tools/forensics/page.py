@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 
 from rmft.algorithms.full_information import constant_step_size
-from rmft.tools.forensics.fits import LEVEL, holm
+from rmft.metrics.comparison import holm
+from rmft.tools.forensics.fits import LEVEL
 from rmft.tools.forensics.questions import Question, Questions, Reading
 from rmft.tools.forensics.readings import MEANS, VARIANCES
 from rmft.tools.forensics.sweeps import AXES, Sweep, Sweeps

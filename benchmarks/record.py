@@ -1,0 +1,83 @@
+"""Run benchmarks, keep what they print, and render docs/performance.md from it: no number on that page is typed.
+
+    python benchmarks/record.py                 # every benchmark that needs no model's file and no built tree
+    python benchmarks/record.py throughput      # this one
+    python benchmarks/record.py --page          # render the page alone
+
+What a benchmark printed is in benchmarks/results/NAME.txt, below the command, the date, the commit and the machine.
+Measure on an idle machine, and at a commit without changes.
+"""
+
+import argparse
+import ast
+import datetime
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from rmft.artifacts.receipts import commit, machine
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "benchmarks/results", ROOT / "docs/performance.md"
+COMMANDS = {
+    "throughput": [],
+    "training": [],
+    "rollouts": [],
+    "endpoint": [],
+    "scaling": ["--quick"],
+    "prediction": [],
+    "bit_stability": ["--games", "16", "--rounds", "10", "--steps", "2", "--iterations", "20"],
+    "overhead": [],
+    "engines": ["gemma-3-270m", "--games", "1", "16"],
+}
+UNASKED = ("overhead", "engines")  # the first needs a tree that is built, the second a model's file
+HEAD = """# How fast it is
+
+`make bench` runs the benchmarks and renders this page from what they printed. Each measurement sets ours beside a peer,
+or beside a limit that is computed in the same run. Machines are noisy: read the ratios, not the seconds.
+"""
+
+
+def run(name: str) -> None:
+    """Run a benchmark and keep what it prints; the exit code 1 of a missed goal is part of the result."""
+    command = [f"benchmarks/{name}.py", *COMMANDS[name]]
+    print(f"python {shlex.join(command)}", flush=True)
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode not in (0, 1) or not done.stdout.strip():
+        sys.exit(f"{name}: ended with exit code {done.returncode}; its result is not kept")
+    today = datetime.datetime.now(datetime.UTC).date()
+    lines = (f"python {shlex.join(command)}", f"{today}, commit {commit()}, {machine()}", "")
+    text = "\n".join((*lines, *(line.rstrip() for line in done.stdout.splitlines() if not line.startswith("drawn:"))))
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
+    print(done.stdout, flush=True)
+
+
+def page() -> str:
+    """Return docs/performance.md."""
+    parts = [HEAD]
+    for name in COMMANDS:
+        if (kept := RESULTS / f"{name}.txt").exists():
+            command, when, printed = kept.read_text(encoding="utf-8").split("\n", 2)
+            parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n`{command}`; {when}:\n")
+            parts.append(f"\n```text\n{printed.strip()}\n```\n")
+    return "".join(parts)
+
+
+def _purpose(name: str) -> str:
+    """Return what a benchmark's docstring says, without the lines that show how to run it."""
+    text = ast.get_docstring(ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")))
+    return "\n\n".join(part for part in text.split("\n\n") if not part.startswith("    "))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(COMMANDS)}")
+    parser.add_argument("--page", action="store_true", help="render docs/performance.md alone")
+    options = parser.parse_args()
+    if unknown := set(options.names) - COMMANDS.keys():
+        parser.error(f"no benchmark is named {', '.join(sorted(unknown))}; there are {', '.join(COMMANDS)}")
+    for chosen in [] if options.page else options.names or [name for name in COMMANDS if name not in UNASKED]:
+        run(chosen)
+    PAGE.write_text(page(), encoding="utf-8")
