@@ -29,8 +29,10 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 reproduce: $(VENV)/.ready
 	snakemake
-	@echo "Now DVC adopts what is built: Snakemake is asked for every stage, and says that nothing is to be done."
-	dvc repro --quiet
+	@echo "Everything is built, and DVC adopts it."
+	rmft prune
+	dvc repro --quiet --single-item parameters provenance
+	dvc commit --quiet --force
 	@echo "Figures: results/figures. Tables beside the paper's values: results/tables. Nothing is to be done twice:"
 	@echo "run 'make reproduce' again, or edit params.yaml first."
 

@@ -58,7 +58,13 @@ def copy_parameters(folder: Path) -> None:
     (folder / "extensions").symlink_to(ROOT / "extensions")
 
 
-WRITTEN = values_in(ROOT)["experiments"]
+VALUES = values_in(ROOT)
+WRITTEN = VALUES["experiments"]
+
+
+def variants_of(name: str) -> set[str]:
+    """Return the experiments that vary an experiment, those on request too."""
+    return {other for other, of in (WRITTEN | VALUES["on_request"]).items() if of.get("varies") == name}
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -69,7 +75,7 @@ def test_setting_every_leaf_of_an_experiment_changes_that_one_and_its_variants_a
     dvc_hydra.apply_overrides(path, [f"experiments.{name}{key}={value}" for key, value in new.items()])
     after = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert leaves(after["experiments"][name]) == {key: yaml.safe_load(value) for key, value in new.items()}
-    variants = {other for other, of in WRITTEN.items() if of.get("varies") == name}
+    variants = variants_of(name)
     differ = changed(experiments_in(ROOT / "params.yaml"), experiments_in(path))
     assert name in differ
     assert differ <= {name, *variants}
@@ -86,7 +92,7 @@ def test_setting_what_an_experiment_inherits_is_refused_with_what_to_type_which_
     assert f"use +{key}=0.5" in str(refusal.value.__cause__)
     assert experiments_in(path) == before
     dvc_hydra.apply_overrides(path, [f"+{key}=0.5"])
-    variants = {other for other, of in WRITTEN.items() if of.get("varies") == name}
+    variants = variants_of(name)
     assert name in (differ := changed(before, experiments_in(path)))
     assert differ <= {name, *variants}
 

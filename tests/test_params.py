@@ -32,24 +32,24 @@ def edited(tmp_path):
     [
         ("experiments.numeric_mab.rmft.selectd", 1, "experiments.numeric_mab.rmft.selectd: unknown key"),
         ("experiments.numeric_mab.rmft.selected", 11, "11 is more than trajectories: 10"),
-        ("experiments.numeric_mab.rmft.selected", "two", "experiments.numeric_mab.rmft.selected: Input should be"),
+        ("experiments.numeric_mab.rmft.selected", "two", "experiments.numeric_mab.rmft.selected: must be"),
         ("experiments.numeric_mab.rmft.scenarios", 10.5, "experiments.numeric_mab.rmft.scenarios: "),
         (
             "experiments.numeric_mab.T",
             0,
-            "experiments.numeric_mab.T: Input should be greater than or equal to 1, not 0",
+            "experiments.numeric_mab.T: must be greater than or equal to 1, not 0",
         ),
         (
             "experiments.numeric_mab.d",
             1,
-            "experiments.numeric_mab.d: Input should be greater than or equal to 2, not 1",
+            "experiments.numeric_mab.d: must be greater than or equal to 2, not 1",
         ),
         ("experiments.numeric_mab.process", ["adaptive"], "process 'adaptive' does not belong in mab"),
         ("experiments.numeric_mab.evaluations.gamma.rewards", "adaptive", "process 'adaptive' does not belong in mab"),
         (
             "experiments.numeric_mab.rmft.variance",
             -1.0,
-            "experiments.numeric_mab.rmft.variance: Input should be greater",
+            "experiments.numeric_mab.rmft.variance: must be greater",
         ),
         ("experiments.numeric_mab.process", ["gausian"], "unknown process 'gausian'; one of uniform, gaussian"),
         ("experiments.numeric_mab.policy_space", "ball", "goes with environment fol only"),
@@ -79,7 +79,7 @@ def edited(tmp_path):
         ("scales.demo", {"language": {"model": "tiny"}}, "at scale demo: experiments.open_fol.model: unknown 'tiny'"),
         ("scales.demo", {"language": {"instances": 500}}, "500 is more than the 400 instances of gaussian"),
         ("scale", "huge", "scale: unknown 'huge'; one of paper, demo, smoke"),
-        ("seed", -1, "seed: Input should be greater than or equal to 0, not -1"),
+        ("seed", -1, "seed: must be greater than or equal to 0, not -1"),
         ("figures.style.colours.ftl", "orange", "figures.style.colours.ftl"),
         ("figures.drawn.tfbandit.players", ["greddy"], "figures.drawn.tfbandit.players: unknown 'greddy'; one of base"),
         ("figures.drawn.tfbandits", {"experiments": ["numeric_mab"]}, "figures.drawn.tfbandits"),
@@ -95,11 +95,11 @@ def edited(tmp_path):
         (
             "figures.drawn.simplex-tf-all.players",
             [],
-            "simplex-tf-all.players: List should have at least 1",
+            "simplex-tf-all.players: must have at least 1 item",
         ),
         ("tables.theorem-1.experiments", ["numeric_mab"], "tables.theorem-1.experiments: unknown key"),
-        ("tables.FOL-indist.experiments", [], "tables.FOL-indist.experiments: List should have at least 1"),
-        ("tables.prompt-diversity-ablation.scenarios", [], "ablation.scenarios: List should have at least 1"),
+        ("tables.FOL-indist.experiments", [], "tables.FOL-indist.experiments: must have at least 1 item"),
+        ("tables.prompt-diversity-ablation.scenarios", [], "ablation.scenarios: must have at least 1 item"),
         ("tables.prompt-diversity-ablation.scenarios", ["plain"], "scenarios: unknown 'plain'; one of plain-voice"),
         (
             "reasoning.judge",
@@ -132,7 +132,7 @@ def edited(tmp_path):
             "adaptive",
             "experiments.open_fol.evaluations.gaussian.rewards: adaptive rewards answer policies",
         ),
-        ("experiments.closed_mab.d", 128, "experiments.closed_mab.d: Input should be less than or equal to 127"),
+        ("experiments.closed_mab.d", 128, "experiments.closed_mab.d: must be less than or equal to 127"),
         ("evaluation.algorithms.exp3", {"algorithm": "exp3", "gamma": True}, "gamma: must be a number, not True"),
         ("evaluation.algorithms.exp3", {"algorithm": "exp3", "gamma": "0.1"}, "gamma: must be a number, not '0.1'"),
         (
@@ -157,7 +157,7 @@ def edited(tmp_path):
         ("quick", {"numeric_mabs": "gamma"}, "quick: unknown 'numeric_mabs'"),
         ("quick", {"numeric_mab": "gamna"}, "quick.numeric_mab: unknown 'gamna'; one of gaussian, gamma"),
         ("tables.entropy.experiments", ["numeric_mab"], "form entropy is of games in words, not numeric_mab"),
-        ("tables.replicate-robustness.evaluations", [], "robustness.evaluations: List should have at least 1"),
+        ("tables.replicate-robustness.evaluations", [], "robustness.evaluations: must have at least 1 item"),
         (
             "experiments.mab_distil_greedy.distillation.teacher",
             "gredy",
@@ -170,7 +170,7 @@ def edited(tmp_path):
         (
             "tables.selection-scores-mab.evaluations",
             [],
-            "scores-mab.evaluations: List should have at least 1",
+            "scores-mab.evaluations: must have at least 1 item",
         ),
         (
             "tables.selection-scores-mab.experiments",

@@ -19,6 +19,22 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[list[Beta], Field(min_length=2, max_length=2)]
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$")]  # the paper's, or one of your own
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]+([_-][a-z0-9]+)*$")]
+PLAIN = {  # pydantic's words, and those of a message about a file
+    "Value error, ": "",
+    "Input should be": "must be",
+    "Input should": "must",
+    "String should": "must",
+    "List should": "must",
+    "a valid string": "a text",
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid boolean": "true or false",
+    "a valid list": "a list",
+    "a valid dictionary": "a map",
+    "Field required": "is missing",
+    " after validation": "",
+}
+LONGEST = 80  # characters of a wrong value that a message repeats
 
 
 class Section(BaseModel):
@@ -69,7 +85,7 @@ def first_error(error: ValidationError, values: object) -> str:
     """
     first, *others = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     key = ".".join(_keys(first["loc"], values))
-    message = first["msg"].removeprefix("Value error, ")
+    message = _plain(first["msg"])
     if first["type"] == "extra_forbidden":
         *parents, last = first["loc"]
         missing = [
@@ -79,8 +95,9 @@ def first_error(error: ValidationError, values: object) -> str:
         message = f"unknown key; did you mean {meant[0]}?" if meant else "unknown key"
     elif first["type"].startswith("union_tag"):
         key += f".{first['ctx']['discriminator'].strip(chr(39))}"
+        message = _cut(message)
     elif "input" in first and first["type"] not in ("value_error", "missing"):
-        message += f", not {first['input']!r}"
+        message += f", not {_cut(repr(first['input']))}"
     line = f"{key}: {message}" if key else message
     return line + (f" (and {len(others)} more)" if others else "")
 
@@ -98,5 +115,16 @@ def _keys(location: tuple[str | int, ...], values: object) -> list[str]:
             values = values[part]
         last = number == len(location) - 1 != 0 and part != "[key]"
         if there or last or not isinstance(values, dict | list):
-            keys.append(str(part))
+            keys.append(str(part) if str(part).isprintable() else repr(part))
     return keys
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
+
+
+def _plain(message: str) -> str:
+    """Return pydantic's message as one about a value in a file."""
+    for theirs, ours in PLAIN.items():
+        message = message.replace(theirs, ours)
+    return message

@@ -9,6 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rmft.artifacts.json_files import read_json
+from rmft.artifacts.text import read_text
 from rmft.errors import InputError
 from rmft.metrics.comparison import holm
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
@@ -65,7 +66,7 @@ def pages() -> dict[Path, str]:
     values = {"recorded": real, "bundles": recorded, "demo": recorded.get(DEMO)}
     functions = {function.__name__: function for function in (verdict, share, corrected, compared, algorithm)}
     texts = {page: environment.get_template(name).render(values | functions) for page, name in PAGES.items()}
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    before, _, rest = read_text(README).partition(BEGIN)
     _, _, after = rest.partition(END)
     block = environment.get_template(BLOCK).render(values | functions)
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}

@@ -227,13 +227,13 @@ def paper_map(
 ) -> None:
     """Make docs/paper-map.md: where each labelled part of the paper is in this repository."""
     from rmft.artifacts.csv_files import write_csv
-    from rmft.artifacts.text import write_text
+    from rmft.artifacts.text import read_text, write_text
     from rmft.params import load
     from rmft.tools.paper_labels import LABELS, PaperLabel, labels_in
     from rmft.tools.paper_map import PAGE, page
 
     if source is not None:
-        labels = labels_in(source.read_text(encoding="utf-8"))
+        labels = labels_in(read_text(source))
         write_csv(LABELS, {column: [getattr(label, column) for label in labels] for column in PaperLabel._fields})
     text = page(Path(), load())
     if not check:
