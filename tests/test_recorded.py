@@ -97,6 +97,18 @@ def test_the_report_shows_what_is_recorded_with_instances_and_trainings(recorded
     assert bundle_of(Path("data/recorded/small/figures/small.png").absolute()) == Path("data/recorded/small")
 
 
+def test_all_that_is_built_is_recorded_and_nothing_while_a_file_is_gone(tree):
+    done(tree, "rmft", "record", "--all")
+    bundle = read_bundle(tree / "data/recorded/smoke")
+    assert {Path(name).stem for name in bundle.files if name.endswith(".md")} == set(values_in(tree)["tables"])
+    assert bundle.experiments.keys() == values_in(tree)["experiments"].keys()
+    metrics = (tree / "data/recorded/smoke/metrics.json").read_bytes()
+    assert metrics == (tree / "results/metrics.json").read_bytes()
+    (tree / "results/theory/theorem-1.csv").unlink()
+    refused = run(tree, "rmft", "record", "--all")
+    assert (refused.returncode, "theorem-1.csv is not there yet; `snakemake all`" in refused.stderr) == (2, True)
+
+
 @pytest.mark.long
 def test_an_experiment_that_is_not_built_is_not_recorded(recorded):
     figure = recorded / "results/figures/small.csv"

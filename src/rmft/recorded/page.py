@@ -15,7 +15,7 @@ from rmft.metrics.comparison import holm
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
 from rmft.workflow.paths import BUNDLE_METRICS, RECORDED
 
-PAGES = {Path("docs/real-models.md"): "real-models.md.j2", Path("docs/findings.md"): "findings.md.j2"}
+REAL, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
 README, BLOCK = Path("README.md"), "readme.md.j2"
 BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
 NOISE = 1e-6  # smaller differences are rounding errors
@@ -65,7 +65,8 @@ def pages() -> dict[Path, str]:
     real = [of for of in recorded.values() if of.about.weights]
     values = {"recorded": real, "bundles": recorded, "demo": recorded.get(DEMO)}
     functions = {function.__name__: function for function in (verdict, share, corrected, compared, algorithm)}
-    texts = {page: environment.get_template(name).render(values | functions) for page, name in PAGES.items()}
+    wanted = {REAL: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
+    texts = {page: environment.get_template(name).render(values | functions) for page, name in wanted.items()}
     before, _, rest = read_text(README).partition(BEGIN)
     _, _, after = rest.partition(END)
     block = environment.get_template(BLOCK).render(values | functions)
