@@ -15,7 +15,7 @@ help:
 	@echo "make plots       training curves and figures as a page (plots/)"
 	@echo "make test        the tests, but for those that take half a minute or more"
 	@echo "make test-all    all tests: builds are killed, reverted, pulled and sent to a cluster too"
-	@echo "make chaos       builds that are killed at random moments, more of them than make test-all has"
+	@echo "make chaos       more kills at random moments, more mutated parameters and command lines than make test-all has"
 	@echo "make bench       speed beside other libraries and beside limits; the results go to docs/performance.md"
 	@echo "make lint        format and lint, as in CI"
 
@@ -60,6 +60,7 @@ test-all: $(VENV)/.ready
 
 chaos: $(VENV)/.ready
 	RMFT_KILLS=$${RMFT_KILLS:-16} pytest tests/test_chaos.py
+	RMFT_MUTATIONS=$${RMFT_MUTATIONS:-1000} pytest tests/test_fuzz.py
 
 bench: $(VENV)/.ready
 	python benchmarks/record.py

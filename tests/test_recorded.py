@@ -104,9 +104,9 @@ def test_all_that_is_built_is_recorded_and_nothing_while_a_file_is_gone(tree):
     assert bundle.experiments.keys() == values_in(tree)["experiments"].keys()
     metrics = (tree / "data/recorded/smoke/metrics.json").read_bytes()
     assert metrics == (tree / "results/metrics.json").read_bytes()
-    (tree / "results/theory/theorem-1.csv").unlink()
+    (tree / "results/theory/minimisers.csv").unlink()
     refused = run(tree, "rmft", "record", "--all")
-    assert (refused.returncode, "theorem-1.csv is not there yet; `snakemake all`" in refused.stderr) == (2, True)
+    assert (refused.returncode, "minimisers.csv is not there yet; `snakemake all`" in refused.stderr) == (2, True)
 
 
 @pytest.mark.long
