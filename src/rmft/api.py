@@ -3,10 +3,9 @@
 Symbols: M instances, L trajectories each, n = M · L games, T rounds, d actions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -23,7 +22,9 @@ from rmft.gym import GameEnv, GamesEnv
 from rmft.rollouts import games_of_shard
 from rmft.selection import TrajectoryColumns
 
-Reply = Callable[[list[dict[str, str]]], str]  # the messages of a conversation → the model's next message
+if TYPE_CHECKING:
+    from rmft.agents.asked import Reply
+
 STREAM = "play"  # names the random streams
 
 
@@ -78,7 +79,7 @@ def regret(
 
 
 def play(
-    player: str | AlgorithmSettings | Player | Reply,
+    player: "str | AlgorithmSettings | Player | Reply",
     env: GameEnv | GamesEnv,
     *,
     seed: int = 0,

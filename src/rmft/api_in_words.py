@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rmft.agents.asked import AskedChatModel
+from rmft.agents.asked import AskedChatModel, Reply
 from rmft.agents.chat_models import ChatModels, Conversations, in_process
 from rmft.algorithms import ALGORITHMS
-from rmft.api import STREAM, Reply
 from rmft.environments import ENVIRONMENTS
 from rmft.errors import InputError
 from rmft.gym import Episodes
@@ -25,6 +24,7 @@ from rmft.selection import TrajectoryColumns
 from rmft.suite.measuring import ReplySettings
 from rmft.suite.models import at_hand
 
+WORDS = "play"  # the name of the random streams
 PROMPTS = "data/prompts/plain"
 TOLERANCE = 0.02  # as `rmft eval` has it
 
@@ -45,7 +45,7 @@ def play_in_words(
         reply.retries,
         TOLERANCE,
     )
-    games = Games(ids, episodes.table, settings, None, seed, STREAM, environment, "expected")
+    games = Games(ids, episodes.table, settings, None, seed, WORDS, environment, "expected")
     conversations = Conversations(settings, episodes.T, reply.limit(output))
     with _chat_models(player, weights, conversations) as chat_models:
         return roll_out(games, chat_models.open, chat_models.batch)
