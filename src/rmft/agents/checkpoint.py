@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmft.agents.chat_tokenizer import ChatTokenizer
 from rmft.artifacts.files import note_hub, note_reading, noted, sha256
 from rmft.errors import InputError
-from rmft.params.language_model import Checkpoint, LanguageModelSettings, check_gguf
-from rmft.workflow.paths import MODEL_FILES, model_files
+from rmft.params.language_model import MODEL_FILES, Checkpoint, LanguageModelSettings, check_gguf, model_files
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

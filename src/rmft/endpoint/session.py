@@ -18,8 +18,8 @@ from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
 from rmft.params import Params, load
 from rmft.params.endpoint import EndpointSettings, FineTuningSettings, Prices
+from rmft.params.language_model import model_files
 from rmft.streams import stream
-from rmft.workflow.paths import model_files
 from rmft.workflow.records import OwnServer
 
 if TYPE_CHECKING:

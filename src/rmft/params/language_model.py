@@ -11,6 +11,8 @@ from rmft.errors import InputError
 from rmft.package_data import find_file
 from rmft.params.section import Count, Name, Positive, Section, Several
 
+MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
+
 
 def _of_gguf(description: str) -> Any:  # noqa: ANN401 (as pydantic's Field)
     """Return a field that only GGUF files have, and that the records of other models leave out."""
@@ -89,6 +91,11 @@ class Checkpoint(Section):
     def folder(self) -> str:
         """Return the folder of what jobs load, or the id of the hub repository."""
         return self.weights
+
+
+def model_files(folder: str) -> list[str]:
+    """Return the files of a language model that is in a folder; one of the hub is named by its revision instead."""
+    return sorted(file.as_posix() for file in Path(folder).glob("*") if file.suffix in MODEL_FILES)
 
 
 def check_gguf(checkpoint: Checkpoint) -> None:

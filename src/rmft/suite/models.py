@@ -21,10 +21,9 @@ from rmft.errors import InputError
 from rmft.package_data import find_file
 from rmft.params import Params, load
 from rmft.params.endpoint import EndpointSettings, Expected, Prices, ReplyTokens
-from rmft.params.language_model import LanguageModelSettings, LlamaCpp
+from rmft.params.language_model import LanguageModelSettings, LlamaCpp, model_files
 from rmft.rollouts import Games
 from rmft.stages.rollouts import open_chat_models
-from rmft.workflow.paths import model_files
 from rmft.workflow.records import ModelSettings, OwnServer, RolloutsJob
 
 SLOTS = 16  # conversations that llama.cpp's server holds at a time

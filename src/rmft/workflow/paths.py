@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rmft.params import Params
 from rmft.params.files import THEORY, converted_of, evaluation_of, iteration_of, reasoning_of, training_log_of
-from rmft.params.language_model import check_gguf
+from rmft.params.language_model import check_gguf, model_files
 from rmft.params.reasoning import LEXICAL
 
 ON_REQUEST = "on-request-"  # before the names of the metrics and of the pages of experiments on request
@@ -25,7 +25,6 @@ CHECKPOINT = (  # a language model as jobs write it
 # What `snakemake models` makes; no part of everything else, which starts from data/models/embedded.
 EMBEDDED = [f"results/models/embedded/{name}" for name in (*CHECKPOINT, "fidelity.csv")]
 CONVERTED = (*CHECKPOINT, "conversion.csv")  # what a GGUF file is converted into
-MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
 FIGURE_ENDINGS = ("pdf", "png", "csv")
 TABLE_ENDINGS = ("csv", "md", "tex")
 
@@ -44,11 +43,6 @@ def models_of(params: Params, experiment: str) -> list[str]:
     """Return the kept models of a numeric experiment, the base model first, the trained one last."""
     iterations = params.experiments[experiment].saved_iterations
     return [f"results/experiments/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
-
-
-def model_files(weights: str) -> list[str]:
-    """Return the files of a language model that is in a folder; one of the hub is named by its revision instead."""
-    return sorted(file.as_posix() for file in Path(weights).glob("*") if file.suffix in MODEL_FILES)
 
 
 def base_model_of(params: Params, model: str) -> list[str]:
