@@ -34,7 +34,7 @@ from rmft.rollouts import roll_out
 from rmft.selection import TrajectoryColumns
 from rmft.streams import stream
 from rmft.suite.models import Measured
-from rmft.suite.parts import Suite
+from rmft.suite.parts import Part, Suite
 from rmft.suite.stopping import BLOCK, UNIFORM, Decision, decided
 from rmft.workflow.games import game_settings_of, games_of, read_prompts
 from rmft.workflow.records import RolloutsJob
@@ -60,6 +60,19 @@ class ReplySettings:
         """Return the largest number of tokens of a reply."""
         return self.max_tokens or LENGTHS.get((self.format, output), REASONED)
 
+    def problem(self, part: Part, prompts: str) -> LanguageProblem:
+        """Return how the games of a part become prompts, and replies decisions. prompts: folder of the templates."""
+        protocol = ProtocolSettings(
+            interaction="dialogue",
+            output=part.output,
+            format=self.format,
+            prompts=prompts,
+            max_tokens=self.limit(part.output),
+            retries=self.retries,
+            tolerance=0.02,
+        )
+        return LanguageProblem(kind="language", environment=part.environment, d=part.d, protocol=protocol)
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -75,19 +88,10 @@ class Measurement:
     def job(self, part: str, piece: int = 1, pieces: int = 1) -> RolloutsJob:
         """Return the record of the job that plays a piece of a part, from 1."""
         of = self.suite.parts[part]
-        protocol = ProtocolSettings(
-            interaction="dialogue",
-            output=of.output,
-            format=self.reply.format,
-            prompts=self.suite.prompts,
-            max_tokens=self.reply.limit(of.output),
-            retries=self.reply.retries,
-            tolerance=0.02,
-        )
         return RolloutsJob(
             seed=self.suite.seed,
             stream=self.suite.stream(part),
-            problem=LanguageProblem(kind="language", environment=of.environment, d=of.d, protocol=protocol),
+            problem=self.reply.problem(of, self.suite.prompts),
             model=self.model.settings,
             model_name=self.model.name,
             served=self.model.served,

@@ -6,7 +6,7 @@ Symbols: n instances, T rounds, d actions.
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -101,8 +101,17 @@ def read_suite(path: Path = SUITE) -> Suite:
         raise InputError(f"{path}: {first_error(error, values)}") from None
 
 
-def read_part(values: dict[str, Any]) -> Part:
-    """Return a part from the options of the command line. Raise InputError where one is wrong."""
+def own_part(environment: str, process: list[str], actions: int, horizon: int) -> Part:
+    """Return a part of one's own games, from options. Raise InputError where one is wrong."""
+    full = environment == "fol"
+    values = {
+        "environment": environment,
+        "process": process,
+        "output": "distribution" if full else "action",
+        "d": actions,
+        "T": horizon,
+        "references": ["hedge", "uniform"] if full else ["ucb", "greedy", "exp3", "uniform"],
+    }
     try:
         return Part.model_validate(values)
     except ValidationError as error:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from rmft.params.endpoint import Prices
     from rmft.suite.measuring import Measurement
-    from rmft.suite.parts import Part
     from rmft.suite.results import EvalResult, Interval, PartResult
 
 TOOLS = "Measure a model"
@@ -92,14 +91,14 @@ def evaluate(
 
     from rmft.suite.measuring import Measurement, ReplySettings
     from rmft.suite.models import at_hand, at_url
-    from rmft.suite.parts import CUSTOM, read_suite
+    from rmft.suite.parts import CUSTOM, own_part, read_suite
     from rmft.suite.results import read_result
 
     chosen, level = read_suite(), suite
     own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
-        part_of_own = _own(environment, process or "gaussian", actions or 3, horizon or 25)
-        chosen, level = chosen.with_part(part_of_own, instances or 50), CUSTOM
+        own_games = own_part(environment, (process or "gaussian").split(","), actions or 3, horizon or 25)
+        chosen, level = chosen.with_part(own_games, instances or 50), CUSTOM
     else:
         _refuse_without("--environment", own)
     chosen = chosen.only(level, part or [])
@@ -126,23 +125,6 @@ def _refuse_without(option: str, others: dict[str, object]) -> None:
     for name, value in others.items():
         if value is not None:
             raise InputError(f"{name}: goes with {option}, which is not given")
-
-
-def _own(environment: str, process: str, actions: int, horizon: int) -> "Part":
-    """Return the part that the options name. Raise InputError where one is wrong."""
-    from rmft.suite.parts import read_part
-
-    full = environment == "fol"
-    return read_part(
-        {
-            "environment": environment,
-            "process": process.split(","),
-            "output": "distribution" if full else "action",
-            "d": actions,
-            "T": horizon,
-            "references": ["hedge", "uniform"] if full else ["ucb", "greedy", "exp3", "uniform"],
-        }
-    )
 
 
 def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:

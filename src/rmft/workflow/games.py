@@ -51,8 +51,13 @@ def protocol_of(problem: LanguageProblem) -> Protocol:
 
 def game_settings_of(job: RolloutsJob, prompts: Prompts) -> GameSettings:
     """Return how a job's games are played in words."""
-    settings = job.problem.protocol
-    return GameSettings(prompts, protocol_of(job.problem), job.temperature, settings.retries, settings.tolerance)
+    return game_settings(job.problem, prompts, job.temperature)
+
+
+def game_settings(problem: LanguageProblem, prompts: Prompts, temperature: float) -> GameSettings:
+    """Return how the games of a problem are played in words."""
+    settings = problem.protocol
+    return GameSettings(prompts, protocol_of(problem), temperature, settings.retries, settings.tolerance)
 
 
 def games_of(

@@ -1,0 +1,153 @@
+"""The games of `rmft eval`, one at a time, for tools that ask a model themselves: what all adapters share.
+
+Symbols: n instances, T rounds, d actions.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from anyio import CapacityLimiter, from_thread, to_thread
+from pydantic import BaseModel, ConfigDict, Field
+
+from rmft.agents.asked import Ask, AskedChatModel, Message
+from rmft.environments.clipping import HIGH, LOW
+from rmft.evaluation import Instances, evaluate_in_words
+from rmft.language.prompts import Prompts
+from rmft.package_data import find_file
+from rmft.rollouts import Games, games_of_shard, roll_out
+from rmft.selection import TrajectoryColumns
+from rmft.suite.measuring import MEAN, MODEL, ReplySettings
+from rmft.suite.parts import CUSTOM, own_part, read_suite
+from rmft.suite.stopping import UNIFORM
+from rmft.workflow.games import game_settings
+
+
+class GameOptions(BaseModel):
+    """Which games are played, with the names that the options of `rmft eval` have."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    suite: str = Field(default="quick", description="quick, standard or full: how many games.")
+    part: str = Field(default="bandit-gaussian", description="The part of the suite.")
+    environment: Literal["fol", "mab", "ns-mab"] | None = Field(
+        default=None, description="Environment of games of one's own, in place of the suite."
+    )
+    process: str = Field(default="gaussian", description="Reward processes of one's own games, with commas.")
+    actions: int = Field(default=3, ge=2, le=127, description="d of one's own games.")
+    horizon: int = Field(default=25, ge=1, le=1000, description="T of one's own games.")
+    instances: int | None = Field(default=None, ge=1, description="Games. Default: the suite's, or 50 of one's own.")
+    seed: int | None = Field(default=None, description="A private root of the rewards. Default: the suite's.")
+    reasoning: bool = Field(default=False, description="Let the model reason before each decision.")
+    max_tokens: int | None = Field(default=None, ge=1, description="Of a reply. Default: what its form needs.")
+    retries: int = Field(default=2, ge=0, le=100, description="Further replies asked for after an invalid one.")
+
+
+@dataclass(frozen=True)
+class GameResult:
+    """How a game was played. regret: after the last round. actions: 0-based, as is the best of each round.
+
+    uniform: the regret of uniform play. chance: the share of rounds that chance decided, after invalid replies only.
+    """
+
+    regret: float
+    uniform: float
+    invalid_replies: int
+    chance: float
+    actions: list[int]
+    best_actions: list[int]
+
+    @property
+    def reward(self) -> float:
+        """Return minus the regret as a share of the largest possible one, in [-1, 0]."""
+        return -self.regret / ((HIGH - LOW) * len(self.actions))
+
+    def describe(self) -> str:
+        """Return the game in a line."""
+        actions = " ".join(str(action + 1) for action in self.actions)
+        best = ", ".join(str(action + 1) for action in dict.fromkeys(self.best_actions))
+        return f"regret {self.regret:.2f}, uniform play {self.uniform:.2f}; actions {actions}; best {best}"
+
+
+@dataclass(frozen=True)
+class OfferedGames:
+    """Games that can be played one at a time. uniform: (n,), regrets of uniform play. max_tokens: of a reply."""
+
+    games: Games
+    uniform: Sequence[float]
+    max_tokens: int
+
+    @property
+    def opening(self) -> str:
+        """Return the first message, which is the same in all games."""
+        settings = self.games.settings
+        return settings.prompts.message(settings.protocol, [])
+
+    def play(self, instance: int, trajectory: int, ask: Ask) -> GameResult:
+        """Play a game. trajectory: tells repetitions of an instance apart, which have other random numbers."""
+        games = replace(self.games, ids=np.array([[instance, trajectory]]))
+        (game,) = self.scored(roll_out(games, lambda _: AskedChatModel(ask, self.max_tokens), 1))
+        return game
+
+    async def play_async(
+        self, instance: int, trajectory: int, ask: Callable[[list[Message], int], Awaitable[str]]
+    ) -> GameResult:
+        """Play a game with a coroutine function that asks the model: the rules of the game run in a thread."""
+
+        def ask_from_thread(messages: list[Message], seed: int) -> str:
+            return from_thread.run(ask, messages, seed)
+
+        return await to_thread.run_sync(self.play, instance, trajectory, ask_from_thread, limiter=CapacityLimiter(1))
+
+    def scored(self, played: TrajectoryColumns) -> list[GameResult]:
+        """Return the results of games (n,) that have been played, in their order."""
+        return list(self._scored(played))
+
+    def _scored(self, played: TrajectoryColumns) -> Iterable[GameResult]:
+        games = self.games
+        for row, instance in enumerate(played["scenario"]):
+            alone = Instances(
+                games.rewards.rows(np.array([instance])), games.words, games.seed, games.environment, MEAN
+            )
+            one = {column: values[row : row + 1] for column, values in played.items()}
+            result = evaluate_in_words(alone, [(MODEL, 0, one)], {})
+            yield GameResult(
+                regret=float(result["regret"][0][-1]),
+                uniform=self.uniform[instance],
+                invalid_replies=int(result["invalid"][0]),
+                chance=float(np.mean(one["fallback"])),
+                actions=np.asarray(result["action"][0]).tolist(),
+                best_actions=np.asarray(result["best_action"][0]).tolist(),
+            )
+
+
+@lru_cache(maxsize=8)
+def offered(options: GameOptions) -> OfferedGames:
+    """Return the games that options name. Raise InputError where one is wrong."""
+    suite, level, part = read_suite(), options.suite, options.part
+    if options.environment is not None:
+        of = own_part(options.environment, options.process.split(","), options.actions, options.horizon)
+        level, part, suite = CUSTOM, CUSTOM, suite.with_part(of, options.instances or 50)
+    if options.seed is not None:
+        suite = suite.model_copy(update={"seed": options.seed})
+    instances = options.instances or suite.only(level, [part]).instances(level)[part]
+    of, table, words = suite.parts[part], suite.rewards(part, instances), suite.stream(part)
+    reply = ReplySettings(
+        "with-reasoning" if options.reasoning else "policy-only", options.max_tokens, retries=options.retries
+    )
+    problem = reply.problem(of, suite.prompts)
+    games = Games(
+        ids=games_of_shard(instances, 1, 1, 1),
+        rewards=table,
+        settings=game_settings(problem, Prompts.load(find_file(suite.prompts)), reply.temperature),
+        scenarios=None,
+        seed=suite.seed,
+        words=words,
+        environment=of.environment,
+        notion=problem.training_regret,
+    )
+    all_instances = Instances(table, words, suite.seed, of.environment, MEAN)
+    uniform = evaluate_in_words(all_instances, [], {UNIFORM: suite.algorithms[UNIFORM]})
+    return OfferedGames(games, [float(curve[-1]) for curve in uniform["regret"]], reply.limit(of.output))

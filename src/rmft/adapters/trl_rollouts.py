@@ -1,0 +1,110 @@
+"""TRL: a `rollout_func` with which GRPOTrainer's own model plays games, and the reward function that goes with it.
+
+    rollouts = BanditRollouts(GameOptions(seed=1, instances=64, horizon=10, environment="mab"))
+    GRPOTrainer(model, reward_funcs=minus_regret, train_dataset=rollouts.dataset(), rollout_func=rollouts, args=...)
+
+A prompt of the dataset names an instance, and the completions of its group are games on that instance. A game is one
+sequence of tokens, as they were sampled; `env_mask` says which of them the model chose. Unlike `training.grpo`, which
+gives every token an advantage of its own, TRL gives one to a whole game.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from datasets import Dataset
+from trl import GRPOTrainer
+
+from rmft.adapters.games import GameOptions, offered
+from rmft.agents.chat_tokenizer import ChatTokenizer
+from rmft.agents.served import SampledTokens, ServedChatModel, TokenRequest
+from rmft.errors import InputError
+from rmft.rollouts import Games, roll_out
+
+PROMPT = "game "  # and the number of the instance, from 1
+
+
+class BanditRollouts:
+    """The games that options name, as TRL's `rollout_func`. Raise InputError for options without a seed.
+
+    TRL's `max_completion_length` limits one reply; the whole game must fit into the model's context.
+    """
+
+    def __init__(self, options: GameOptions) -> None:
+        if options.seed is None:
+            raise InputError("seed: needed, since a model that has trained on the suite's own games cannot be measured")
+        self.offered = offered(options)
+
+    def dataset(self) -> Dataset:
+        """Return a row for each instance."""
+        return Dataset.from_dict({"prompt": [f"{PROMPT}{i + 1}" for i in range(len(self.offered.uniform))]})
+
+    def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[object] | None]:
+        """Play a game for each prompt, and return what TRL asks for, with the regret and `minus_regret`'s reward."""
+        games = self._games(prompts, trainer)
+        client = TrainerClient(trainer)
+        tokenizer = ChatTokenizer.of(trainer.processing_class, trainer.model.config, trainer.eos_token_ids, None)
+        limit = trainer.max_completion_length
+        played = roll_out(games, lambda ids: ServedChatModel(client, tokenizer, ids, limit), len(prompts))
+        results = self.offered.scored(played)
+        conversations = [conversation for (conversation,) in played["ids"]]
+        chosen = [replied for (replied,) in played["replied"]]
+        starts = [max(1, replied.index(True)) if any(replied) else 1 for replied in chosen]
+        return {
+            "prompt_ids": [row[:start] for row, start in zip(conversations, starts, strict=True)],
+            "completion_ids": [row[start:] for row, start in zip(conversations, starts, strict=True)],
+            "env_mask": [[int(of) for of in row[start:]] for row, start in zip(chosen, starts, strict=True)],
+            "logprobs": client.logprobs_of(conversations, starts),
+            "regret": [game.regret for game in results],
+            "game_reward": [game.reward for game in results],
+        }
+
+    def _games(self, prompts: Sequence[str], trainer: GRPOTrainer) -> Games:
+        """Return the games of prompts; the name of their random streams differs in each step and process."""
+        seen: Counter[int] = Counter()
+        ids = []
+        for prompt in prompts:
+            instance = int(prompt.removeprefix(PROMPT)) - 1
+            ids.append((instance, seen[instance]))
+            seen[instance] += 1
+        games = self.offered.games
+        words = f"{games.words}/process-{trainer.accelerator.process_index}/step-{trainer.state.global_step}"
+        return replace(games, ids=np.array(ids), words=words)
+
+
+class TrainerClient:
+    """TRL's own generation as a `TokenClient`: in transformers, or in vLLM where the trainer uses it."""
+
+    def __init__(self, trainer: GRPOTrainer) -> None:
+        self.trainer = trainer
+        self.logprobs: dict[tuple[int, int], list[float]] = {}  # by conversation and the place where they begin
+
+    def sample(self, requests: Sequence[TokenRequest]) -> list[SampledTokens]:
+        """Return the completions of prompts (n,). Temperature, limit and random numbers are the trainer's."""
+        prompts = [list(request.prompt) for request in requests]
+        completions, logprobs = self.trainer._generate_single_turn(prompts, None, {}, num_generations=1)
+        for request, of in zip(requests, logprobs or [], strict=False):
+            self.logprobs[request.conversation, len(request.prompt)] = of
+        return [SampledTokens(list(ids), [{}] * len(ids)) for ids in completions]
+
+    def likeliest(self, requests: Sequence[TokenRequest]) -> list[dict[int, float]]:
+        """Raise InputError: TRL's generation returns the sampled tokens alone."""
+        raise InputError(
+            "actions under full feedback need log-probabilities of other tokens, which TRL does not return"
+        )
+
+    def logprobs_of(self, conversations: Sequence[Sequence[int]], starts: Sequence[int]) -> list[list[float]] | None:
+        """Return log-probabilities from a start on, 0 where the model chose nothing; None where TRL computes them."""
+        if not self.logprobs:
+            return None
+        rows = [np.zeros(len(conversation)) for conversation in conversations]
+        for (conversation, place), of in self.logprobs.items():
+            row = rows[conversation][place : place + len(of)]
+            row[:] = of[: len(row)]
+        return [row[start:].tolist() for row, start in zip(rows, starts, strict=True)]
+
+
+def minus_regret(game_reward: list[float], **_: object) -> list[float]:
+    """Return the rewards of games: minus the regret, as a share of the largest possible one."""
+    return game_reward

@@ -1,0 +1,123 @@
+"""verifiers: `vf-eval rmft-bandit` plays the games of `rmft eval`, and prime-rl trains on them; a rollout is a game.
+
+verifiers leaves the conversation to a harness. Ours runs the game in process, and asks for each reply through the
+address that verifiers gives it, so that a trace holds every reply. A reply that is retracted begins a branch.
+"""
+
+from collections import Counter
+
+import verifiers.v1 as vf
+from httpx2 import AsyncClient
+from pydantic import field_validator
+
+from rmft.adapters.games import GameOptions, GameResult, offered
+from rmft.agents.asked import Message
+from rmft.params.section import prefixed
+
+GAME = "rmft"  # where a trace keeps its game
+SUCCESS = vf.ProgramResult(exit_code=0, stdout="", stderr="")
+
+
+class BanditData(vf.TaskData):
+    """An instance, and the options that name its games. seeded: whether requests have seeds."""
+
+    instance: int
+    options: GameOptions
+    seeded: bool
+
+
+class BanditTask(vf.Task[BanditData]):
+    """A game: what a rollout earned."""
+
+    @vf.reward
+    async def minus_regret(self, trace: vf.Trace) -> float:
+        """Return minus the regret as a share of the largest possible one, in [-1, 0]."""
+        return _game(trace).reward
+
+    @vf.metric
+    async def game(self, trace: vf.Trace) -> dict[str, float]:
+        """Return the regret, that of uniform play, invalid replies and the share of rounds that chance decided."""
+        game = _game(trace)
+        of_game = ("regret", "uniform", "invalid_replies", "chance")
+        return {name: float(getattr(game, name)) for name in of_game}
+
+
+class BanditConfig(vf.TasksetConfig):
+    """Which games are played. seeded: send a seed with each request: a server that heeds it replies the same again."""
+
+    games: GameOptions = GameOptions()
+    seeded: bool = False
+
+    @field_validator("games")
+    @classmethod
+    def _there(cls, games: GameOptions) -> GameOptions:
+        prefixed("games", offered, games)
+        return games
+
+
+class BanditTaskset(vf.Taskset[BanditTask, BanditConfig]):
+    """The games of one part of the suite, or of one's own."""
+
+    def load(self) -> list[BanditTask]:
+        """Return a task for each instance."""
+        games = offered(self.config.games)
+        shared = {"prompt": games.opening, "options": self.config.games, "seeded": self.config.seeded}
+        return [
+            BanditTask(BanditData(name=f"game {instance + 1}", instance=instance, **shared))
+            for instance in range(len(games.uniform))
+        ]
+
+
+class BanditHarness(vf.Harness[vf.HarnessConfig]):
+    """Play the task's game."""
+
+    EXECUTES_CODE = False
+    NEEDS_CONTAINER = False
+
+    def __init__(self, config: vf.HarnessConfig) -> None:
+        super().__init__(config)
+        self.rollouts: Counter[int] = Counter()  # of each instance so far
+
+    async def launch(
+        self,
+        ctx: vf.ModelContext,
+        trace: vf.Trace,
+        runtime: vf.Runtime,
+        endpoint: str,
+        secret: str,
+        mcp_urls: dict[str, str],
+        data: BanditData,
+    ) -> vf.ProgramResult:
+        """Play the game, and keep its result in the trace."""
+        games, trajectory = offered(data.options), self.rollouts[data.instance]
+        self.rollouts[data.instance] += 1
+        headers = {"Authorization": f"Bearer {secret}"}
+        async with AsyncClient(base_url=endpoint, headers=headers, timeout=None, trust_env=False) as client:
+
+            async def ask(messages: list[Message], seed: int) -> str:
+                body = {"model": ctx.model, "messages": messages, "max_completion_tokens": games.max_tokens}
+                response = await client.post("chat/completions", json=body | ({"seed": seed} if data.seeded else {}))
+                if response.status_code != 200:
+                    raise vf.HarnessError(f"{response.status_code}: {response.text.strip()[:500]}")
+                return response.json()["choices"][0]["message"]["content"] or ""
+
+            trace.info[GAME] = vars(await games.play_async(data.instance, trajectory, ask))
+        return SUCCESS
+
+
+class BanditEnvConfig(vf.EnvConfig):
+    """The player runs on this machine, since its harness starts no program."""
+
+    agent: vf.AgentConfig = vf.AgentConfig(runtime=vf.SubprocessConfig())
+
+
+class BanditEnv(vf.Env[BanditEnvConfig]):
+    """One player, one game."""
+
+    async def run(self, task: BanditTask, agents: vf.Agents) -> None:
+        """Play the game of a task."""
+        await agents.agent.run(task)
+
+
+def _game(trace: vf.Trace) -> GameResult:
+    return GameResult(**trace.info[GAME])

@@ -1,0 +1,249 @@
+"""Other people's tools play our games, with our prompts, rules and regrets.
+
+Inspect and verifiers cannot be installed beside what the lock holds: their tests run where they are (docs/adapters.md).
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from endpoint_servers import MODEL, TOKEN
+from pydantic import ValidationError
+from trees import ROOT
+
+from rmft.adapters.games import GameOptions, offered
+from rmft.agents.asked import Message
+from rmft.agents.endpoint import SEEDS, EndpointCompletion
+from rmft.agents.local import LocalChatModel, load
+from rmft.errors import InputError
+from rmft.evaluation import Instances, evaluate_in_words
+from rmft.language.game import GameSettings
+from rmft.rollouts import roll_out
+from rmft.selection import invalid_replies
+
+OPTIONS = GameOptions(environment="mab", horizon=4, instances=6)
+FLAGS = ["--environment", "mab", "--horizon", "4", "--instances", "6"]
+REPLIES = {
+    "mab": ["Action: 1", "Action: 2", "Action: 3", "I do not know."],
+    "fol": ["Policy: [0.2, 0.3, 0.5]", "Policy: [1, 0, 0]", "Policy: [1, 1, 1]"],
+}
+
+
+@pytest.fixture(autouse=True)
+def in_repository(monkeypatch):
+    """Run in the repository, where the suite is."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+
+
+def canned(replies: list[str], messages: list[Message], seed: int) -> str:
+    """Return one of some replies, which the seed and the length of the conversation choose."""
+    return replies[(seed + len(messages)) % len(replies)]
+
+
+class CannedModel:
+    """A chat model in any number of conversations whose replies are canned."""
+
+    max_tokens = 16
+
+    def __init__(self, games: np.ndarray, replies: list[str]) -> None:
+        self.conversations, self.replies = [[] for _ in games], replies
+
+    def restart(self) -> None:
+        """Begin all conversations anew."""
+        self.conversations = [[] for _ in self.conversations]
+
+    def retract(self, rows: list[int]) -> None:
+        """Remove last replies."""
+        for row in rows:
+            self.conversations[row].pop()
+
+    def reply(self, messages: Any, *, temperature: float, uniforms: np.ndarray, rows: Any) -> list:
+        """Return canned replies."""
+        if messages is not None:
+            for row, message in zip(rows, messages, strict=True):
+                self.conversations[row].append({"role": "user", "content": message})
+        completions = []
+        for row, numbers in zip(rows, uniforms, strict=True):
+            text = canned(self.replies, self.conversations[row], int(numbers[0] * SEEDS))
+            self.conversations[row].append({"role": "assistant", "content": text})
+            completions.append(EndpointCompletion(text))
+        return completions
+
+
+@pytest.mark.parametrize("environment", ["mab", "fol"])
+def test_a_game_played_alone_is_the_one_that_our_rollouts_play(environment):
+    games = offered(OPTIONS.model_copy(update={"environment": environment}))
+    replies = REPLIES[environment]
+    played = roll_out(games.games, lambda ids: CannedModel(ids, replies), 6)
+    shared = games.games
+    instances = Instances(shared.rewards, shared.words, shared.seed, environment, "nominal")
+    curves = evaluate_in_words(instances, [("model", 0, played)], {})["regret"]
+
+    async def ask(messages: list[Message], seed: int) -> str:
+        return canned(replies, messages, seed)
+
+    async def play_all() -> list:
+        return await asyncio.gather(*(games.play_async(instance, 0, ask) for instance in range(6)))
+
+    alone = asyncio.run(play_all())
+    assert [game.regret for game in alone] == pytest.approx([curve[-1] for curve in curves])
+    assert [game.invalid_replies for game in alone] == invalid_replies(played).tolist()
+    assert sum(game.invalid_replies for game in alone) > 0
+    assert [game.chance for game in alone] == [row.mean() for row in played["fallback"]]
+    assert [game.reward for game in alone] == pytest.approx([-game.regret / 40 for game in alone])
+
+
+def test_uniform_play_has_the_regret_of_the_mean_action():
+    games = offered(OPTIONS)
+    means = games.games.rewards.means
+    assert games.uniform == pytest.approx((means.max(axis=2) - means.mean(axis=2)).sum(axis=1))
+
+
+# TRL
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    return load(MODEL.model_copy(update={"weights": str(ROOT / "data/models/embedded")}))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_grpo_steps_learn_from_games_that_the_trainers_model_plays_as_ours_does(tmp_path, language_model):
+    """Both take the likeliest token always, so that they must play the same games."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import GRPOConfig, GRPOTrainer
+
+    from rmft.adapters.trl_rollouts import BanditRollouts, minus_regret
+
+    rollouts, returned = BanditRollouts(OPTIONS.model_copy(update={"seed": 3})), []
+    folder = ROOT / "data/models/embedded"
+
+    def kept(prompts: list[str], trainer: GRPOTrainer) -> dict:
+        returned.append((prompts, rollouts(prompts, trainer)))
+        return returned[-1][1]
+
+    config = GRPOConfig(
+        output_dir=str(tmp_path), per_device_train_batch_size=6, num_generations=2, max_completion_length=16, top_k=1,
+        max_steps=2, report_to="none", use_cpu=True, bf16=False, logging_steps=1, save_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    data, tokenizer = rollouts.dataset(), AutoTokenizer.from_pretrained(folder)
+    trainer = GRPOTrainer(model, minus_regret, config, data, processing_class=tokenizer, rollout_func=kept)
+    trainer.train()
+    log = [row for row in trainer.state.log_history if "reward" in row]
+    for (_, output), row in zip(returned, log, strict=True):
+        assert row["reward"] == pytest.approx(-np.mean(output["regret"]) / 40, rel=1e-4)
+
+    games, (prompts, output) = rollouts.offered.games, returned[0]
+    greedy = GameSettings(**{**vars(games.settings), "temperature": 0.0})
+    ours = roll_out(
+        SimpleNamespace(**{**vars(games), "settings": greedy}),
+        lambda ids: LocalChatModel(language_model, len(ids), capacity=2000, max_tokens=16),
+        6,
+    )
+    for prompt, before, after, mask in zip(
+        prompts, output["prompt_ids"], output["completion_ids"], output["env_mask"], strict=True
+    ):
+        instance = int(prompt.split()[1]) - 1
+        assert before + after == ours["ids"][instance][0]
+        assert [0] * len(before) + mask == [int(chosen) for chosen in ours["replied"][instance][0]]
+
+
+def test_log_probabilities_of_trls_generation_stay_with_their_tokens(language_model):
+    from rmft.adapters.trl_rollouts import BanditRollouts
+
+    tokenizer, calls = language_model.chat_tokenizer.tokenizer, []
+
+    def generate(prompts: list, *_: object, **__: object) -> tuple:
+        calls.append(len(prompts))
+        text = "What?" if len(calls) == 1 else "Action: 2"
+        ids = [*tokenizer.encode(text), language_model.chat_tokenizer.template.end]
+        return [ids] * len(prompts), [[-(len(prompt) + k) for k in range(len(ids))] for prompt in prompts]
+
+    trainer = SimpleNamespace(
+        _generate_single_turn=generate, processing_class=tokenizer, model=language_model.model, eos_token_ids=[],
+        max_completion_length=16, accelerator=SimpleNamespace(process_index=0), state=SimpleNamespace(global_step=0),
+    )  # fmt: skip
+    output = BanditRollouts(OPTIONS.model_copy(update={"seed": 3}))(["game 1", "game 1"], trainer)
+    assert len(calls) == 5  # four rounds and a retry
+    for before, mask, logprobs in zip(output["prompt_ids"], output["env_mask"], output["logprobs"], strict=True):
+        assert logprobs == [-(len(before) + k) if chosen else 0 for k, chosen in enumerate(mask)]
+
+
+def test_games_of_the_suite_are_not_for_training():
+    from rmft.adapters.trl_rollouts import BanditRollouts
+
+    with pytest.raises(InputError, match="seed: needed"):
+        BanditRollouts(GameOptions())
+
+
+# Inspect and verifiers, at our own server
+
+
+@pytest.fixture
+def regrets(rmft, server, tmp_path, monkeypatch) -> list[float]:
+    """Return the final regrets that `rmft eval` measures at our server, which gives the same replies to all clients."""
+    monkeypatch.setenv("RMFT_API_KEY", TOKEN)
+    monkeypatch.setenv("RMFT_BASE_URL", f"{server.url}/v1")
+    at = ["--base-url", f"{server.url}/v1", "--key-env", "RMFT_API_KEY", "--output", str(tmp_path / "eval")]
+    code, _, error = rmft("eval", "embedded", *at, *FLAGS)
+    assert code == 0, error
+    return json.loads((tmp_path / "eval/eval.json").read_text(encoding="utf-8"))["parts"]["custom"]["final_regrets"]
+
+
+def command(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of this environment's packages."""
+    path = Path(sys.executable).with_name(name)
+    return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_inspect_measures_what_we_measure(regrets, tmp_path):
+    pytest.importorskip("inspect_ai")
+    from inspect_ai.log import list_eval_logs, read_eval_log
+
+    options = [word for flag in ("environment=mab", "horizon=4", "instances=6") for word in ("-T", flag)]
+    at = ["rmft/bandit", "--model", "openai-api/rmft/embedded", "--log-dir", str(tmp_path / "logs")]
+    run = command("inspect", "eval", *at, *options, "--display", "plain")
+    assert run.returncode == 0, run.stdout + run.stderr
+    log = read_eval_log(list_eval_logs(str(tmp_path / "logs"))[0])
+    samples = sorted(log.samples, key=lambda sample: sample.id)
+    assert [sample.scores["regret"].value["regret"] for sample in samples] == pytest.approx(regrets, abs=1e-6)
+    assert [len(sample.messages) for sample in samples] == [8] * 6  # the game, as its viewer shows it
+    by_name = {score.name: score.metrics for score in log.results.scores}
+    assert by_name["regret"]["mean"].value == pytest.approx(np.mean(regrets))
+    share = np.sum(regrets) / np.sum(offered(OPTIONS).uniform)
+    assert by_name["regret"]["rmft/share_of_uniform"].value == pytest.approx(share)
+    wrong = command("inspect", "eval", "rmft/bandit", "--model", "openai-api/rmft/embedded", "-T", "part=none")
+    assert "unknown 'none'; one of bandit-gaussian" in " ".join((wrong.stdout + wrong.stderr).split())
+    assert "Traceback" not in wrong.stdout + wrong.stderr
+
+
+def test_verifiers_plays_what_we_play(regrets, server, tmp_path):
+    pytest.importorskip("verifiers")
+    at = ["--model", "embedded", "--client.base-url", f"{server.url}/v1", "--client.api-key-var", "RMFT_API_KEY"]
+    games = [f"--env.taskset.games.{flag[2:]}" if flag.startswith("--") else flag for flag in FLAGS]
+    output = ["--no-push", "--no-rich", "--output-dir", str(tmp_path / "out")]
+    run = command("vf-eval", "rmft-bandit", *at, *games, "--env.taskset.seeded", *output)
+    assert run.returncode == 0, run.stdout + run.stderr
+    (file,) = (tmp_path / "out").rglob("traces.jsonl")
+    episodes = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    traces = sorted((trace for of in episodes for trace in of["traces"]), key=lambda of: of["task"]["data"]["instance"])
+    assert [trace["metrics"]["regret"] for trace in traces] == pytest.approx(regrets, abs=1e-6)
+    earned = [trace["rewards"]["minus_regret"]["score"] for trace in traces]
+    assert earned == pytest.approx(-np.array(regrets) / 40, abs=1e-6)
+
+
+def test_verifiers_refuses_games_that_there_are_none_of():
+    pytest.importorskip("verifiers")
+    from rmft.adapters.verifiers_taskset import BanditConfig
+
+    with pytest.raises(ValidationError, match=r"games: .*unknown 'none'; one of bandit-gaussian"):
+        BanditConfig(games={"part": "none"})
