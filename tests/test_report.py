@@ -378,7 +378,7 @@ def answered(*differences: tuple[float, float, float]) -> str:
 def test_the_answer_claims_no_more_than_the_evaluations_carry():
     assert answered(FELL, FELL) == "yes, in every evaluation"
     assert answered(*[FELL] * 6, *[UNSURE] * 4) == "yes in most evaluations"
-    assert answered(*[FELL] * 6, ROSE, *[UNSURE] * 3) == "yes in most evaluations, surely not in 1"
+    assert answered(*[FELL] * 6, ROSE, *[UNSURE] * 3) == "yes in most evaluations; in 1 it raises regret"
     assert answered(FELL, *[UNSURE] * 9) == "one cannot tell from this build"  # chance alone may give one of ten
     assert answered(FELL, ROSE, ROSE) == "no, it more often raises regret"
     assert answered(UNSURE) == "one cannot tell from this build"

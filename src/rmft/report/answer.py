@@ -105,7 +105,7 @@ class Answer:
         if self.may_be_chance:
             return "one cannot tell from this build"
         share = "most" if found.lower > found.all / 2 else "some"
-        return f"yes in {share} evaluations{f', surely not in {found.higher}' if found.higher else ''}"
+        return f"yes in {share} evaluations{f'; in {found.higher} it raises regret' if found.higher else ''}"
 
     @property
     def change(self) -> tuple[float, float, float]:
