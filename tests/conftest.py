@@ -1,6 +1,7 @@
 """What holds for every test: the same examples on every run, where other libraries are found, how `rmft` is called."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from rmft.cli import main
 
 if TYPE_CHECKING:
     from endpoint_servers import Server
+    from playwright.sync_api import Browser
 
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("repeatable")
@@ -87,3 +89,20 @@ def rmft(monkeypatch, capsys):
         return (stop.value.code or 0, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Return a headless Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if executable is None:
+        pytest.skip("there is no Chromium here; apt-get install chromium")
+    quiet = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-sync", *quiet.split()]
+        )
+        yield started
+        started.close()

@@ -1,5 +1,6 @@
 """Two games of one instance side by side, as `rmft compare` prints them."""
 
+import io
 import re
 import shutil
 from pathlib import Path
@@ -10,9 +11,10 @@ from helpers import games
 
 from rmft.algorithms import AlgorithmSettings
 from rmft.artifacts.evaluations import write_evaluation
-from rmft.artifacts.rewards import write_rewards
+from rmft.artifacts.rewards import read_rewards, write_rewards
 from rmft.artifacts.trajectories import write_trajectories
 from rmft.evaluation import Instances, evaluate_in_words
+from rmft.results import read_players
 from rmft.selection import table_of
 
 ROOT = Path(__file__).parents[1]
@@ -85,7 +87,7 @@ def test_replies_are_those_of_the_instance_and_left_out_where_they_are_the_bare_
     ("arguments", "says"),
     [
         (["open_mab_gema"], "did you mean open_mab_gemma?"),
-        (["open_mab_gemma", "--evaluation", "gaussian"], "--evaluation: unknown 'gaussian'; one of gaussian-50"),
+        (["open_mab_gemma", "--evaluation", "gaussian"], "compare: evaluation: unknown 'gaussian'; one of gaussian-50"),
         (["open_mab_gemma", "--evaluation", "gamma-50"], f"not built; `snakemake {FOLDER}/gamma-50.parquet`"),
         (["open_mab_gemma", "--players", "base", "trained"], "unknown 'trained'; one of base, trained-0, ucb"),
         (["open_mab_gemma", "--instance", "2"], "--instance: 2 must be 0 to 1"),
@@ -97,3 +99,23 @@ def test_a_wrong_name_or_what_is_not_built_is_one_line(rmft, arguments, says):
     assert (code, out) == (2, "")
     assert len(error.splitlines()) == 1
     assert says in error
+
+
+@pytest.mark.usefixtures("here")
+def test_a_person_plays_an_instance_of_a_built_evaluation_beside_its_players(rmft, monkeypatch, tmp_path):
+    for folder in ("prompts", "scenarios"):
+        shutil.copytree(ROOT / "data" / folder, tmp_path / "data" / folder)
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n2\n3\n1\n1\n"))
+    code, out, error = rmft("play", "open_mab_gemma", "--instance", "1")
+    assert (code, error) == (0, "")
+    rewards = read_rewards(Path("data/rewards/gaussian.npz")).rewards[1]
+    assert f"Round 2: your action 2 paid **{rewards[1, 1]:.2f}**." in out
+    regrets = dict(re.findall(r"^(\w+) +(\d+\.\d\d)$", out, re.MULTILINE))
+    curves = read_players(FOLDER / "gaussian-50.parquet")
+    assert {name: f"{of.by_instance[1, -1]:.2f}" for name, of in curves.items()} == {
+        name: regret for name, regret in regrets.items() if name != "you"
+    }
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n1\n1\n1\n1\n"))
+    assert rmft("play", "open_mab_gemma")[0] == 0  # the instance that is left
+    code, _, error = rmft("play", "open_mab_gemma")
+    assert (code, "all 2 instances" in error, error.count("\n")) == (2, True, 1)

@@ -3,22 +3,18 @@
 import json
 import re
 import shutil
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from endpoint_servers import TOKEN
+from oracle import Oracle
 from trees import ROOT
 
-from rmft.agents.chat_models import ChatModels
 from rmft.artifacts.trajectories import read_trajectories, write_trajectories
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.metrics.power import power
 from rmft.params import load
-from rmft.suite.models import Measured
 from rmft.suite.parts import digest_of, read_suite
 from rmft.suite.results import EvalResult, read_result
 
@@ -228,34 +224,6 @@ def test_a_result_has_the_documented_schema(measured):
 
 
 # --- Stopping early ---
-
-
-@dataclass
-class KnowsBest:
-    """A chat model that replies with the best action of its instances (n,)."""
-
-    best: np.ndarray
-    max_tokens: int = 4
-
-    def restart(self):
-        """Forget nothing."""
-
-    def reply(self, messages, *, temperature, uniforms, rows):
-        """Name the best action."""
-        return [
-            SimpleNamespace(text=f"Action: {self.best[row] + 1}", ids=[], prompt_ids=[], replied=[]) for row in rows
-        ]
-
-
-@dataclass(frozen=True)
-class Oracle(Measured):
-    """A model that knows the best action."""
-
-    @contextmanager
-    def playing(self, job, games, stem):
-        """Yield the chat model."""
-        best = games.rewards.means[:, 0].argmax(axis=1)
-        yield ChatModels(lambda ids: KnowsBest(best[ids[:, 0]]), 16)
 
 
 def test_a_measurement_stops_when_it_is_decided_and_says_so(tmp_path, monkeypatch, rmft):

@@ -6,7 +6,6 @@ Symbols: n games, T rounds.
 import math
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ import yaml
 from axe_playwright_python.sync_playwright import Axe
 from helpers import games
 from matplotlib.figure import Figure as Canvas
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 from trees import ROOT, values_in
 
 from rmft.algorithms import AlgorithmSettings
@@ -467,20 +466,6 @@ def held_out_games(player: str) -> dict[str, list]:
     replies = [[f"{player}-{i}-{t}" for t in range(1, 6)] for i in range(7)]
     policies = [np.eye(3)[of].ravel().tolist() for of in actions]
     return played | {"scenario": [*range(7)], "action": actions, "policy": policies, "reply": replies}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    executable = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if executable is None:
-        pytest.skip("there is no Chromium here; apt-get install chromium")
-    quiet = "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update"
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=executable, args=["--no-sandbox", "--disable-sync", *quiet.split()]
-        )
-        yield started
-        started.close()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from rmft.artifacts.job import end_with_run
 from rmft.errors import WORKFLOW, InputError, without_workflow
-from rmft.tools import commands, eval_commands, lineage_commands
+from rmft.tools import commands, eval_commands, lineage_commands, person
 from rmft.workflow.runs import INTERRUPTED
 
 app = typer.Typer(
@@ -187,6 +187,7 @@ stage(
 app.add_typer(commands.app)
 app.add_typer(lineage_commands.app)
 app.add_typer(eval_commands.app)
+app.add_typer(person.app)
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ def comparison(
     evaluation: None for the first one that is built. replies: whether to read them. Raise InputError for wrong names,
     and where the games are not built or have no actions.
     """
-    evaluation = _evaluation(params, experiment, evaluation)
+    evaluation = built_evaluation("compare", params, experiment, evaluation)
     columns = read_evaluation(Path(evaluation_of(experiment, evaluation)))
     if columns["action"] is None:
         raise InputError(f"compare: {experiment} is played on the ball, where there are no actions to compare")
@@ -88,20 +88,22 @@ def comparison(
     return Comparison(experiment, evaluation, instance, n, rewards, games, others)
 
 
-def _evaluation(params: Params, experiment: str, name: str | None) -> str:
-    """Return the evaluation of this name, or the first one that is built."""
+def built_evaluation(command: str, params: Params, experiment: str, name: str | None) -> str:
+    """Return the evaluation of this name, or the first one that is built. Raise InputError where there is none."""
     if experiment not in params.experiments:
-        raise InputError(f"compare: {unknown(experiment, params.experiments)}")
+        raise InputError(f"{command}: {unknown(experiment, params.experiments)}")
     evaluations = params.experiments[experiment].evaluations
     if name is not None and name not in evaluations:
-        raise InputError(f"--evaluation: {unknown(name, evaluations)}")
+        raise InputError(f"{command}: evaluation: {unknown(name, evaluations)}")
     wanted = evaluations if name is None else [name]
     for one in wanted:
         if Path(evaluation_of(experiment, one)).exists():
             return one
     target = f"exp_{experiment}" if name is None else evaluation_of(experiment, name)
     what = "no evaluation" if name is None else f"the evaluation {name}"
-    raise InputError(f"compare: {what} of {experiment} is {'' if name is None else 'not '}built; `snakemake {target}`")
+    raise InputError(
+        f"{command}: {what} of {experiment} is {'' if name is None else 'not '}built; `snakemake {target}`"
+    )
 
 
 def _known(player: str, players: dict[str, np.ndarray]) -> str:
