@@ -71,7 +71,7 @@ def keep(path: Path, game: KeptGame) -> None:
 
 
 @dataclass(frozen=True)
-class Row:
+class PlayerRow:
     """A player on the instances of a person's games: how many, its mean regret, and the person's less the player's.
 
     difference: low, mean, high; low and high are None with fewer than FEWEST games.
@@ -93,7 +93,7 @@ def first_games(games: Sequence[KeptGame]) -> list[KeptGame]:
 
 def tables(
     games: Sequence[KeptGame], source_of: Callable[[Named], Source]
-) -> Iterator[tuple[str, int, list[Row], str | None]]:
+) -> Iterator[tuple[str, int, list[PlayerRow], str | None]]:
     """Yield for games of each kind their name, their rounds, a row for each player, and why others are left out, if so.
 
     source_of: returns the source of games, or raises InputError where it is not there.
@@ -114,10 +114,10 @@ def tables(
         yield title, rounds, list(_rows(alike, others)), why
 
 
-def _rows(games: Sequence[KeptGame], others: dict[str, np.ndarray]) -> Iterator[Row]:
+def _rows(games: Sequence[KeptGame], others: dict[str, np.ndarray]) -> Iterator[PlayerRow]:
     """Yield the person and then the other players, the least mean regret first."""
     regret = {game.instance: game.regret for game in games}
-    yield Row(PERSON, len(regret), float(np.mean(list(regret.values()))), None)
+    yield PlayerRow(PERSON, len(regret), float(np.mean(list(regret.values()))), None)
     found = []
     for name, theirs in others.items():
         if common := [instance for instance in regret if instance < len(theirs)]:
@@ -125,5 +125,5 @@ def _rows(games: Sequence[KeptGame], others: dict[str, np.ndarray]) -> Iterator[
             low, mean, high = difference(ours, theirs[common], 0, "person", name)
             enough = len(common) >= FEWEST
             margin = (low if enough else None, mean, high if enough else None)
-            found.append(Row(name, len(common), float(theirs[common].mean()), margin))
+            found.append(PlayerRow(name, len(common), float(theirs[common].mean()), margin))
     yield from sorted(found, key=lambda row: row.regret)

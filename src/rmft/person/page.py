@@ -79,7 +79,7 @@ def shown(session: Session) -> dict[str, Any]:
         "played": len(session.replies),
         "names": session.game.names,
         "told": None if session.plain else session.position.message,
-        "said": session.said(),
+        "said": session.payments(),
         "regrets": session.regrets() if over else None,
         "means": session.means() if over else None,
         "kept": str(session.path),

@@ -82,7 +82,7 @@ class Session:
         rounds = f"{len(self.replies)} of {self.rounds} rounds"
         return f"play: {self.path} keeps the unfinished game, {rounds}, which no table counts"
 
-    def said(self) -> list[str]:
+    def payments(self) -> list[str]:
         """Return what each round paid, in words."""
         return [f"Round {t + 1}: {self.game.paid(t, int(a))}." for t, a in enumerate(self.position.actions)]
 

@@ -32,7 +32,7 @@ from rmft.suite.results import read_result
 from rmft.workflow.games import games_of, protocol_of, read_prompts, read_scenarios_of
 
 Named = dict[str, str | int]  # what tells games from others, as games.jsonl has it
-TOLD = ReplySettings()  # as `rmft eval` asks a model
+REPLY = ReplySettings()  # as `rmft eval` asks a model
 NO_GAME = np.zeros((0, 2), dtype=np.int64)
 
 
@@ -93,13 +93,13 @@ def of_suite(suite: Suite, part: str, evals: Path) -> Source:
         models = _models(suite, part, evals) if rounds == of.T else {}
         return dict(zip(of.references, regret, strict=True)) | models
 
-    games = _told(TOLD.problem(of, suite.prompts), suite.seed, stream, rewards)
+    games = _in_words(REPLY.problem(of, suite.prompts), suite.seed, stream, rewards)
     return Source({"suite": suite.version, "part": part, "seed": suite.seed}, games, MEAN, stream, others)
 
 
 def _models(suite: Suite, part: str, evals: Path) -> dict[str, np.ndarray]:
     """Return the final regrets of the models that `rmft eval` measured on a part, by name."""
-    found, identity = {}, suite.identity(part, TOLD.format)
+    found, identity = {}, suite.identity(part, REPLY.format)
     for path in sorted(evals.rglob(FILE)):
         with suppress(InputError):  # a result of another version is no mistake of the player's
             result = read_result(path)
@@ -121,7 +121,7 @@ def of_evaluation(params: Params, experiment: str, evaluation: str) -> Source:
     if problem.kind == "numeric":
         process = params.rewards[name].process
         part = Part(environment=problem.environment, process=process, d=problem.d, T=horizon, references=[])
-        games = _told(TOLD.problem(part, read_suite().prompts), params.seed, name, held_out.head(n, horizon))
+        games = _in_words(REPLY.problem(part, read_suite().prompts), params.seed, name, held_out.head(n, horizon))
     else:
         job = held_out_job(params, experiment, evaluation).model_copy(update={"scenarios": n, "T": horizon})
         games = replace(games_of(job, read_prompts(job), read_scenarios_of(job), held_out), ids=NO_GAME)
@@ -134,9 +134,9 @@ def of_evaluation(params: Params, experiment: str, evaluation: str) -> Source:
     )
 
 
-def _told(problem: LanguageProblem, seed: int, stream: str, rewards: RewardTable) -> Games:
+def _in_words(problem: LanguageProblem, seed: int, stream: str, rewards: RewardTable) -> Games:
     """Return games as `rmft eval` tells them, none chosen yet."""
-    told = problem.protocol
-    prompts = Prompts.load(find_file(told.prompts))
-    settings = GameSettings(prompts, protocol_of(problem), TOLD.temperature, told.retries, told.tolerance)
+    protocol = problem.protocol
+    prompts = Prompts.load(find_file(protocol.prompts))
+    settings = GameSettings(prompts, protocol_of(problem), REPLY.temperature, protocol.retries, protocol.tolerance)
     return Games(NO_GAME, rewards, settings, None, seed, stream, problem.environment, "expected")

@@ -35,7 +35,7 @@ from rmft.selection import TrajectoryColumns
 from rmft.streams import stream
 from rmft.suite.models import Measured
 from rmft.suite.parts import Part, Suite
-from rmft.suite.stopping import BLOCK, UNIFORM, Decision, decided
+from rmft.suite.stopping import BLOCK, UNIFORM, StoppingRule, decided
 from rmft.workflow.games import game_settings_of, games_of, read_prompts
 from rmft.workflow.records import RolloutsJob
 
@@ -156,7 +156,7 @@ class PlayedPart:
     """The results of all players by name, the model first; games: of the model. chance: share of random decisions.
 
     files: with games and results. planned: how many games there would be without stopping early. anytime: see
-    `Decision`; None where no one asked to stop early.
+    `StoppingRule`; None where no one asked to stop early.
     """
 
     players: dict[str, PlayerResults]
@@ -175,7 +175,7 @@ def play_part(measurement: Measurement, part: str, compared: Sequence[float] | N
     suite, references = measurement.suite, measurement.suite.parts[part].references
     planned = suite.instances(measurement.level)[part]
     table = suite.rewards(part, planned)
-    decision = Decision(suite, part, compared) if measurement.stop else None
+    rule = StoppingRule(suite, part, compared) if measurement.stop else None
     games: TrajectoryColumns = defaultdict(list)
     files, anytime = [], None
     with _playing(measurement, part, table) as play:
@@ -185,10 +185,10 @@ def play_part(measurement: Measurement, part: str, compared: Sequence[float] | N
             files.append(file)
             for column, values in read_trajectories(file, tokens=False).items():
                 games[column] += values
-            if decision:
+            if rule:
                 scored = _scored(measurement, part, table, games, [UNIFORM])
                 final = np.array([curve[-1] for curve in scored["regret"]])  # of the model, then of uniform play
-                anytime = decision.intervals(*np.split(final, 2))
+                anytime = rule.intervals(*np.split(final, 2))
                 if decided(anytime):
                     break
     path = measurement.results(part, len(games["scenario"]))

@@ -19,8 +19,8 @@ DRAWN = 4000  # instances of their own that tell how far two regrets can differ
 
 
 @dataclass(frozen=True)
-class Decision:
-    """The differences of regret in a part of the suite. compared: final regrets of the other model, or None."""
+class StoppingRule:
+    """When a part of the suite is decided. compared: final regrets of the other model, or None."""
 
     suite: Suite
     part: str

@@ -87,7 +87,7 @@ def _in_terminal(session: "Session") -> None:
             while not session.reply(input(prompt if session.plain else "> ")):
                 print(f"That says no action. Type a number from 1 to {d}, or answer as it was asked.")
             if session.plain or session.over:
-                print(session.said()[-1])
+                print(session.payments()[-1])
             print()
     except (KeyboardInterrupt, EOFError):
         print(f"\n{session.leave()}")
