@@ -154,6 +154,8 @@ def test_the_page_is_played_by_keyboard_alone_at_phone_width_and_never_knows_a_l
     tab.keyboard.press("Tab")
     tab.keyboard.press("Enter")
     expect(said).to_have_text(f"Round 2: action 2 paid {rewards[1, 1]:.2f}.")
+    states = [answer.json() for answer in answers]
+    answers.clear()
     tab.reload()  # the game goes on
     expect(tab.locator("#round")).to_have_text("Round 3 of 3")
     audit_page(tab)
@@ -161,7 +163,7 @@ def test_the_page_is_played_by_keyboard_alone_at_phone_width_and_never_knows_a_l
     expect(tab.locator("#over")).to_be_focused()
     audit_page(tab)
     assert tab.locator("#regrets th").all_text_contents().count("you") == 1
-    states = [answer.json() for answer in answers]
+    states += [answer.json() for answer in answers]
     assert [(state["played"], len(state["said"])) for state in states] == [(0, 0), (1, 1), (2, 2), (2, 2), (3, 3)]
     assert [state["means"] is None and state["regrets"] is None for state in states] == [True] * 4 + [False]
     tab.keyboard.press("Tab")
