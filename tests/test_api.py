@@ -1,6 +1,8 @@
 """What Python programs call: `rmft.play`, `rmft.regret`, the examples of docs/python.md, and the notebooks."""
 
+import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,13 +11,14 @@ from trees import ROOT
 import rmft
 from rmft.environments.regret import regret
 
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EXAMPLES = re.findall(r"```python\n(.+?)```", (ROOT / "docs/python.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs_in_an_empty_folder_and_has_ten_lines(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    exec(example, {})
+    exec(example, {})  # the page's own code
     assert capsys.readouterr().out
     assert len([line for line in example.splitlines() if line]) <= 10
 
@@ -86,3 +89,24 @@ def test_what_cannot_play_is_refused_in_a_line(player, words):
 def test_arrays_that_do_not_fit_have_no_regret(choices, words):
     with pytest.raises(rmft.InputError, match=words):
         rmft.regret(np.zeros((1, 1, 3)), choices)
+
+
+def cells_of(notebook: Path) -> list[dict]:
+    """Return the code cells of a notebook."""
+    return [of for of in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if of["cell_type"] == "code"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
+def test_a_notebook_runs_and_shows_what_it_printed(notebook, tmp_path, monkeypatch, capsys):
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    monkeypatch.chdir(tmp_path)
+    values: dict[str, object] = {}
+    for cell in cells_of(notebook):
+        exec("".join(cell["source"]), values)
+        shown = "".join(text for output in cell["outputs"] for text in output.get("text", []))
+        assert len(capsys.readouterr().out.splitlines()) == len(shown.splitlines())  # numbers may round otherwise
+    outputs = [output for cell in cells_of(notebook) for output in cell["outputs"]]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
