@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.metadata import Distribution
 from pathlib import Path
@@ -33,6 +34,7 @@ for command in commands:
     except SystemExit as stop:
         print("exit code", stop.code or 0, file=sys.stderr)
 """
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 SMALL = ["--environment", "mab", "--process", "gaussian", "--horizon", "3", "--instances", "4"]
 
 
@@ -79,7 +81,7 @@ def test_the_wheel_measures_the_embedded_model_in_an_empty_folder(in_wheel, tmp_
     assert result["suite"]["sha256"] == digest_of(suite, CUSTOM)
     assert result["model"]["files"]["model.safetensors"] == sha256(ROOT / "data/models/embedded/model.safetensors")
     assert result["model"]["settings"]["weights"] == "data/models/embedded"  # as in a clone
-    assert (result["made"]["commit"], result["made"]["version"]) == (None, "0.1.0")
+    assert (result["made"]["commit"], result["made"]["version"]) == (None, VERSION)
 
 
 def test_commands_of_the_workflow_name_the_extra_and_the_others_work(in_wheel):
