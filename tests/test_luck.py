@@ -9,6 +9,7 @@ import pytest
 from helpers import games
 
 from rmft.artifacts.trajectories import write_trajectories
+from rmft.errors import InputError
 from rmft.tools.luck import Keep, selection_in
 
 GOOD = {"group": "a", "actions": [0, 1], "rewards": [[1, 2], [3, 4]], "means": [1, 2]}
@@ -48,6 +49,8 @@ def test_the_audit_finds_luck_and_skill_in_the_share_in_which_they_were_mixed(rm
 def test_our_rollouts_meet_the_true_means_of_their_rewards(tmp_path):
     played = games(n=6, horizon=5, d=3)
     write_trajectories(tmp_path / "rollouts.parquet", played)
+    with pytest.raises(InputError, match="of no experiment here; say what selects: --regret"):
+        selection_in(tmp_path / "rollouts.parquet", Keep.parse("best:1"), None)
     selection = selection_in(tmp_path / "rollouts.parquet", Keep.parse("best:1"), "realized")
     for column, name in (("regret", "rewards"), ("rerolled", "clipped_means")):
         table = np.reshape(played[name], (6, 5, 3))

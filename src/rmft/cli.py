@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from rmft.artifacts.job import end_with_run
 from rmft.errors import WORKFLOW, InputError, without_workflow
-from rmft.tools import commands, eval_commands, lineage_commands, person
+from rmft.tools import commands, eval_commands, export_commands, lineage_commands, person
 from rmft.workflow.runs import INTERRUPTED
 
 app = typer.Typer(
@@ -188,6 +188,7 @@ app.add_typer(commands.app)
 app.add_typer(lineage_commands.app)
 app.add_typer(eval_commands.app)
 app.add_typer(person.app)
+app.add_typer(export_commands.app)
 
 
 def main() -> None:

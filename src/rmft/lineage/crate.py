@@ -11,9 +11,9 @@ import json
 import mimetypes
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from rmft.artifacts.folders import new_folder
 from rmft.errors import InputError
 from rmft.lineage.records import Record
 from rmft.lineage.text import flat
@@ -72,16 +72,8 @@ def write_crate(folder: Path, crate: "ROCrate") -> None:
 
     Raise InputError if the folder exists, or where it cannot be written.
     """
-    if folder.exists():
-        raise InputError(f"{folder}: exists already; name a new folder")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder.parent, prefix=".crate-") as temporary:
-            whole = Path(temporary) / folder.name
-            crate.write(whole)
-            whole.rename(folder)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    with new_folder(folder) as whole:
+        crate.write(whole)
 
 
 def _about_file(ancestor: Ancestor) -> dict[str, Any]:

@@ -236,7 +236,7 @@ def summary_of(played: PlayedPart, seed: int, part: str) -> dict[str, Any]:
     return {
         "instances": len(final),
         "rounds": model.regret.shape[2],
-        "regret": _mean(final),
+        "regret": mean_interval(final),
         "exponent": None if math.isnan(exponent) else exponent,
         "suffix_failures": float(suffix_failure(model.actions[0], best)[:, best.shape[1] // 2].mean()),
         "min_frac": float(scaled_min_frac(model.actions[0], model.d)[:, -1].mean()),
@@ -253,7 +253,7 @@ def _references(players: dict[str, PlayerResults], seed: int, part: str) -> Iter
     ours = players[MODEL].by_instance[:, -1]
     for name in players.keys() - {MODEL}:
         theirs = players[name].by_instance[:, -1]
-        yield name, {"regret": _mean(theirs), "difference": difference(ours, theirs, seed, part, name)}
+        yield name, {"regret": mean_interval(theirs), "difference": difference(ours, theirs, seed, part, name)}
 
 
 def difference(ours: np.ndarray, theirs: np.ndarray, seed: int, *words: str) -> list[float]:
@@ -265,7 +265,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray, seed: int, *words: str) -> 
     return [found.low, found.mean, found.high]
 
 
-def _mean(final: np.ndarray) -> dict[str, float]:
+def mean_interval(final: np.ndarray) -> dict[str, float]:
     """Return the mean of final regrets (n,) with its 95% interval, of Student's t."""
     from scipy import stats
 

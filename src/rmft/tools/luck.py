@@ -9,7 +9,7 @@ Symbols: T rounds, d actions, K of each L trajectories are kept.
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +23,7 @@ from rmft.errors import InputError
 from rmft.metrics.luck import Selection, advantages, survival
 from rmft.params import load
 from rmft.selection import Scoring, final_regrets, table_of
-from rmft.tools.show import scoring_of
+from rmft.tools.show import EXPERIMENTS, scoring_of
 from rmft.tools.terminal import empty_table
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def selection_in(path: Path, keep: Keep | None, notion: Notion | None) -> Select
 
 
 def _of_rollouts(path: Path, notion: Notion | None) -> Selection:
-    # Without an experiment any environment will do: within a group, regret and earnings differ by a constant.
-    scoring = replace(Scoring("fol", "expected"), notion=notion) if notion else scoring_of(path, load().at_scale())
+    scoring = _scoring(path, notion)
     parts: list[tuple[np.ndarray, ...]] = []
     for played in trajectory_batches(path, tokens=False):
         table = table_of(played, played["d"][0])
@@ -100,6 +99,15 @@ def _of_rollouts(path: Path, notion: Notion | None) -> Selection:
         parts.append((np.array(played["scenario"]), *regrets))
     columns = map(np.concatenate, zip(*parts, strict=True))
     return dict(zip(("scenario", "regret", "rerolled"), columns, strict=True))
+
+
+def _scoring(path: Path, notion: Notion | None) -> Scoring:
+    """Return the regret that selects rollouts: this one, or that of their experiment."""
+    if notion:  # in any environment: within a group, regret and earnings differ by a constant
+        return Scoring("fol", notion)
+    if not Path("params.yaml").exists() or "/".join(EXPERIMENTS) not in path.as_posix():
+        raise InputError(f"{path}: of no experiment here; say what selects: --regret realized (actions) or expected")
+    return scoring_of(path, load().at_scale())
 
 
 def _of_lines(path: Path) -> Selection:

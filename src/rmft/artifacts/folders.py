@@ -1,0 +1,42 @@
+"""Write a new folder whole or not at all."""
+
+import glob
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+
+from rmft.errors import InputError
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder that takes the name `folder` if the block succeeds, and is deleted if the block fails.
+
+    Raise InputError if `folder` exists, or where it cannot be written.
+    """
+    if folder.exists() or folder.is_symlink():
+        raise InputError(f"{folder}: exists already; name a new folder")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
+        with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.{os.getpid()}.") as temporary:
+            whole = Path(temporary) / folder.name
+            whole.mkdir()
+            yield whole
+            whole.rename(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
+
+
+def _sweep(folder: Path) -> None:
+    """Delete what killed processes left that were writing `folder`."""
+    begin = f".{folder.name}."
+    for left in folder.parent.glob(f"{glob.escape(begin)}*.*"):
+        process = left.name.removeprefix(begin).partition(".")[0]
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
+            shutil.rmtree(left, ignore_errors=True)
