@@ -31,6 +31,11 @@ class Recorded:
     metrics: dict[str, Any]
     summary: dict[str, Any]
 
+    @property
+    def at_own_size(self) -> bool:
+        """Return whether its experiments, as those of real models, are as large as they say, whatever the scale."""
+        return all(of["experiment"].get("scale") == "own" for of in self.about.experiments.values())
+
     def table(self, label: str, **values: object) -> list[dict[str, Any]]:
         """Return the rows of a table that have these values, with numbers as numbers and empty cells as None."""
         with Path(self.folder, "tables", f"{label}.csv").open(encoding="utf-8", newline="") as file:
@@ -62,7 +67,7 @@ def pages() -> dict[Path, str]:
         )
         for folder in bundles()
     }
-    real = [of for of in recorded.values() if of.about.weights]
+    real = [of for of in recorded.values() if of.at_own_size]
     values = {"recorded": real, "bundles": recorded, "demo": recorded.get(DEMO)}
     functions = {function.__name__: function for function in (verdict, share, corrected, compared, algorithm)}
     wanted = {REAL: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
