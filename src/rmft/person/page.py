@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, HTTPException
-from fastapi.responses import HTMLResponse
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel
 
 from rmft.errors import InputError
@@ -44,6 +44,10 @@ def app_of(session: Session, token: str) -> FastAPI:
         response.headers.update(HEADERS)
         return response
 
+    @app.exception_handler(InputError)
+    async def refuse(_: Request, error: InputError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 409)
+
     @app.get(f"/{token}/", response_class=HTMLResponse)
     async def page() -> str:
         return HTML.read_text(encoding="utf-8")
@@ -61,10 +65,7 @@ def app_of(session: Session, token: str) -> FastAPI:
     @app.post(f"/{token}/next")
     async def begin_next() -> dict[str, Any]:
         if session.over:
-            try:
-                session.begin()
-            except InputError as error:
-                raise HTTPException(409, str(error)) from None
+            session.begin()
         return shown(session)
 
     return app

@@ -145,7 +145,8 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     compared_with = regrets_to_compare(measurement, other) if other else {}
     refuse_other_measurement(measurement)
     games = ", ".join(f"{n} games of {part}" for part, n in there.items())
-    print(f"eval {measurement.model.name}: {games}: {_expected(measurement)}", file=sys.stderr)
+    most = "at most " if measurement.stop else ""
+    print(f"eval {measurement.model.name}: {games}: {most}{_expected(measurement)}", file=sys.stderr)
     try:
         played = {part: play_part(measurement, part, compared_with.get(part)) for part in there}
     except KeyboardInterrupt:
