@@ -215,7 +215,7 @@ def test_inspect_measures_what_we_measure(regrets, tmp_path):
     assert run.returncode == 0, run.stdout + run.stderr
     log = read_eval_log(list_eval_logs(str(tmp_path / "logs"))[0])
     samples = sorted(log.samples, key=lambda sample: sample.id)
-    assert [sample.scores["regret"].value["regret"] for sample in samples] == pytest.approx(regrets, abs=1e-6)
+    assert [sample.scores["game_scores"].value["regret"] for sample in samples] == pytest.approx(regrets, abs=1e-6)
     assert [len(sample.messages) for sample in samples] == [8] * 6  # the game, as its viewer shows it
     by_name = {score.name: score.metrics for score in log.results.scores}
     assert by_name["regret"]["mean"].value == pytest.approx(np.mean(regrets))

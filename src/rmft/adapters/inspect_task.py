@@ -28,7 +28,7 @@ def bandit(**options: Any) -> Task:  # noqa: ANN401
         for instance, uniform in enumerate(games.uniform)
     ]
     config = GenerateConfig(temperature=1.0, max_tokens=games.max_tokens)
-    return Task(dataset=dataset, solver=play(**options), scorer=regret(), config=config)
+    return Task(dataset=dataset, solver=play(**options), scorer=game_scores(), config=config)
 
 
 @solver
@@ -67,7 +67,7 @@ def share_of_uniform() -> Metric:
         "best_action": [mean()],
     }
 )
-def regret() -> Scorer:
+def game_scores() -> Scorer:
     """Return the final regret, invalid replies a round, and the shares of rounds of chance and of the best action."""
 
     async def score(state: TaskState, target: Target) -> Score:  # noqa: ARG001
