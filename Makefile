@@ -9,7 +9,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 help:
 	@echo "make reproduce   every figure and table, versioned by DVC (results/)"
 	@echo "make quick       an experiment of each section, and a picture of their regrets"
-	@echo "make real        real language models play and learn, in hours; their files must be in models/ (docs/language.md)"
+	@echo "make real        what is on request: real language models play and learn, in hours; their files must be in models/ (docs/language.md)"
 	@echo "make figures     the figures alone"
 	@echo "make report      the report: all figures and tables beside the paper's claims (results/report.html)"
 	@echo "make plots       training curves and figures as a page (plots/)"
