@@ -88,7 +88,7 @@ def train(
         torch.manual_seed(seeds[0])
         model = sft.trainable(model, job.sft, start)
         settings = DPOConfig(
-            **sft.trainer_arguments(job.sft, base.device, seeds, folder),
+            **sft.trainer_arguments(job.sft, base.device, seeds, folder, job.stream),
             beta=job.settings["beta"],
             max_length=None,  # by default conversations are cut to 1,024 tokens
             remove_unused_columns=False,

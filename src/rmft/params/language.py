@@ -86,6 +86,12 @@ class LanguageSFT(Section):
     epsilon: Positive = Field(default=1e-8, description="ε of AdamW.")
     max_grad_norm: NotNegative = Field(default=1.0, description="Largest norm of a gradient; 0: no clipping.")
     gradient_checkpointing: bool = Field(description="Whether activations are computed again, to save memory.")
+    report_to: Literal["tensorboard", "trackio", "wandb"] | None = Field(
+        default=None,
+        exclude_if=lambda tracker: tracker is None,
+        description="Where the trainer sends its log too, which must be installed: tensorboard writes below "
+        "logs/tensorboard, the others to project rmft. A change trains again.",
+    )
     processes: Count = Field(
         default=1,
         description="Processes that share a step, each on a GPU of its own; with method full also the weights (FSDP).",

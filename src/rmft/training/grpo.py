@@ -93,7 +93,7 @@ def reinforce(
         dtype = model.dtype
         torch.manual_seed(seeds[0])
         model = trainable(model, settings, start)
-        config = _config(settings, base, batch, temperature, seeds, folder)
+        config = _config(settings, base, batch, temperature, seeds, folder, "/".join(map(str, words)))
         with keep_precision(model):
             trainer = TokenCreditTrainer(model, config, batch, tokenizer, log)
         torch.manual_seed(seeds[1])
@@ -209,11 +209,12 @@ def _config(
     temperature: float,
     seeds: Sequence[int],
     folder: str,
+    name: str,
 ) -> GRPOConfig:
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func is experimental; we pin TRL's version
     return GRPOConfig(
         model_init_kwargs={"revision": base.revision} if base.revision else None,  # of the base model, as the reference
-        **trainer_arguments(settings, base.device, seeds, folder)
+        **trainer_arguments(settings, base.device, seeds, folder, name)
         | {"num_train_epochs": 1},  # what TRL calls an epoch plays, and reads its games num_iterations times
         num_iterations=settings.epochs,
         steps_per_generation=len(batch.ids) * settings.accumulation // settings.batch_size,

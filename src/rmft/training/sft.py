@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def fine_tune(
         torch.manual_seed(seeds[0])
         model = trainable(model, settings, start)
         config = SFTConfig(
-            **trainer_arguments(settings, base.device, seeds, folder),
+            **trainer_arguments(settings, base.device, seeds, folder, "/".join(map(str, words))),
             max_length=None,  # the default truncates conversations to 1,024 tokens
             dataset_kwargs={"skip_prepare_dataset": True},
         )
@@ -196,8 +197,17 @@ def quiet_libraries() -> Iterator[None]:
         yield
 
 
-def trainer_arguments(settings: LanguageSFT, device: str, seeds: Sequence[int], folder: str) -> dict[str, Any]:
-    """Return the arguments of all TRL trainers. seeds: of dropout, and of the order of conversations in each epoch."""
+def trainer_arguments(
+    settings: LanguageSFT, device: str, seeds: Sequence[int], folder: str, name: str = ""
+) -> dict[str, Any]:
+    """Return the arguments of all TRL trainers.
+
+    seeds: of dropout, and of the order of conversations in each epoch. name: of the run, where `report_to` shows it.
+    Raise InputError where what `report_to` names is not installed.
+    """
+    if settings.report_to and find_spec(settings.report_to) is None:
+        raise InputError(f"sft.report_to: {settings.report_to} is not installed: pip install {settings.report_to}")
+    os.environ |= {"TENSORBOARD_LOGGING_DIR": f"logs/tensorboard/{name}", "WANDB_PROJECT": "rmft"}
     return {
         "learning_rate": settings.learning_rate,
         "per_device_train_batch_size": settings.batch_size // settings.accumulation // settings.processes,
@@ -222,7 +232,9 @@ def trainer_arguments(settings: LanguageSFT, device: str, seeds: Sequence[int], 
         "logging_steps": 1,
         "output_dir": folder,
         "save_strategy": "no",
-        "report_to": "none",
+        "report_to": settings.report_to or "none",
+        "run_name": name or None,
+        "project": "rmft",
         "disable_tqdm": True,
         "log_level": "error",
     }
