@@ -417,7 +417,7 @@ def test_two_processes_take_the_steps_of_one(settings, base, tmp_path):
 
 
 def test_a_tracker_that_is_not_installed_is_named_and_none_leaves_the_jobs_as_they_were(base, monkeypatch):
-    monkeypatch.setattr("rmft.training.sft.find_spec", lambda name: None)
+    monkeypatch.setattr("rmft.training.sft.find_spec", lambda _: None)
     with pytest.raises(InputError, match=r"sft\.report_to: trackio is not installed: pip install trackio"):
         fine_tune(BATCH, base, None, ONE_STEP.model_copy(update={"report_to": "trackio"}), seed=0)
     assert "report_to" not in ONE_STEP.canonical()
