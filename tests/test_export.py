@@ -23,7 +23,7 @@ from rmft.agents.weights import ADAPTER_CONFIG, load_pretrained, with_weights
 from rmft.artifacts.evaluations import write_evaluation
 from rmft.artifacts.tensors import write_tensors
 from rmft.artifacts.trajectories import read_trajectories, write_selection, write_trajectories
-from rmft.export.source import Source
+from rmft.export.iteration import BuiltIteration
 from rmft.params.language import LoRA
 from rmft.training.sft import to_write, with_adapter
 
@@ -69,7 +69,7 @@ def folder(trained, tmp_path, monkeypatch):
 
 
 def settings():
-    source = Source.at(TRAINED)
+    source = BuiltIteration.at(TRAINED)
     return source.params.models[source.settings.model]
 
 
@@ -155,7 +155,7 @@ def test_an_adapter_for_llama_cpp_goes_with_a_gguf_file(rmft, monkeypatch, tmp_p
     assert not Path("out").exists()
     file = write_tiny_gguf(tmp_path / "tiny.gguf")
     of_gguf = settings().model_copy(update={"weights": str(file)})
-    monkeypatch.setattr(Source, "base", PropertyMock(return_value=of_gguf))
+    monkeypatch.setattr(BuiltIteration, "base", PropertyMock(return_value=of_gguf))
     layer = "base_model.model.model.layers.0.self_attn.o_proj.lora_{}.weight"
     tensors = {layer.format("A"): torch.rand(2, WIDTH), layer.format("B"): torch.rand(WIDTH, 2)}
     write_tensors(TRAINED / "adapter.safetensors", tensors, {ADAPTER_CONFIG: '{"lora_alpha": 4}'})

@@ -8,7 +8,7 @@ import yaml
 
 from rmft.artifacts.files import is_artifact
 from rmft.export import ADAPTER_GGUF, DATA
-from rmft.export.source import Source, without_folder
+from rmft.export.iteration import BuiltIteration, without_folder
 from rmft.lineage.trace import Trace
 from rmft.metrics.comparison import paired_difference
 from rmft.params.files import evaluation_of
@@ -66,7 +66,7 @@ LIMITS = (
 )
 
 
-def model_card(source: Source, form: "ModelFormat", trace: Trace) -> str:
+def model_card(source: BuiltIteration, form: "ModelFormat", trace: Trace) -> str:
     """Return the card of an exported model."""
     kind = "All weights of a model" if form == "merged" else "An adapter (LoRA)"
     base = source.base_model
@@ -94,7 +94,7 @@ def model_card(source: Source, form: "ModelFormat", trace: Trace) -> str:
     )
 
 
-def dataset_card(source: Source, conversations: int, trace: Trace, *, everything: bool) -> str:
+def dataset_card(source: BuiltIteration, conversations: int, trace: Trace, *, everything: bool) -> str:
     """Return the card of an exported data set."""
     which = "All trajectories" if everything or not source.settings.selects else "The selected trajectories"
     player = f"a language model ({source.base_model}{f' after {source.iteration} iterations' * bool(source.iteration)})"
@@ -126,7 +126,7 @@ def _table(rows: Iterable[tuple[str, object]]) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in rows)])
 
 
-def _training(source: Source, trace: Trace) -> Iterator[tuple[str, object]]:
+def _training(source: BuiltIteration, trace: Trace) -> Iterator[tuple[str, object]]:
     """Yield what the model was trained on, as the records of the jobs have it, or else params.yaml."""
     settings, loop = source.settings, source.settings.loop
     sizes = {name: getattr(loop, name) for name in ("scenarios", "trajectories", "selected") if hasattr(loop, name)}
@@ -147,7 +147,7 @@ def _training(source: Source, trace: Trace) -> Iterator[tuple[str, object]]:
         yield "scale", f"{source.params.scale}: smaller than the paper's, not its result"
 
 
-def _regret(source: Source) -> Iterator[str]:
+def _regret(source: BuiltIteration) -> Iterator[str]:
     """Yield a table of all evaluations that measured this model, and a line for each that did not."""
     rows, missing = [], []
     for name in source.settings.evaluations:
@@ -161,7 +161,7 @@ def _regret(source: Source) -> Iterator[str]:
     yield from missing
 
 
-def _measured(source: Source, name: str) -> str:
+def _measured(source: BuiltIteration, name: str) -> str:
     """Return a row of the table, or what is missing."""
     path, last = evaluation_of(source.experiment, name), source.iteration == source.settings.loop.iterations
     if not Path(path).exists():

@@ -8,11 +8,11 @@ from typing import Any
 from rmft.artifacts.trajectories import read_selection, trajectory_batches
 from rmft.errors import InputError
 from rmft.export import DATA
-from rmft.export.source import Source
+from rmft.export.iteration import BuiltIteration
 from rmft.selection import Scoring, TrajectoryColumns, demonstrations, final_regrets, table_of
 
 
-def write_dataset(source: Source, folder: Path, *, everything: bool) -> int:
+def write_dataset(source: BuiltIteration, folder: Path, *, everything: bool) -> int:
     """Write the selected trajectories, or all, and return the number of conversations."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -31,7 +31,7 @@ def write_dataset(source: Source, folder: Path, *, everything: bool) -> int:
     return written
 
 
-def _batches(source: Source, *, everything: bool) -> Iterator[list[dict[str, Any]]]:
+def _batches(source: BuiltIteration, *, everything: bool) -> Iterator[list[dict[str, Any]]]:
     """Yield conversations. Where an experiment selects none, the model learns from all."""
     chosen = read_selection(source.folder / "selection.parquet")["selected"] if source.settings.selects else None
     marks = iter([] if chosen is None else chosen.tolist())

@@ -10,17 +10,17 @@ from rmft.agents.weights import ADAPTER_CONFIG, load_pretrained, with_weights
 from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
 from rmft.export import ADAPTER_GGUF
-from rmft.export.source import Source
+from rmft.export.iteration import BuiltIteration
 
 ModelFormat = Literal["peft", "merged", "gguf"]
 
 
-def write_model(source: Source, form: ModelFormat, folder: Path) -> None:
+def write_model(source: BuiltIteration, form: ModelFormat, folder: Path) -> None:
     """Write a trained model into a folder. Raise InputError where it has no such form."""
     {"peft": _write_peft, "merged": _write_merged, "gguf": _write_gguf}[form](source, folder)
 
 
-def _write_peft(source: Source, folder: Path) -> None:
+def _write_peft(source: BuiltIteration, folder: Path) -> None:
     from peft import LoraConfig
     from safetensors.torch import save_file
 
@@ -31,7 +31,7 @@ def _write_peft(source: Source, folder: Path) -> None:
     load_tokenizer(source.base).save_pretrained(folder)
 
 
-def _write_merged(source: Source, folder: Path) -> None:
+def _write_merged(source: BuiltIteration, folder: Path) -> None:
     if source.base.quantised:
         raise InputError(
             f"{source.weights}: was trained beside weights of 4 bits, which it cannot be added to: try peft"
@@ -41,7 +41,7 @@ def _write_merged(source: Source, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _write_gguf(source: Source, folder: Path) -> None:
+def _write_gguf(source: BuiltIteration, folder: Path) -> None:
     _adapter(source)
     if not source.base.is_gguf:
         raise InputError(
@@ -51,7 +51,7 @@ def _write_gguf(source: Source, folder: Path) -> None:
     write_adapter(source.weights, gguf_file(source.base), folder / ADAPTER_GGUF)
 
 
-def _adapter(source: Source) -> tuple[dict, dict]:
+def _adapter(source: BuiltIteration) -> tuple[dict, dict]:
     """Return the tensors and the configuration of an adapter. Raise InputError where all weights were trained."""
     tensors, metadata = read_tensors(source.weights)
     if ADAPTER_CONFIG not in metadata:

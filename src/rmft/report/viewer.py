@@ -131,8 +131,8 @@ def _pair(
     columns: dict[str, np.ndarray | None], rows: dict[str, int], played: dict[str, TrajectoryColumns], instance: int
 ) -> dict[str, Any]:
     """Return all players' games of an instance. rewards: (T, d), None where they depend on the player."""
-    told = {player: _row_of(of, instance) for player, of in played.items()}
-    first, *others = (of["rewards"] for of in told.values())
+    transcripts = {player: _row_of(of, instance) for player, of in played.items()}
+    first, *others = (of["rewards"] for of in transcripts.values())
     rewards = _rounded(first, 2) if all(other == first for other in others) else None
     games = {}
     for player, row in rows.items():
@@ -142,8 +142,8 @@ def _pair(
             "regret": _rounded(game.regret, 2),
             "policy": None if game.decided else _rounded(game.policies.ravel(), 3),
         }
-        if player in told:
-            games[player] |= {"prompts": told[player]["prompt"], "replies": told[player]["reply"]}
+        if player in transcripts:
+            games[player] |= {"prompts": transcripts[player]["prompt"], "replies": transcripts[player]["reply"]}
     return {"d": int(columns["d"][row]), "best": game.best.tolist(), "rewards": rewards, "players": games}
 
 

@@ -29,12 +29,12 @@ def export(
     """
     from rmft.artifacts.folders import new_folder
     from rmft.artifacts.text import write_text
-    from rmft.export.source import Source
+    from rmft.export.iteration import BuiltIteration
     from rmft.lineage.trace import trace
 
     if everything and form != "dataset":
         raise InputError(f"--all: goes with --format dataset, not with {form}")
-    source = Source.at(iteration)
+    source = BuiltIteration.at(iteration)
     with new_folder(to) as folder:
         if form == "dataset":
             from rmft.export.card import dataset_card

@@ -19,7 +19,7 @@ ITERATION = re.compile(r"results/experiments/([^/]+)/seed-([0-9]+)/iteration-([0
 
 
 @dataclass(frozen=True)
-class Source:
+class BuiltIteration:
     """An iteration of one training seed of an experiment of params.yaml."""
 
     params: Params
