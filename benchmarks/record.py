@@ -43,9 +43,9 @@ def run(name: str) -> None:
     """Run a benchmark and keep what it prints; the exit code 1 of a missed goal is part of the result."""
     command = [f"benchmarks/{name}.py", *COMMANDS[name]]
     print(f"python {shlex.join(command)}", flush=True)
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode not in (0, 1) or not done.stdout.strip():
-        sys.exit(f"{name}: ended with exit code {done.returncode}; its result is not kept")
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1) or "Traceback" in done.stderr or not done.stdout.strip():
+        sys.exit(f"{done.stderr}{name}: ended with exit code {done.returncode}; its result is not kept")
     today = datetime.datetime.now(datetime.UTC).date()
     lines = (f"python {shlex.join(command)}", f"{today}, commit {commit()}, {machine()}", "")
     text = "\n".join((*lines, *(line.rstrip() for line in done.stdout.splitlines() if not line.startswith("drawn:"))))

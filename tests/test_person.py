@@ -120,7 +120,7 @@ def test_a_damaged_line_is_named(play, tmp_path):
     (tmp_path / "play").mkdir()
     (tmp_path / "play/games.jsonl").write_text('{"instance": 1}\n', encoding="utf-8")
     code, _, error = play()
-    assert (code, "games.jsonl:1: at: Field required" in error, error.count("\n")) == (2, True, 1), error
+    assert (code, "games.jsonl:1: at: is missing" in error, error.count("\n")) == (2, True, 1), error
 
 
 @pytest.fixture

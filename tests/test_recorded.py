@@ -99,10 +99,10 @@ def test_the_report_shows_what_is_recorded_with_instances_and_trainings(recorded
 
 def test_all_that_is_built_is_recorded_and_nothing_while_a_file_is_gone(tree):
     done(tree, "rmft", "record", "--all")
-    bundle = read_bundle(tree / "data/recorded/smoke")
+    bundle = read_bundle(tree / "data/recorded/smoke/all")
     assert {Path(name).stem for name in bundle.files if name.endswith(".md")} == set(values_in(tree)["tables"])
     assert bundle.experiments.keys() == values_in(tree)["experiments"].keys()
-    metrics = (tree / "data/recorded/smoke/metrics.json").read_bytes()
+    metrics = (tree / "data/recorded/smoke/all/metrics.json").read_bytes()
     assert metrics == (tree / "results/metrics.json").read_bytes()
     (tree / "results/theory/minimisers.csv").unlink()
     refused = run(tree, "rmft", "record", "--all")

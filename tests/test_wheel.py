@@ -90,6 +90,6 @@ def test_commands_of_the_workflow_name_the_extra_and_the_others_work(in_wheel):
     lacking["dvc"] = [["diff"]]
     commands = [command for group in lacking.values() for command in group]
     lines = in_wheel(simulate, *commands).stderr.splitlines()
-    said = "is not installed; it belongs to the extra `workflow`: pip install 'rmft[workflow]'"
+    said = "is not installed; it belongs to rmft's extra `workflow`, which the environment of a clone has"
     expected = [line for name, of in lacking.items() for _ in of for line in (f"rmft: {name} {said}", "exit code 2")]
     assert lines == ["exit code 0", *expected]

@@ -100,7 +100,7 @@ def play(
     >>> games = play("ucb", make_vec("mab", num_envs=100), seed=0)
     >>> games.regret[:, -1].mean()
     """
-    if not isinstance(env.unwrapped, GameEnv | GamesEnv):
+    if not isinstance(getattr(env, "unwrapped", None), GameEnv | GamesEnv):
         raise InputError("play: env: must be made by rmft.make or rmft.make_vec")
     env.reset(seed=seed)
     episodes = env.unwrapped.games

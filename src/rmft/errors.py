@@ -15,7 +15,7 @@ class InputError(ValueError):
 
 def without_workflow(name: str) -> str:
     """Return what to say where a library or program of the extra `workflow` is not installed."""
-    return f"{name} is not installed; it belongs to the extra `workflow`: pip install 'rmft[workflow]'"
+    return f"{name} is not installed; it belongs to rmft's extra `workflow`, which the environment of a clone has"
 
 
 def unknown(name: str, among: Collection[str]) -> str:

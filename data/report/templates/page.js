@@ -14,7 +14,8 @@ function show() {
   let count = 0;
   for (const { element, text, entry } of articles) {
     const shown = words.every((word) => text.includes(word)) && (!only || element.dataset.verdict === only);
-    element.hidden = entry.hidden = !shown;
+    element.hidden = !shown;
+    if (entry) entry.hidden = !shown;  // recorded figures are not in the contents
     count += shown;
   }
   for (const list of document.querySelectorAll(".contents h3 + ul")) list.previousElementSibling.hidden = !list.querySelector("li:not([hidden])");

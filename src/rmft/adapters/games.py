@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rmft.agents.asked import Ask, AskedChatModel, Message
 from rmft.environments.clipping import HIGH, LOW
+from rmft.errors import InputError, unknown
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.language.prompts import Prompts
 from rmft.package_data import find_file
@@ -130,6 +131,9 @@ def offered(options: GameOptions) -> OfferedGames:
     if options.environment is not None:
         of = own_part(options.environment, options.process.split(","), options.actions, options.horizon)
         level, part, suite = CUSTOM, CUSTOM, suite.with_part(of, options.instances or 50)
+    suite.instances(level)
+    if part not in suite.parts:
+        raise InputError(f"part: {unknown(part, suite.parts)}")
     if options.seed is not None:
         suite = suite.model_copy(update={"seed": options.seed})
     instances = options.instances or suite.only(level, [part]).instances(level)[part]

@@ -40,6 +40,8 @@ class AskedChatModel:
         if messages is not None:
             self.messages.append({"role": "user", "content": messages[0]})
         text = self.ask(list(self.messages), int(uniforms[0, 0] * SEEDS))
+        if not isinstance(text, str):
+            raise InputError(f"the function that asks the model returned {type(text).__name__}, not a text")
         self.messages.append({"role": "assistant", "content": text})
         return [EndpointCompletion(text)]
 

@@ -37,6 +37,6 @@ def _sweep(folder: Path) -> None:
     """Delete what killed processes left that were writing `folder`."""
     begin = f".{folder.name}."
     for left in folder.parent.glob(f"{glob.escape(begin)}*.*"):
-        process = left.name.removeprefix(begin).partition(".")[0]
-        if process.isdecimal() and not psutil.pid_exists(int(process)):
+        process, *rest = left.name.removeprefix(begin).split(".")  # more parts: of a folder with a longer name
+        if len(rest) == 1 and process.isdecimal() and not psutil.pid_exists(int(process)):
             shutil.rmtree(left, ignore_errors=True)

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError
 from rmft.artifacts.json_files import read_jsonl
 from rmft.endpoint.journal_file import append, open_file, unwritable
 from rmft.errors import InputError
-from rmft.params.section import Section
+from rmft.params.section import Section, first_error
 from rmft.person.game import PERSON
 from rmft.person.sources import Named, Source
 from rmft.suite.measuring import difference
@@ -52,8 +52,7 @@ def read_games(path: Path) -> list[KeptGame]:
         try:
             found.append(KeptGame.model_validate(line))
         except ValidationError as error:
-            first = error.errors()[0]
-            raise InputError(f"{path}:{number}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            raise InputError(f"{path}:{number}: {first_error(error, line)}") from None
     return found
 
 

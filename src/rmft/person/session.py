@@ -51,10 +51,16 @@ class Session:
         reply = self.game.understood(text)
         if reply is None or self.over:
             return False
+        before = self.position
         self.replies.append(reply)
         self.position = self.game.after(self.replies)
-        if self.over:
-            self.keep()
+        try:
+            if self.over:
+                self.keep()
+        except InputError:  # the last round can be played again, when the file can be written
+            self.replies.pop()
+            self.position = before
+            raise
         return True
 
     def keep(self) -> None:

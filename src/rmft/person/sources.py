@@ -104,7 +104,9 @@ def _models(suite: Suite, part: str, evals: Path) -> dict[str, np.ndarray]:
         with suppress(InputError):  # a result of another version is no mistake of the player's
             result = read_result(path)
             if part in result.parts and result.parts[part].identity == identity:
-                found[result.model.name] = np.array(result.parts[part].final_regrets)
+                name = result.model.name
+                name = f"{name} ({path.parent.name})" if name in found else name
+                found[name] = np.array(result.parts[part].final_regrets)
     return found
 
 

@@ -1,4 +1,6 @@
-"""Results bundles: folders below data/recorded with results that few people can rebuild, and where they came from.
+"""Results bundles: folders below data/recorded with results that take long to rebuild, and where they came from.
+
+data/recorded/NAME is an experiment at its own size; data/recorded/SCALE/NAME is one at a scale, or all of them.
 
 `bundle.json` names the experiments with all their parameters, the models' weights, the commits, the machines, the time
 that all jobs took, and the SHA-256 of every other file of the bundle.
@@ -49,7 +51,7 @@ def read_bundle(folder: Path) -> Bundle:
 
 def bundles(root: Path = Path(RECORDED)) -> list[Path]:
     """Return the folders of all bundles."""
-    return sorted(path.parent for path in root.glob(f"*/{BUNDLE}"))
+    return sorted(path.parent for path in root.rglob(BUNDLE))
 
 
 def bundle_of(path: Path, root: Path = Path(RECORDED)) -> Path | None:

@@ -19,7 +19,7 @@ REAL, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
 README, BLOCK = Path("README.md"), "readme.md.j2"
 BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
 NOISE = 1e-6  # smaller differences are rounding errors
-DEMO = "demo"  # the bundle of everything that `snakemake` builds at this scale
+DEMO = "demo/all"  # the bundle of everything that `snakemake` builds at this scale
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,6 @@ class Recorded:
     about: Bundle
     metrics: dict[str, Any]
     summary: dict[str, Any]
-
-    @property
-    def at_own_size(self) -> bool:
-        """Return whether its experiments, as those of real models, are as large as they say, whatever the scale."""
-        return all(of["experiment"].get("scale") == "own" for of in self.about.experiments.values())
 
     def table(self, label: str, **values: object) -> list[dict[str, Any]]:
         """Return the rows of a table that have these values, with numbers as numbers and empty cells as None."""
@@ -62,12 +57,12 @@ def pages() -> dict[Path, str]:
     filters = (number, signed, percent, difference, p, relative_error)
     environment.filters |= {filter_.__name__: filter_ for filter_ in filters}
     recorded = {
-        folder.name: Recorded(
+        folder.relative_to(RECORDED).as_posix(): Recorded(
             folder.as_posix(), read_bundle(folder), read_json(folder / BUNDLE_METRICS), read_json(folder / SUMMARY)
         )
         for folder in bundles()
     }
-    real = [of for of in recorded.values() if of.at_own_size]
+    real = [of for name, of in recorded.items() if "/" not in name]
     values = {"recorded": real, "bundles": recorded, "demo": recorded.get(DEMO)}
     functions = {function.__name__: function for function in (verdict, share, corrected, compared, algorithm)}
     wanted = {REAL: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})

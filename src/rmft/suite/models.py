@@ -163,7 +163,7 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir():
         return Measured(path.resolve().name, _language(words, None, device), _hashes(words))
-    params = load(find_file("params.yaml"))
+    params = _params()
     if words in params.models:
         return _in_params(params, words)
     if on_hub:
@@ -221,6 +221,14 @@ def _language(weights: str, revision: str | None, device: str) -> LanguageModelS
 
 def _hashes(folder: str) -> dict[str, str]:
     return {Path(file).name: sha256(Path(file)) for file in model_files(folder)}
+
+
+def _params() -> Params:
+    """Return the parameters of this folder, or else those that the package brings."""
+    try:
+        return load(find_file("params.yaml"))
+    except InputError as error:
+        raise InputError(f"{error} (if this params.yaml is of another project, run rmft in another folder)") from None
 
 
 def _in_params(params: Params, name: str) -> Measured:

@@ -16,7 +16,7 @@ from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
 from rmft.package_data import IN_WHEEL, ROOT
-from rmft.params.section import Section
+from rmft.params.section import Section, first_error
 from rmft.recorded.bundle import differing
 from rmft.suite import FILE
 from rmft.suite.measuring import Measurement, PlayedPart, difference, summary_of
@@ -191,12 +191,11 @@ def write_result(path: Path, result: EvalResult) -> None:
 def read_result(path: Path) -> EvalResult:
     """Read eval.json, or the one in a folder. Raise InputError where it is none."""
     path = path / FILE if path.is_dir() else path
+    values = read_json(path)
     try:
-        return EvalResult.model_validate(read_json(path))
+        return EvalResult.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: is no result of `rmft eval`: {key}: {first['msg']}") from None
+        raise InputError(f"{path}: is no result of `rmft eval`: {first_error(error, values)}") from None
 
 
 def refuse_other_measurement(measurement: Measurement) -> None:
@@ -218,7 +217,9 @@ def as_text(path: Path, result: EvalResult) -> Iterator[str]:
     yield f"{path}"
     suite, model = result.suite, result.model
     yield f"  measured    {result.made.at} on {result.made.machine}"
-    yield f"  code        rmft {result.made.version}, commit {result.made.commit}"
+    made = result.made
+    code = [made.version and f"rmft {made.version}", made.commit and f"commit {made.commit}"]
+    yield f"  code        {', '.join(filter(None, code)) or 'not known'}"
     yield f"  suite       version {suite.version}, {suite.level}, sha256 {suite.sha256}"
     yield f"  model       {model.name}: {json.dumps(model.settings, sort_keys=True)}"
     for name, digest in model.files.items():

@@ -60,9 +60,9 @@ def record(
         raise InputError("record: name an experiment, or give --all, and not both")
     written = ""
     if experiment or everything:
-        params = load()
-        folder = Path(RECORDED, experiment or params.scale)
-        sized = params.at_scale()
+        sized = load().at_scale()
+        own_size = experiment in sized.experiments and sized.experiments[experiment].scale == "own"
+        folder = Path(RECORDED, "" if own_size else sized.scale, experiment or "all")
         bundle = record_experiment(folder, sized, experiment) if experiment else record_all(folder, sized)
         written = f"{folder} ({len(bundle.files)} files) and "
     rendered = pages()

@@ -118,6 +118,8 @@ def _of_lines(path: Path) -> Selection:
     scenario, regret, rerolled, selected = zip(*rows, strict=True)
     columns = {"scenario": scenario, "regret": regret, "rerolled": rerolled}
     selection = {name: np.array(column) for name, column in columns.items()}
+    if None in selected and any(one is not None for one in selected):
+        raise InputError(f"{path}: `selected` is in some lines only; give it in all, or in none with --keep")
     return selection if None in selected else selection | {"selected": np.array(selected, dtype=bool)}
 
 
@@ -130,6 +132,8 @@ def _rows(path: Path) -> Iterator[tuple[str, float, float, bool | None]]:
             try:
                 line = json.loads(text)
                 earned, again = _earned(line)
+                if line.get("selected") not in (None, True, False):
+                    raise ValueError("`selected` must be true or false")
                 yield str(line["group"]), -earned, -again, line.get("selected")
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 reason = f"has no {error}" if isinstance(error, KeyError) else str(error) or "is no trajectory"

@@ -28,7 +28,7 @@ def play(
     rounds: Annotated[int | None, Option(min=1, help="Only the first rounds of the game.")] = None,
     plain: Annotated[bool, Option("--plain", help="Without the text that models are given.")] = False,
     page: Annotated[
-        bool, Option("--page", help="Play on a page that your browser opens, on this machine alone.")
+        bool, Option("--page", help="Play on a page of this machine: open the address that is printed.")
     ] = False,
     port: Annotated[int, Option(min=0, max=65535, help="Of the page. Default: any that is free.")] = 0,
     table: Annotated[bool, Option("--table", help="Print your games beside algorithms and models.")] = False,
@@ -50,7 +50,7 @@ def play(
     if page:
         from rmft.person.page import serve
 
-        serve(session, port, lambda url: print(f"play: {url} is your game; Ctrl-C ends it", flush=True))
+        serve(session, port, lambda url: print(f"play: open {url} in your browser; Ctrl-C ends the game", flush=True))
         print(session.leave())
         return None
     return _in_terminal(session)
