@@ -200,6 +200,21 @@ def test_a_misspelt_key_is_named_with_the_one_that_was_meant(edited):
         load(path)
 
 
+def test_a_key_that_is_gone_is_named(tmp_path):
+    values = values_in(ROOT)
+    del values["seed"], values["conversion"]["prompts"]
+    write_values(tmp_path, values)
+    (tmp_path / "extensions").symlink_to(ROOT / "extensions")
+    with pytest.raises(
+        InputError, match=r"params\.yaml: conversion\.prompts: is missing|params\.yaml: seed: is missing"
+    ):
+        load(tmp_path / "params.yaml")
+    values["seed"] = 0
+    write_values(tmp_path, values)
+    with pytest.raises(InputError, match=r"params\.yaml: conversion\.prompts: is missing"):
+        load(tmp_path / "params.yaml")
+
+
 def test_a_key_given_twice_and_an_alias_are_refused(tmp_path):
     path = tmp_path / "params.yaml"
     for text, says in (

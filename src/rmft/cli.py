@@ -207,7 +207,7 @@ def main() -> None:
         code = 2
     except typer.TyperException as error:
         if error.format_message():  # empty where a bare `rmft` has already printed its help
-            print(f"rmft: {error.format_message()} (see --help)", file=sys.stderr)
+            print(f"rmft: {' '.join(error.format_message().split())} (see --help)", file=sys.stderr)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED

@@ -84,7 +84,10 @@ def first_error(error: ValidationError, values: object) -> str:
     An unknown key comes first, since a misspelt one is missing under its right name as well.
     """
     first, *others = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    key = ".".join(_keys(first["loc"], values))
+    keys = _keys(first["loc"], values)
+    if first["type"] == "missing" and keys[-1:] != [str(first["loc"][-1])]:
+        keys.append(str(first["loc"][-1]))
+    key = ".".join(keys)
     message = _plain(first["msg"])
     if first["type"] == "extra_forbidden":
         *parents, last = first["loc"]
