@@ -50,9 +50,10 @@ LOGGED = {  # columns of the training log, by the names that TRL gives them
 
 @dataclass(frozen=True)
 class DPOSettings:
-    """beta: β, how strongly the model is kept close to the one that played."""
+    """beta: β, how strongly the model is kept close to the one that played. learning_rate: None for that of `sft`."""
 
     beta: Annotated[float, Field(gt=0)] = 0.1  # ASSUME: TRL's default
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
 
 
 @method("dpo", settings=DPOSettings, title="DPO on regret")
@@ -87,8 +88,9 @@ def train(
         dtype = model.dtype
         torch.manual_seed(seeds[0])
         model = sft.trainable(model, job.sft, start)
+        own_rate = {"learning_rate": rate} if (rate := job.settings["learning_rate"]) else {}
         settings = DPOConfig(
-            **sft.trainer_arguments(job.sft, base.device, seeds, folder, job.stream),
+            **sft.trainer_arguments(job.sft, base.device, seeds, folder, job.stream) | own_rate,
             beta=job.settings["beta"],
             max_length=None,  # by default conversations are cut to 1,024 tokens
             remove_unused_columns=False,
