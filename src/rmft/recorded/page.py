@@ -64,7 +64,7 @@ def pages() -> dict[Path, str]:
     }
     real = [of for name, of in recorded.items() if "/" not in name]
     values = {"recorded": real, "bundles": recorded, "demo": recorded.get(DEMO)}
-    functions = {function.__name__: function for function in (verdict, share, corrected, compared, algorithm)}
+    functions = {function.__name__: function for function in (verdict, share, corrected, compared, algorithm, fallen)}
     wanted = {REAL: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
     texts = {page: environment.get_template(name).render(values | functions) for page, name in wanted.items()}
     before, _, rest = read_text(README).partition(BEGIN)
@@ -86,6 +86,12 @@ def verdict(interval: list[float | None]) -> str:
 def share(rows: Sequence[Mapping[str, Any]], **values: object) -> str:
     """Return how many of the rows have these values, as `3 of 7`."""
     return f"{sum(all(row[name] == value for name, value in values.items()) for row in rows)} of {len(rows)}"
+
+
+def fallen(results: Recorded, experiments: Sequence[str]) -> str:
+    """Return in how many evaluations of some experiments regret fell, as `3 of 7`."""
+    found = [of["paired_difference"] for name in experiments for of in results.metrics[name].values()]
+    return f"{sum(verdict(interval) == 'fell' for interval in found)} of {len(found)}"
 
 
 def corrected(evaluations: Mapping[str, Any], names: Sequence[str]) -> list[float | None]:
