@@ -163,7 +163,7 @@ def test_an_estimate_of_local_models_says_what_it_does_not_know():
     params = PARAMS.model_copy(update={"scale": "paper"}).at_scale()
     assert chosen(params, ["open_mab_qwen"]) == ([], ["open_mab_qwen"])
     remote, local = chosen(params, [])
-    assert remote == ["closed_fol", "closed_mab", "closed_nsmab"]
+    assert {"closed_fol", "closed_mab", "closed_nsmab"} < {*remote}
     qwen, real = local_work(params, ["open_mab_qwen", "real_mab_gemma"])
     assert qwen.games == 3 * 100 * 10 + 4 * 50 * 2
     assert qwen.hours.keys() == {"A100-80", "H200"}

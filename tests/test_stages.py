@@ -42,7 +42,7 @@ KEYS = {  # by stage, what a job's output says of its names in params.yaml
 def folder(tmp_path, monkeypatch) -> Path:
     """Return a folder with the parameters at smoke scale and the data of this checkout, nothing built."""
     shutil.copy(ROOT / "params.yaml", tmp_path)
-    for name in ("Snakefile", "src", "workflow", "profiles", "extensions", "requirements.lock", "outputs.yaml"):
+    for name in ("Snakefile", "src", "workflow", "profiles", "extensions", "requirements.lock", "outputs.yaml", "docs"):
         if (ROOT / name).exists():
             (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "data", tmp_path / "data", ignore=shutil.ignore_patterns("rewards", "recorded"))
