@@ -88,9 +88,10 @@ def train(
         dtype = model.dtype
         torch.manual_seed(seeds[0])
         model = sft.trainable(model, job.sft, start)
-        own_rate = {"learning_rate": rate} if (rate := job.settings["learning_rate"]) else {}
+        rate = job.settings["learning_rate"] or job.sft.learning_rate
+        steps = job.sft.model_copy(update={"learning_rate": rate})
         settings = DPOConfig(
-            **sft.trainer_arguments(job.sft, base.device, seeds, folder, job.stream) | own_rate,
+            **sft.trainer_arguments(steps, base.device, seeds, folder, job.stream),
             beta=job.settings["beta"],
             max_length=None,  # by default conversations are cut to 1,024 tokens
             remove_unused_columns=False,

@@ -3,13 +3,14 @@
 import base64
 import hashlib
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from threading import Thread
-from typing import Any, Self
+from typing import Any
+
+from upstream import Served, Server
 
 
-class Hub:
+class Hub(Served):
     """Serves the files of a folder as a model at a revision: `with Hub(...) as hub`."""
 
     def __init__(self, model: str, revision: str, folder: Path) -> None:
@@ -28,16 +29,8 @@ class Hub:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         """Respond to a request for the list of files at a revision, or for one of the files."""
@@ -73,7 +66,7 @@ class Hub:
             request.wfile.write(body)
 
 
-class PushedTo:
+class PushedTo(Served):
     """Takes what is pushed to repositories, as the Hugging Face hub does: `with PushedTo(token) as hub`."""
 
     def __init__(self, token: str) -> None:
@@ -99,16 +92,8 @@ class PushedTo:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def answer(self, path: str, body: bytes) -> dict[str, Any]:
         """Return the response to a request; large are files of weights and of data."""

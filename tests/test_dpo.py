@@ -40,7 +40,8 @@ def job(params) -> MethodJob:
     steps = {"method": "full", "batch_size": 2, "epochs": 2, "learning_rate": 1e-3, "schedule": "constant"}
     sft = of.sft.model_copy(update={**steps, "gradient_checkpointing": False})
     model = of.model.model_copy(update={"weights": str(ROOT / of.model.weights)})
-    return of.model_copy(update={"sft": sft, "model": model})
+    settings = of.settings | {"learning_rate": None}
+    return of.model_copy(update={"sft": sft, "model": model, "settings": settings})
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,11 @@ def test_an_adapter_goes_on_from_the_one_that_played_which_is_the_reference(job,
     assert first.tensors.keys() == second.tensors.keys()
     moved = [name for name in first.tensors if not torch.equal(first.tensors[name], second.tensors[name])]
     assert len(moved) == len(first.tensors)
+
+
+def test_its_own_learning_rate_takes_the_place_of_that_of_fine_tuning(job, trajectories):
+    own = job.model_copy(update={"settings": job.settings | {"learning_rate": 2e-5}})
+    assert [row["learning_rate"] for row in train(own, trajectories).log] == [2e-5, 2e-5]
 
 
 def test_the_same_arguments_give_the_same_weights(job, trajectories):

@@ -3,11 +3,14 @@
 RMFT_MUTATIONS=1000 tries more of them (`make chaos`).
 """
 
+import copy
+import functools
 import os
 import random
 import shlex
 import shutil
 import string
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,40 +25,11 @@ from rmft.params import load
 
 MUTATIONS = int(os.environ.get("RMFT_MUTATIONS", "60"))
 WRONG_VALUES = [
-    *(None, True, -1, 0, 1e309, float("nan"), 10**30, -1e-300, "", " ", "é\u202e", "../../etc/passwd", "0" * 5000),
-    *(
-        [],
-        {},
-        [[]],
-        [None],
-        {"": None},
-        {"a": {"b": {}}},
-        "gaussian",
-        "2026-11-23",
-        "on",
-        3,
-        0.5,
-        "1e3",
-        ["a", "a"],
-        {3: 4},
-    ),
+    *(None, True, -1, 0, 3, 0.5, 1e309, float("nan"), 10**30, -1e-300),
+    *("", " ", "é\u202e", "../../etc/passwd", "0" * 5000, "gaussian", "2026-11-23", "on", "1e3"),
+    *([], {}, [[]], [None], {"": None}, {"a": {"b": {}}}, ["a", "a"], {3: 4}),
 ]
-WORDS = [
-    "",
-    "-1",
-    "0",
-    "1e9",
-    "nan",
-    "closed_mab",
-    "absent",
-    "params.yaml",
-    "results",
-    "data",
-    "gaussian",
-    "é",
-    "{}",
-    "--",
-]
+WORDS = ["", "-1", "0", "1e9", "nan", "closed_mab", "absent", "params.yaml", "results", "gaussian", "é", "{}", "--"]
 AT_WORK = ("serve", "eval", "play", "push", "models", "forensics", "simulate", "docs")  # these would begin long work
 HOSTILE = (b"\t", b"&a ", b"*a ", b"<<: ", b"{", b"}", b"!!python/object:os.system ")
 
@@ -66,13 +40,16 @@ def leaves(values: Any, place: tuple = ()) -> list[tuple]:
     return [place] * bool(place) + [found for key, value in inner for found in leaves(value, (*place, key))]
 
 
+def at(values: Any, place: Sequence[Any]) -> Any:
+    """Return the value at a place."""
+    return functools.reduce(lambda inner, part: inner[part], place, values)
+
+
 def mutated(values: dict, chance: random.Random) -> dict:
     """Return a copy in which one value is replaced, dropped, moved, renamed or made deep."""
-    copy = yaml.safe_load(yaml.safe_dump(values))
-    *parents, last = chance.choice(leaves(copy))
-    holder = copy
-    for part in parents:
-        holder = holder[part]
+    changed = copy.deepcopy(values)
+    *parents, last = chance.choice(leaves(changed))
+    holder = at(changed, parents)
     kind = chance.randrange(6)
     if kind == 0 or (kind in (1, 2) and isinstance(holder, list)):
         holder[last] = chance.choice(WRONG_VALUES)
@@ -81,11 +58,7 @@ def mutated(values: dict, chance: random.Random) -> dict:
     elif kind == 2:
         holder[f"{last}{chance.choice(string.printable)}"] = holder.pop(last)
     elif kind == 3:
-        *others, other = chance.choice(leaves(copy))
-        source = copy
-        for part in others:
-            source = source[part]
-        holder[last] = yaml.safe_load(yaml.safe_dump(source[other]))
+        holder[last] = copy.deepcopy(at(changed, chance.choice(leaves(changed))))
     elif kind == 4:
         holder[last] = [holder[last]]
     else:
@@ -93,7 +66,7 @@ def mutated(values: dict, chance: random.Random) -> dict:
         for _ in range(chance.choice((3, 200))):
             deep = {"varies": deep}
         holder[last] = deep
-    return copy
+    return changed
 
 
 def broken(text: str, chance: random.Random) -> bytes:

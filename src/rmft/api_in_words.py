@@ -14,14 +14,11 @@ from rmft.agents.chat_models import ChatModels, Conversations, in_process
 from rmft.algorithms import ALGORITHMS
 from rmft.errors import InputError
 from rmft.gym import Episodes
-from rmft.language.prompts import Prompts
-from rmft.package_data import find_file
-from rmft.rollouts import Games, roll_out
+from rmft.rollouts import roll_out
 from rmft.selection import TrajectoryColumns
 from rmft.suite.measuring import ReplySettings
 from rmft.suite.models import at_hand
 from rmft.suite.parts import own_part
-from rmft.workflow.games import game_settings
 
 WORDS = "play"  # the name of the random streams
 PROMPTS = "data/prompts/plain"
@@ -35,11 +32,8 @@ def play_in_words(
     ids: (n, 2), scenario and trajectory of each game. reply: how the model replies.
     """
     part = own_part(episodes.environment, episodes.processes, episodes.d, episodes.T)
-    problem = reply.problem(part, PROMPTS)
-    settings = game_settings(problem, Prompts.load(find_file(PROMPTS)), reply.temperature)
-    notion = problem.training_regret
-    games = Games(ids, episodes.table, settings, None, seed, WORDS, episodes.environment, notion)
-    conversations = Conversations(settings, episodes.T, reply.limit(part.output))
+    games = reply.games(part, PROMPTS, seed, WORDS, episodes.table, ids)
+    conversations = Conversations(games.settings, episodes.T, reply.limit(part.output))
     with _chat_models(player, weights, conversations) as chat_models:
         return roll_out(games, chat_models.open, chat_models.batch)
 

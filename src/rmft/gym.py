@@ -12,12 +12,12 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rmft.environments import ADAPTIVE, ENVIRONMENTS, RewardTable, check_processes, draw_rewards
+from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.regret import best_actions, regret
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 
 LARGEST_ROOT = 2**31
-RANGE = 0.0, 10.0  # of rewards
 
 
 class Episodes:
@@ -80,7 +80,7 @@ class GameEnv(gymnasium.Env):
 
     def __init__(self, games: Episodes) -> None:
         self.games = games
-        self.observation_space = Box(*RANGE, (games.observed,), np.float64)
+        self.observation_space = Box(LOW, HIGH, (games.observed,), np.float64)
         self.action_space = Discrete(games.d)
 
     def reset(
@@ -104,9 +104,9 @@ class GamesEnv(VectorEnv):
 
     def __init__(self, games: Episodes) -> None:
         self.games, self.num_envs = games, games.n
-        self.single_observation_space = Box(*RANGE, (games.observed,), np.float64)
+        self.single_observation_space = Box(LOW, HIGH, (games.observed,), np.float64)
         self.single_action_space = Discrete(games.d)
-        self.observation_space = Box(*RANGE, (games.n, games.observed), np.float64)
+        self.observation_space = Box(LOW, HIGH, (games.n, games.observed), np.float64)
         self.action_space = MultiDiscrete([games.d] * games.n)
 
     def reset(

@@ -16,14 +16,11 @@ from rmft.agents.asked import Ask, AskedChatModel, Message
 from rmft.environments.clipping import HIGH, LOW
 from rmft.errors import InputError, unknown
 from rmft.evaluation import Instances, evaluate_in_words
-from rmft.language.prompts import Prompts
-from rmft.package_data import find_file
 from rmft.rollouts import Games, games_of_shard, roll_out
 from rmft.selection import TrajectoryColumns
 from rmft.suite.measuring import MEAN, MODEL, ReplySettings
 from rmft.suite.parts import CUSTOM, own_part, read_suite
 from rmft.suite.stopping import UNIFORM
-from rmft.workflow.games import game_settings
 
 
 class GameOptions(BaseModel):
@@ -141,17 +138,7 @@ def offered(options: GameOptions) -> OfferedGames:
     reply = ReplySettings(
         "with-reasoning" if options.reasoning else "policy-only", options.max_tokens, retries=options.retries
     )
-    problem = reply.problem(of, suite.prompts)
-    games = Games(
-        ids=games_of_shard(instances, 1, 1, 1),
-        rewards=table,
-        settings=game_settings(problem, Prompts.load(find_file(suite.prompts)), reply.temperature),
-        scenarios=None,
-        seed=suite.seed,
-        words=words,
-        environment=of.environment,
-        notion=problem.training_regret,
-    )
+    games = reply.games(of, suite.prompts, suite.seed, words, table, games_of_shard(instances, 1, 1, 1))
     all_instances = Instances(table, words, suite.seed, of.environment, MEAN)
     uniform = evaluate_in_words(all_instances, [], {UNIFORM: suite.algorithms[UNIFORM]})
     return OfferedGames(games, [float(curve[-1]) for curve in uniform["regret"]], reply.limit(of.output))

@@ -14,12 +14,13 @@ from rmft.errors import InputError
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
+def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a folder that takes the name `folder` if the block succeeds, and is deleted if the block fails.
 
-    Raise InputError if `folder` exists, or where it cannot be written.
+    replace: an older folder of that name is deleted then. Raise InputError if `folder` exists and is not to be
+    replaced, or where it cannot be written.
     """
-    if folder.exists() or folder.is_symlink():
+    if not replace and (folder.exists() or folder.is_symlink()):
         raise InputError(f"{folder}: exists already; name a new folder")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -28,6 +29,8 @@ def new_folder(folder: Path) -> Iterator[Path]:
             whole = Path(temporary) / folder.name
             whole.mkdir()
             yield whole
+            if folder.exists():
+                folder.rename(Path(temporary) / "old")
             whole.rename(folder)
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None

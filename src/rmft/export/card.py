@@ -15,16 +15,11 @@ from rmft.params.files import evaluation_of
 from rmft.results import read_players
 from rmft.streams import stream
 from rmft.suite.measuring import mean_interval
+from rmft.workflow.plan_outputs import ENVIRONMENT_TITLES
 
 if TYPE_CHECKING:
     from rmft.export.models import ModelFormat
 
-GAMES = {
-    "fol": "online learning with full information",
-    "mab": "bandits",
-    "ns-mab": "bandits whose means change",
-    "cb": "contextual bandits",
-}
 LOAD = {
     "peft": """\
 from peft import PeftModel
@@ -138,7 +133,7 @@ def _training(source: BuiltIteration, trace: Trace) -> Iterator[tuple[str, objec
     yield "experiment", f"{source.experiment}, training seed {source.training_seed}, root seed {facts['seed']}"
     yield "iteration", f"{source.iteration} of {loop.iterations}"
     yield "method", settings.method_name
-    yield "games", f"{GAMES[settings.environment]}: {settings.d} actions, {facts['T']} rounds"
+    yield "games", f"{ENVIRONMENT_TITLES[settings.environment]}: {settings.d} actions, {facts['T']} rounds"
     yield "protocol", f"{settings.protocol.interaction}, output {settings.protocol.output}, {settings.protocol.format}"
     yield "rewards", ", ".join(facts["process"])
     kept = f", {facts['selected']} of each selected" if settings.selects else ""

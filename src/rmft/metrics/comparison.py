@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+NOISE = 1e-6  # error of sums of rewards: a smaller difference of regrets is none
+
 
 def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
     """Return the p-value of the one-sided two-sample KS test of App. `appendix:ssec:ks_explanation`.
@@ -22,6 +24,14 @@ def sd_of_numbers(values: Iterable[float]) -> float:
     """Return the standard deviation of the values that are not NaN; NaN where fewer than two are left."""
     numbers = [value for value in values if not math.isnan(value)]
     return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else math.nan
+
+
+def surely_negative(interval: Sequence[float | None]) -> bool | None:
+    """Return whether the whole interval (low, mean, high) is below 0 (True) or above 0 (False)."""
+    low, _, high = interval
+    if low is None or high is None or max(abs(low), abs(high)) < NOISE:
+        return None
+    return True if high < 0 else (False if low > 0 else None)
 
 
 @dataclass(frozen=True)
@@ -44,9 +54,9 @@ def paired_difference(trained: np.ndarray, base: np.ndarray, generator: np.rando
     from scipy import stats
 
     trained, base = np.atleast_2d(trained), np.atleast_2d(base)
-    difference = trained.mean(axis=0) - base.mean(axis=0)
     if max(len(trained), len(base)) > 1:
         return _between_trainings(trained, base)
+    difference = trained[0] - base[0]
     if np.ptp(difference) < 1e-9:  # n equal differences are a sample of one, which has no p-value
         mean = float(difference[0])
         return PairedDifference(mean, mean, mean, float("nan"))

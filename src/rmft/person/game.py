@@ -5,10 +5,11 @@ A game is played anew from all replies so far whenever one is added, so that the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rmft.agents.endpoint import EndpointCompletion
 from rmft.environments.regret import Mean
 from rmft.environments.tables import ContextualTable, RewardTable, one_hot
 from rmft.evaluation import Instances, evaluate_in_words
@@ -18,16 +19,6 @@ from rmft.language.protocol import Protocol
 from rmft.rollouts import Games, roll_out
 
 PERSON = "you"
-
-
-@dataclass(frozen=True)
-class Written:
-    """A reply, in the form of a completion: it has no tokens."""
-
-    text: str
-    ids: list[int] = field(default_factory=list)
-    prompt_ids: list[int] = field(default_factory=list)
-    replied: list[bool] = field(default_factory=list)
 
 
 class AwaitsReply(Exception):  # noqa: N818 (no error: it stops the game between two rounds)
@@ -47,18 +38,18 @@ class Person:
 
     def reply(
         self, messages: Sequence[str] | None, *, temperature: float, uniforms: np.ndarray, rows: Sequence[int] | None
-    ) -> list[Written]:
+    ) -> list[EndpointCompletion]:
         """Return the next reply."""
         if not self.left:
             raise AwaitsReply(messages[0])
-        return [Written(self.left.pop(0))]
+        return [EndpointCompletion(self.left.pop(0))]
 
     def retract(self, rows: Sequence[int]) -> None:
         """Do nothing: replies without a valid decision are refused before they come here."""
 
     def action_policies(
         self,
-        completions: Sequence[Written],
+        completions: Sequence[EndpointCompletion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],

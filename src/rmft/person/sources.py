@@ -16,12 +16,8 @@ from rmft.environments import RewardTable
 from rmft.environments.regret import Mean
 from rmft.errors import InputError, unknown
 from rmft.evaluation import Instances, evaluate_in_words
-from rmft.language.game import GameSettings
-from rmft.language.prompts import Prompts
-from rmft.package_data import find_file
 from rmft.params import Params
 from rmft.params.files import evaluation_of
-from rmft.params.language import LanguageProblem
 from rmft.person.game import PersonGame
 from rmft.results import read_players
 from rmft.rollouts import Games
@@ -29,7 +25,7 @@ from rmft.suite import FILE
 from rmft.suite.measuring import MEAN, ReplySettings
 from rmft.suite.parts import DECIMALS, Part, Suite, read_suite
 from rmft.suite.results import read_result
-from rmft.workflow.games import games_of, protocol_of, read_prompts, read_scenarios_of
+from rmft.workflow.games import games_of, read_prompts, read_scenarios_of
 
 Named = dict[str, str | int]  # what tells games from others, as games.jsonl has it
 REPLY = ReplySettings()  # as `rmft eval` asks a model
@@ -93,7 +89,7 @@ def of_suite(suite: Suite, part: str, evals: Path) -> Source:
         models = _models(suite, part, evals) if rounds == of.T else {}
         return dict(zip(of.references, regret, strict=True)) | models
 
-    games = _in_words(REPLY.problem(of, suite.prompts), suite.seed, stream, rewards)
+    games = REPLY.games(of, suite.prompts, suite.seed, stream, rewards, NO_GAME)
     return Source({"suite": suite.version, "part": part, "seed": suite.seed}, games, MEAN, stream, others)
 
 
@@ -123,7 +119,7 @@ def of_evaluation(params: Params, experiment: str, evaluation: str) -> Source:
     if problem.kind == "numeric":
         process = params.rewards[name].process
         part = Part(environment=problem.environment, process=process, d=problem.d, T=horizon, references=[])
-        games = _in_words(REPLY.problem(part, read_suite().prompts), params.seed, name, held_out.head(n, horizon))
+        games = REPLY.games(part, read_suite().prompts, params.seed, name, held_out.head(n, horizon), NO_GAME)
     else:
         job = held_out_job(params, experiment, evaluation).model_copy(update={"scenarios": n, "T": horizon})
         games = replace(games_of(job, read_prompts(job), read_scenarios_of(job), held_out), ids=NO_GAME)
@@ -134,11 +130,3 @@ def of_evaluation(params: Params, experiment: str, evaluation: str) -> Source:
         name,
         lambda rounds, instances: {name: curves[:instances, rounds - 1] for name, curves in played.items()},
     )
-
-
-def _in_words(problem: LanguageProblem, seed: int, stream: str, rewards: RewardTable) -> Games:
-    """Return games as `rmft eval` tells them, none chosen yet."""
-    protocol = problem.protocol
-    prompts = Prompts.load(find_file(protocol.prompts))
-    settings = GameSettings(prompts, protocol_of(problem), REPLY.temperature, protocol.retries, protocol.tolerance)
-    return Games(NO_GAME, rewards, settings, None, seed, stream, problem.environment, "expected")

@@ -1,6 +1,7 @@
 """Pages about recorded results, rendered from the results bundles: no number in them is typed."""
 
 import csv
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +10,17 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rmft.artifacts.json_files import read_json
+from rmft.artifacts.number_text import difference, number, p_value, percent, signed
 from rmft.artifacts.text import read_text
 from rmft.errors import InputError
-from rmft.metrics.comparison import holm
+from rmft.metrics.comparison import holm, surely_negative
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
 from rmft.workflow.paths import BUNDLE_METRICS, RECORDED
+from rmft.workflow.plan_outputs import ENVIRONMENT_TITLES
 
 REAL, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
 README, BLOCK = Path("README.md"), "readme.md.j2"
 BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
-NOISE = 1e-6  # smaller differences are rounding errors
 DEMO = "demo/all"  # the bundle of everything that `snakemake` builds at this scale
 
 
@@ -33,11 +35,10 @@ class Recorded:
 
     def table(self, label: str, **values: object) -> list[dict[str, Any]]:
         """Return the rows of a table that have these values, with numbers as numbers and empty cells as None."""
-        with Path(self.folder, "tables", f"{label}.csv").open(encoding="utf-8", newline="") as file:
-            rows = [{name: _cell(text) for name, text in row.items()} for row in csv.DictReader(file)]
-        found = [row for row in rows if all(row[name] == value for name, value in values.items())]
+        file = Path(self.folder, "tables", f"{label}.csv")
+        found = [row for row in _rows(file) if all(row[name] == value for name, value in values.items())]
         if not found:
-            raise InputError(f"{self.folder}/tables/{label}.csv: no row has {values}; a template asks for one")
+            raise InputError(f"{file}: no row has {values}; a template asks for one")
         return found
 
     def statistics(self, label: str, **values: object) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def pages() -> dict[Path, str]:
     environment = Environment(
         loader=FileSystemLoader(RECORDED), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    filters = (number, signed, percent, difference, p, relative_error)
+    filters = (number, signed, percent, difference, p_value, relative_error)
     environment.filters |= {filter_.__name__: filter_ for filter_ in filters}
     recorded = {
         folder.relative_to(RECORDED).as_posix(): Recorded(
@@ -63,7 +64,7 @@ def pages() -> dict[Path, str]:
         for folder in bundles()
     }
     real = [of for name, of in recorded.items() if "/" not in name]
-    values = {"recorded": real, "bundles": recorded, "demo": recorded.get(DEMO)}
+    values = {"recorded": real, "bundles": recorded, "demo": recorded.get(DEMO), "environments": ENVIRONMENT_TITLES}
     functions = {function.__name__: function for function in (verdict, share, corrected, compared, algorithm, fallen)}
     wanted = {REAL: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
     texts = {page: environment.get_template(name).render(values | functions) for page, name in wanted.items()}
@@ -73,14 +74,11 @@ def pages() -> dict[Path, str]:
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
 
 
-def verdict(interval: list[float | None]) -> str:
+def verdict(interval: Sequence[float | None]) -> str:
     """Return what a 95% interval (low, difference, high) of trained minus base says."""
-    low, _, high = interval
-    if low is None or high is None:
+    if None in interval:
         return "cannot be told"
-    if high < -NOISE:
-        return "fell"
-    return "rose" if low > NOISE else "did not surely change"
+    return {True: "fell", False: "rose", None: "did not surely change"}[surely_negative(interval)]
 
 
 def share(rows: Sequence[Mapping[str, Any]], **values: object) -> str:
@@ -120,32 +118,10 @@ def relative_error(row: Mapping[str, Any]) -> float:
     return abs(row["ours"] / row["paper"] - 1)
 
 
-def p(value: float | None) -> str:
-    """Return a p-value."""
-    if value is None:
-        return "–"
-    return "< .0001" if value < 1e-4 else f"{value:.2g}".removeprefix("0")
-
-
-def difference(interval: list[float | None]) -> str:
-    """Return a difference with its 95% interval."""
-    low, mean, high = interval
-    return f"{signed(mean)} [{signed(low)}, {signed(high)}]"
-
-
-def number(value: float | None, decimals: int = 1) -> str:
-    """Return a number with some decimals."""
-    return "–" if value is None or value != value else f"{value:.{decimals}f}".replace("-", "−")
-
-
-def signed(value: float | None, decimals: int = 1) -> str:
-    """Return a number with its sign and some decimals."""
-    return "–" if value is None or value != value else f"{value:+.{decimals}f}".replace("-", "−")
-
-
-def percent(value: Any) -> str:  # noqa: ANN401 (a JSON number or null)
-    """Return a share in percent."""
-    return "–" if value is None else f"{100 * value:.0f}%"
+@functools.cache
+def _rows(file: Path) -> list[dict[str, Any]]:
+    with file.open(encoding="utf-8", newline="") as lines:
+        return [{name: _cell(text) for name, text in row.items()} for row in csv.DictReader(lines)]
 
 
 def _cell(text: str) -> float | str | None:

@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from shutil import copyfile
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.files import sha256
+from rmft.artifacts.folders import new_folder
 from rmft.artifacts.json_files import write_json, write_jsonl
 from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.errors import InputError, unknown
@@ -41,7 +40,7 @@ def record(folder: Path, params: Params, experiment: str) -> Bundle:
     shown = params.only(experiment)
     outputs = [f"results/{name}" for name in _outputs(shown)]
     traced = _built([*paths.artifacts_of(shown, experiment), *outputs], f"exp_{experiment}")
-    with _replaced(folder) as whole:
+    with new_folder(folder, replace=True) as whole:
         for source in outputs:
             _copy(source, whole)
         _copy_training(whole, shown, experiment)
@@ -60,7 +59,7 @@ def record_all(folder: Path, params: Params) -> Bundle:
     shown = params.by_default
     made = [path for path in paths.everything(shown) if path not in paths.report_of(shown)]
     traced = _built(made, "all")
-    with _replaced(folder) as whole:
+    with new_folder(folder, replace=True) as whole:
         for name in _outputs(shown):
             if name.startswith("tables/"):
                 _copy(f"results/{name}", whole)
@@ -79,19 +78,6 @@ def _built(made: list[str], target: str) -> Trace:
     if traced.problems:
         raise InputError(f"record: {traced.problems[0]}")
     return traced
-
-
-@contextmanager
-def _replaced(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that takes the place of this one when it is complete."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-        whole = Path(temporary) / folder.name
-        whole.mkdir()
-        yield whole
-        if folder.exists():
-            folder.rename(Path(temporary) / "old")
-        whole.rename(folder)
 
 
 def _outputs(shown: Params) -> Iterator[str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from rmft.report.claims import Metrics, surely_negative
+from rmft.metrics.comparison import surely_negative
+from rmft.report.claims import Metrics
 from rmft.report.evidence import final_regrets
 from rmft.workflow.records_outputs import ReportJob
 

@@ -5,7 +5,7 @@ parameters. Further experiments are variants.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 from pydantic import model_validator
 
+from rmft.artifacts.number_text import difference, signed
+from rmft.metrics.comparison import NOISE, surely_negative
 from rmft.params.outputs import Figure
 from rmft.params.section import Name, Section
 from rmft.reasoning import SHARE, SHARE_ERROR
@@ -21,8 +23,7 @@ from rmft.report.templates import plain
 from rmft.tables.layout import CONFIDENT
 from rmft.tables.measured import LATE
 
-# ASSUME: the paper gives no number for any of these but the first.
-NOISE = 1e-6  # error of sums of rewards: a smaller difference of regrets is none
+# ASSUME: the paper gives no number for any of these.
 NEAR = 1.25  # regret is near a reference algorithm's if it is at most so many times as large
 VANISHED = 0.1  # a distance has vanished at this share of its first value
 NO_LOWER = 0.1  # regret that surely falls by less than this share of the base model's is no lower
@@ -135,13 +136,14 @@ def _in_each(check: Callable[[str, EvaluationMetrics, str | None], Outcome]) -> 
 
 def _against_base(holds: Callable[[EvaluationMetrics], bool | None]) -> Check:
     """Return a check of the difference between trained and base model in every evaluation."""
-    return _in_each(lambda name, metrics, _: (holds(metrics), _difference(name, metrics)))
+    return _in_each(
+        lambda name, metrics, _: (holds(metrics), _difference(name, metrics, "base", metrics["base"]["mean"], metrics))
+    )
 
 
 def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str | None) -> Outcome:
     other = metrics["algorithms"][algorithm]
-    text = f"{name}: trained {metrics['trained']['mean']:.1f}, {algorithm} {other['mean']:.1f}{_interval(other)}"
-    return _is_below(other), text
+    return _is_below(other), _difference(name, metrics, algorithm, other["mean"], other)
 
 
 def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
@@ -164,14 +166,6 @@ def _is_below(metrics: EvaluationMetrics) -> bool | None:
     return surely_negative(metrics["paired_difference"])
 
 
-def surely_negative(interval: Sequence[float | None]) -> bool | None:
-    """Return whether the whole interval (low, mean, high) is below 0 (True) or above 0 (False)."""
-    low, _, high = interval
-    if low is None or high is None or max(abs(low), abs(high)) < NOISE:
-        return None
-    return True if high < 0 else (False if low > 0 else None)
-
-
 def _is_above(metrics: EvaluationMetrics) -> bool | None:
     below = _is_below(metrics)
     return None if below is None else not below
@@ -189,19 +183,12 @@ def _surely_below(value: float, margin: float, bound: float) -> bool | None:
     return True if value + margin < bound else (False if value - margin > bound else None)
 
 
-def _difference(name: str, metrics: EvaluationMetrics) -> str:
-    base, trained = metrics["base"]["mean"], metrics["trained"]["mean"]
-    difference = f"difference {_signed(trained - base)}{_interval(metrics)}"
-    return f"{name}: base {base:.1f}, trained {trained:.1f}, {difference}"
-
-
-def _interval(metrics: EvaluationMetrics) -> str:
-    low, _, high = metrics["paired_difference"]
-    return "" if low is None or high is None else f" [{_signed(low)}, {_signed(high)}]"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
+def _difference(name: str, metrics: EvaluationMetrics, label: str, other: float, compared: Mapping[str, Any]) -> str:
+    """Return the regrets of another player and the trained model, with their difference, and its interval if known."""
+    trained = metrics["trained"]["mean"]
+    low, _, high = compared["paired_difference"]
+    text = signed(trained - other) if low is None or high is None else difference((low, trained - other, high))
+    return f"{name}: {label} {other:.1f}, trained {trained:.1f}, difference {text}"
 
 
 # --- Claims about what a figure draws ---

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from rmft.artifacts.number_text import number, signed
 from rmft.artifacts.text import write_text
 from rmft.figures.frames import CURVE, joined, mean_over_games, rows
 from rmft.figures.style import Drawing, add_legend, draw_curves, finished, panels, set_theme, share_limits
 from rmft.metrics.players import PlayerResults
 from rmft.package_data import find_file
 from rmft.params.outputs import Style
-from rmft.recorded.page import number, signed
 from rmft.report.evidence import Picture, picture
 from rmft.selection import TrajectoryColumns
 from rmft.suite.measuring import MODEL, Measurement, PlayedPart

@@ -22,21 +22,23 @@ from rmft.artifacts.trajectories import read_trajectories, write_trajectories
 from rmft.endpoint.budget import Usage
 from rmft.environments import RewardTable
 from rmft.evaluation import Columns, Instances, evaluate_in_words
+from rmft.language.prompts import Prompts
 from rmft.language.protocol import Format
 from rmft.metrics.comparison import paired_difference
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
 from rmft.metrics.growth import growth
 from rmft.metrics.players import PlayerResults
+from rmft.package_data import find_file
 from rmft.params.language import LanguageProblem, ProtocolSettings
 from rmft.progress import speed
 from rmft.results import read_players
-from rmft.rollouts import roll_out
+from rmft.rollouts import Games, roll_out
 from rmft.selection import TrajectoryColumns
 from rmft.streams import stream
 from rmft.suite.models import Measured
 from rmft.suite.parts import Part, Suite
 from rmft.suite.stopping import BLOCK, UNIFORM, StoppingRule, decided
-from rmft.workflow.games import game_settings_of, games_of, read_prompts
+from rmft.workflow.games import game_settings, game_settings_of, games_of, read_prompts
 from rmft.workflow.records import RolloutsJob
 
 MODEL = "model"  # the measured player
@@ -72,6 +74,15 @@ class ReplySettings:
             tolerance=0.02,
         )
         return LanguageProblem(kind="language", environment=part.environment, d=part.d, protocol=protocol)
+
+    def games(self, part: Part, prompts: str, seed: int, stream: str, rewards: RewardTable, ids: np.ndarray) -> Games:
+        """Return games of a part, for who plays them outside of a job.
+
+        rewards: (n, T, d). ids: (m, 2), the instance and the trajectory of each game. seed, stream: see `Games`.
+        """
+        problem = self.problem(part, prompts)
+        settings = game_settings(problem, Prompts.load(find_file(prompts)), self.temperature)
+        return Games(ids, rewards, settings, None, seed, stream, problem.environment, problem.training_regret)
 
 
 @dataclass(frozen=True)

@@ -205,9 +205,11 @@ def trainer_arguments(
     seeds: of dropout, and of the order of conversations in each epoch. name: of the run, where `report_to` shows it.
     Raise InputError where what `report_to` names is not installed.
     """
-    if settings.report_to and find_spec(settings.report_to) is None:
-        raise InputError(f"sft.report_to: {settings.report_to} is not installed: pip install {settings.report_to}")
-    os.environ |= {"TENSORBOARD_LOGGING_DIR": f"logs/tensorboard/{name}", "WANDB_PROJECT": "rmft"}
+    if settings.report_to:
+        if find_spec(settings.report_to) is None:
+            raise InputError(f"sft.report_to: {settings.report_to} is not installed: pip install {settings.report_to}")
+        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", f"logs/tensorboard/{name}")
+        os.environ.setdefault("WANDB_PROJECT", "rmft")
     return {
         "learning_rate": settings.learning_rate,
         "per_device_train_batch_size": settings.batch_size // settings.accumulation // settings.processes,

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rmft.algorithms.full_information import constant_step_size
+from rmft.artifacts.number_text import p_value
 from rmft.metrics.comparison import holm
 from rmft.tools.forensics.fits import LEVEL
 from rmft.tools.forensics.questions import Question, Questions, Reading
@@ -85,10 +86,9 @@ def _summary(questions: Questions, answers: Mapping[str, Sequence[Mapping[str, A
     for (name, lines), p in zip(answers.items(), corrected, strict=True):
         fitting = sum(line["p"] >= LEVEL for line in lines)
         best = _by_fit(lines)[0]
-        yield (
-            f"| [{questions.questions[name].title}](#{name}) | {len(lines)} | {fitting} | {_p(lines[0]['chance'])} "
-            f"| {_p(p)} | {reading_text(best['reading']) if fitting else 'none fits'} |\n"
-        )
+        reading = reading_text(best["reading"]) if fitting else "none fits"
+        yield f"| [{questions.questions[name].title}](#{name}) | {len(lines)} | {fitting} "
+        yield f"| {p_value(lines[0]['chance'])} | {p_value(p)} | {reading} |\n"
 
 
 def _answer(name: str, question: Question, lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _answer(name: str, question: Question, lines: Sequence[Mapping[str, Any]]) -
         label = " ".join(row.where.values())
         symbol = SYMBOLS.get(statistic, statistic)
         yield f"| `{row.table}` | {label} | {symbol} | {paper:.{decimals}f} | {' | '.join(cells)} |\n"
-    yield "| | | p | | " + " | ".join(_p(line["p"]) for line in shown) + " |\n\n"
+    yield "| | | p | | " + " | ".join(p_value(line["p"]) for line in shown) + " |\n\n"
     yield "Ours, and z in brackets. "
     yield "; ".join(
         f"**{letter}**: {reading_text(line['reading'])}" for letter, line in zip(letters, shown, strict=True)
@@ -165,10 +165,6 @@ def _value(value: object) -> str:
 def _by_fit(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return lines with the best fit first; where p is 0 to all digits, with the smallest z."""
     return sorted(lines, key=lambda line: (-line["p"], np.abs(line["z"]).max()))
-
-
-def _p(p: float) -> str:
-    return "< .0001" if p < 1e-4 else f"{p:.2g}".replace("0.", ".", 1)
 
 
 def _z(z: float) -> str:
