@@ -81,6 +81,13 @@ rule scenarios:
         "All scenarios are in data/scenarios and results/scenarios"
 
 
+rule models:
+    input:
+        paths.pretrained(PARAMS),
+    message:
+        "The embedded models are in results/models"
+
+
 rule rewards:
     input:
         paths.reward_sets(PARAMS),

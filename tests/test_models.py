@@ -1,6 +1,7 @@
 """The embedded model: what it is taught is true, its gate notices what is not, and what is shipped is what was made."""
 
 import csv
+import re
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,12 @@ from rmft.embedded_model.corpus import (
 )
 from rmft.embedded_model.fidelity import LEAST, TOLERANCE, checks, failures
 from rmft.embedded_model.tokenizer import build_tokenizer
+from rmft.environments import draw_rewards
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT, Protocol, Round, all_protocols
+from rmft.params import load as load_params
+from rmft.params.language_model import Coverage
 from rmft.streams import stream
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +36,16 @@ every_protocol = pytest.mark.parametrize("protocol", EVERY, ids=lambda p: "-".jo
 @pytest.fixture(scope="module")
 def prompts() -> Prompts:
     return Prompts.load(ROOT / "data/prompts/plain")
+
+
+@pytest.fixture(scope="module")
+def corpora() -> dict[str, Coverage]:
+    return load_params(ROOT / "params.yaml").pretraining.corpora
+
+
+@pytest.fixture(scope="module")
+def coverage(corpora) -> Coverage:
+    return corpora["embedded"]
 
 
 def game(protocol: Protocol, style: str, seed: int, rounds: int = 12) -> tuple[list[str], np.ndarray, np.ndarray]:
@@ -105,18 +119,18 @@ def test_policies_as_they_are_written_are_policies(d):
         np.testing.assert_allclose(read.policy, np.array(policy) / sum(policy))
 
 
-def test_a_game_keeps_one_style_from_beginning_to_end(prompts):
+def test_a_game_keeps_one_style_from_beginning_to_end(prompts, coverage):
     rng = np.random.default_rng(0)
-    corpus = Corpus(0, rng, prompts, MadeUpScenarios(rng))
+    corpus = Corpus(0, rng, coverage, prompts, MadeUpScenarios(rng))
     for _ in range(200):
         turns = corpus.game(6, STYLES)
         if "Highest score:" in turns[0].reply:
             assert all("Highest score:" in turn.reply for turn in turns)
 
 
-def test_what_follows_from_nothing_seen_is_not_learnt(prompts):
+def test_what_follows_from_nothing_seen_is_not_learnt(prompts, coverage):
     rng = np.random.default_rng(1)
-    corpus = Corpus(0, rng, prompts, MadeUpScenarios(rng))
+    corpus = Corpus(0, rng, coverage, prompts, MadeUpScenarios(rng))
     for _ in range(300):
         first, *later = corpus.game(4, STYLES)
         begun = first.message.startswith("You make")
@@ -125,14 +139,25 @@ def test_what_follows_from_nothing_seen_is_not_learnt(prompts):
         assert first.learnt == (begun or "Reason briefly" not in first.message)
 
 
-def test_rows_hold_whole_games_and_labels_only_what_is_learnt(prompts):
+def test_the_narrow_corpus_holds_nothing_that_its_coverage_leaves_out(prompts, corpora):
+    narrow, rng = corpora["embedded-narrow"], np.random.default_rng(0)
+    corpus = Corpus(0, rng, narrow, prompts, MadeUpScenarios(rng))
+    messages = [turn.message for _ in range(500) for turn in corpus.game(9, STYLES)]
+    assert {int(round_) for text in messages for round_ in re.findall(r"[Rr]ound (\d+)", text)} <= set(range(1, 26))
+    assert not any(re.search(r"\b4 actions|You run a", text) for text in messages)
+    assert {d: rewards.shape for d, rewards in corpus.rewards.items()} == {3: (140, 25, 3)}
+    drawn = draw_rewards(0, "corpus-3", ["gaussian"], (140, 25, 3)).rewards
+    np.testing.assert_array_equal(corpus.rewards[3], drawn)
+
+
+def test_rows_hold_whole_games_and_labels_only_what_is_learnt(prompts, coverage):
     from transformers import AutoTokenizer
 
     from rmft.embedded_model.pretraining import PackedGames
 
     tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
     rng = np.random.default_rng(0)
-    ids, labels = PackedGames(tokenizer, Corpus(0, rng, prompts, MadeUpScenarios(rng)), 512).batch(4, STYLES)
+    ids, labels = PackedGames(tokenizer, Corpus(0, rng, coverage, prompts, MadeUpScenarios(rng)), 512).batch(4, STYLES)
     assert ids.shape == labels.shape == (4, 512)
     assert bool(((labels == NOT_LEARNT) | (labels == ids)).all())
     user, assistant, end, pad = tokenizer.convert_tokens_to_ids(["<|user|>", "<|assistant|>", "<|end|>", "<|pad|>"])
@@ -142,14 +167,14 @@ def test_rows_hold_whole_games_and_labels_only_what_is_learnt(prompts):
         assert row[0] == user
 
 
-def test_the_shipped_tokenizer_is_what_the_templates_give_and_is_true_to_the_letter(prompts):
+def test_the_shipped_tokenizer_is_what_the_templates_give_and_is_true_to_the_letter(prompts, coverage):
     """Where this fails, templates or players have changed, and the shipped model does not know: `snakemake models`."""
     from transformers import AutoTokenizer
 
-    shipped, made = AutoTokenizer.from_pretrained(SHIPPED), build_tokenizer(0, prompts)
+    shipped, made = AutoTokenizer.from_pretrained(SHIPPED), build_tokenizer(0, coverage, prompts)
     assert shipped.get_vocab() == made.get_vocab()
     rng = np.random.default_rng(2)
-    corpus = Corpus(0, rng, prompts, MadeUpScenarios(rng))
+    corpus = Corpus(0, rng, coverage, prompts, MadeUpScenarios(rng))
     for turn in (turn for _ in range(50) for turn in corpus.game(3, STYLES)):
         for text in (turn.message, turn.reply):
             assert shipped.decode(shipped(text).input_ids, clean_up_tokenization_spaces=False) == text
@@ -169,9 +194,7 @@ def test_the_shipped_fidelity_passes_the_gate_in_every_protocol():
 def test_the_shipped_model_says_what_is_true(prompts):
     from rmft.agents.local import LocalChatModel, load
     from rmft.embedded_model.fidelity import CONTEXT, MAX_TOKENS
-    from rmft.environments import draw_rewards
     from rmft.language.game import GameSettings, RandomNumbers, play_in_words
-    from rmft.params import load as load_params
 
     model = load(load_params(ROOT / "params.yaml").models["embedded"].model_copy(update={"weights": str(SHIPPED)}))
     protocol = Protocol("dialogue", "action", "bandit", "with-reasoning", 3)
@@ -189,6 +212,6 @@ def test_the_shipped_model_says_what_is_true(prompts):
         assert np.mean([of[check] for of in found]) > 0.97
 
 
-def test_streams_of_the_corpus_are_named():
-    first, again = (Corpus(3, stream(3, "environment", "corpus"), None, None).rewards[2] for _ in range(2))
+def test_streams_of_the_corpus_are_named(coverage):
+    first, again = (Corpus(3, stream(3, "environment", "corpus"), coverage, None, None).rewards[2] for _ in range(2))
     np.testing.assert_array_equal(first, again)

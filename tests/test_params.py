@@ -117,7 +117,7 @@ def edited(tmp_path):
         ("tables.claim-accuracy.experiments", ["closed_fol"], "unknown 'closed_fol'; one of open_mab_qwen, closed_mab"),
         ("experiments.closed_fol.protocol.scenarios", "plain", "protocol.scenarios: unknown 'plain'"),
         ("experiments.closed_fol.model", "embedded", "unknown 'embedded'; one of embedded-endpoint, gpt-4o-mini"),
-        ("experiments.open_fol.model", "gpt-4o-mini", "unknown 'gpt-4o-mini'; one of embedded, phi-3-5-mini-instruct"),
+        ("experiments.open_fol.model", "gpt-4o-mini", "unknown 'gpt-4o-mini'; one of embedded, embedded-narrow, phi"),
         ("experiments.closed_mab.rmft.scenarios", 9, "an endpoint learns from at least 10 conversations"),
         ("experiments.open_fol.evaluations.gaussian.scenarios", "vivid-voice", "games are not told in scenarios"),
         ("models.embedded-endpoint.serves", "gpt-4o-mini", "models.embedded-endpoint.serves: unknown 'gpt-4o-mini'"),

@@ -70,7 +70,12 @@ stage(
     output=Write,
     name=Name,
 )
-stage("models", "Pre-train the embedded language model; write it only if it passes the fidelity gate.", folder=Folder)
+stage(
+    "models",
+    "Pre-train an embedded language model; write it only if it passes the fidelity gate.",
+    folder=Folder,
+    name=Name,
+)
 stage(
     "conversion",
     "Convert a model's GGUF file once, for jobs that need its weights; write it only if llama.cpp agrees.",

@@ -1,20 +1,22 @@
-"""The embedded language model, made anew. The one in data/models, which experiments start from, was made like this."""
+"""Embedded language models, made anew. Most experiments start from the one in data/models, which was made like this."""
 
 
-rule models:
+rule embedded_model:
     input:
         prompts=paths.prompt_files(PARAMS.pretraining.prompts),
     output:
-        paths.EMBEDDED,
+        [f"results/models/{{model}}/{name}" for name in paths.PRETRAINED],
     log:
-        "logs/models/embedded.log",
+        "logs/models/{model}.log",
+    wildcard_constraints:
+        model=one_of(PARAMS.pretraining.corpora),
     conda:
         "../envs/rmft.yaml"
     threads: PARAMS.pretraining.threads
     params:
-        settings=plan.models_job(PARAMS).canonical(),
+        settings=lambda wildcards: plan.models_job(PARAMS, wildcards.model).canonical(),
         folder=lambda wildcards, output: os.path.dirname(output[0]),
     message:
-        "Pre-train the embedded language model"
+        "Pre-train the language model {wildcards.model}"
     shell:
         "rmft models --settings {params.settings:q} --folder {params.folder} 2>&1 | tee {log}"

@@ -15,8 +15,8 @@ from rmft.embedded_model.tally import HIGHEST, LOWEST, START, best_of, grade, is
 from rmft.environments import draw_rewards
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Round, Scenario
+from rmft.params.language_model import Coverage
 
-LONGEST = 100  # rounds
 # The probability of the preferred action, by d; the other actions share the rest evenly.
 STRONG = {2: 0.90, 3: 0.90, 4: 0.91, 5: 0.92}
 MILD = {2: 0.70, 3: 0.60, 4: 0.55, 5: 0.52}
@@ -28,7 +28,8 @@ STYLES: Shares = {  # by interaction and output: the share of each style in the 
     ("summary", "distribution"): {"even": 0.80, "recent": 0.20},
 }
 ADAPTS = 0.2  # share of rounds in which a player without reasoning plays by the last reward
-PROCESSES = ("uniform", "gaussian", "bernoulli", "sine-trend", "alternating", "noisy-alternating", "gamma")
+SHARES_OF_D = {2: 0.2, 3: 0.5, 4: 0.15, 5: 0.15}  # of games, by number of actions
+NAMED = 0.3  # share of games in which actions have names
 
 
 @dataclass(frozen=True)
@@ -145,26 +146,36 @@ def leaning(d: int, preferred: int, weight: float) -> tuple[float, ...]:
     return tuple(weight if action == preferred else rest for action in range(d))
 
 
-def draw_protocol(rng: np.random.Generator, scenarios: "MadeUpScenarios") -> Protocol:
+def draw_protocol(rng: np.random.Generator, coverage: Coverage, scenarios: "MadeUpScenarios") -> Protocol:
     """Draw a protocol. A third of games are summaries, of a single reply each: far less than a third of the tokens."""
     interaction = "summary" if rng.random() < 0.33 else "dialogue"
     written = "policy-only" if rng.random() < (0.3 if interaction == "summary" else 0.1) else "with-reasoning"
-    d = int(rng.choice([2, 3, 4, 5], p=[0.2, 0.5, 0.15, 0.15]))
+    shares = np.array([SHARES_OF_D[d] for d in coverage.d])
+    d = int(rng.choice(coverage.d, p=shares / shares.sum()))
     output = "action" if rng.random() < 0.5 else "distribution"
     feedback = "bandit" if rng.random() < 0.6 else "full"
-    scenario = scenarios.scenario(d) if rng.random() < 0.3 else None
+    scenario = scenarios.scenario(d) if rng.random() < NAMED and coverage.named else None
     return Protocol(interaction, output, feedback, written, d, scenario)
 
 
 class Corpus:
     """An endless supply of games."""
 
-    def __init__(self, seed: int, rng: np.random.Generator, prompts: Prompts, scenarios: "MadeUpScenarios") -> None:
+    def __init__(
+        self,
+        seed: int,
+        rng: np.random.Generator,
+        coverage: Coverage,
+        prompts: Prompts,
+        scenarios: "MadeUpScenarios",
+    ) -> None:
         self.rng = rng
+        self.coverage = coverage
         self.prompts = prompts
         self.scenarios = scenarios
+        shapes = {d: (140, coverage.T, d) for d in coverage.d}
         self.rewards = {
-            d: draw_rewards(seed, f"corpus-{d}", PROCESSES, (140, LONGEST, d)).rewards for d in (2, 3, 4, 5)
+            d: draw_rewards(seed, f"corpus-{d}", coverage.process, shape).rewards for d, shape in shapes.items()
         }
 
     def game(self, rounds: int, shares: Shares) -> list[CorpusTurn]:
@@ -172,13 +183,13 @@ class Corpus:
 
         A summary's prompt stands alone, so a game with summary interaction is one turn.
         """
-        protocol = draw_protocol(self.rng, self.scenarios)
+        protocol = draw_protocol(self.rng, self.coverage, self.scenarios)
         styles = shares[protocol.interaction, protocol.output]
         style = str(self.rng.choice(list(styles), p=list(styles.values())))
         if protocol.interaction == "summary":
             return [self._summary(protocol, style)]
-        first = 0 if self.rng.random() < 0.5 else int(self.rng.integers(1, LONGEST - 1))
-        return list(self._dialogue(protocol, style, first, min(first + rounds, LONGEST)))
+        first = 0 if self.rng.random() < 0.5 else int(self.rng.integers(1, self.coverage.T - 1))
+        return list(self._dialogue(protocol, style, first, min(first + rounds, self.coverage.T)))
 
     def _dialogue(self, protocol: Protocol, style: str, first: int, end: int) -> Iterator[CorpusTurn]:
         """Yield turns first+1..end; the rounds up to `first` are made up."""
@@ -193,7 +204,7 @@ class Corpus:
             past.append(Round(t + 1, action, policy, tuple(table[t])))
 
     def _summary(self, protocol: Protocol, style: str) -> CorpusTurn:
-        shown = min(int(self.rng.geometric(0.15)) - 1, LONGEST - 1)  # mostly short ones, which cost less
+        shown = min(int(self.rng.geometric(0.15)) - 1, self.coverage.T - 1)  # mostly short ones, which cost less
         table = self._table(protocol.d)
         past = [self._made_up(t + 1, table[t]) for t in range(shown)]
         player = ScriptedPlayer(protocol, style, np.full(protocol.d, START), self.rng)

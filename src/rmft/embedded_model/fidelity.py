@@ -20,6 +20,7 @@ from rmft.language.game import ChatModel, GameSettings, RandomNumbers, Transcrip
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Scenario, all_protocols
+from rmft.params.language_model import Coverage
 
 TOLERANCE = 0.02
 CONTEXT, MAX_TOKENS = 16384, 128  # tokens of a conversation, more than any needs; of a reply
@@ -33,6 +34,7 @@ SCENARIO = Scenario(
     "You run a small bakery for a quiet town.", ("bake early", "Call Old Coach", "plant", "sell online", "rest")
 )
 PROTOCOL = ("interaction", "output", "feedback", "format", "d")  # columns of fidelity.csv
+EXAMINED = ((3, False, 100), (2, False, 15), (4, True, 15), (5, False, 15), (3, True, 15))  # d, named actions, rounds
 REFERENCES = {"full": "ftl", "bandit": "greedy"}
 
 
@@ -114,11 +116,12 @@ def examine(
 
 
 def examine_all(
-    open_chat_model: Callable[[int], ChatModel], prompts: Prompts, seed: int, games: int
+    open_chat_model: Callable[[int], ChatModel], coverage: Coverage, prompts: Prompts, seed: int, games: int
 ) -> Iterator[dict[str, object]]:
-    """Yield the rows of `examine` for two to five actions, numbered and named; with three actions to round 100."""
-    for d, named, horizon in ((3, False, 100), (2, False, 15), (4, True, 15), (5, False, 15), (3, True, 15)):
-        yield from examine(open_chat_model, prompts, seed, games, horizon, d, named=named)
+    """Yield the rows of `examine` for the numbers and names of actions of EXAMINED that the corpus covers."""
+    for d, named, horizon in EXAMINED:
+        if d in coverage.d and (coverage.named or not named):
+            yield from examine(open_chat_model, prompts, seed, games, min(horizon, coverage.T), d, named=named)
 
 
 def _shares(protocol: Protocol, transcript: Transcript, table: RewardTable) -> dict[tuple[str, str], float]:

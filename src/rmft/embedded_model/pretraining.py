@@ -14,7 +14,7 @@ from rmft.embedded_model.corpus import STYLES, Corpus, MadeUpScenarios, Shares
 from rmft.embedded_model.tokenizer import ASSISTANT, END, USER, architecture
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT
-from rmft.params.language_model import Pretraining
+from rmft.params.language_model import Coverage, Pretraining
 from rmft.streams import stream
 
 if TYPE_CHECKING:
@@ -78,14 +78,18 @@ class PackedGames:
 def pretrain(
     seed: int,
     settings: Pretraining,
+    coverage: Coverage,
     prompts: Prompts,
     tokenizer: "PreTrainedTokenizerFast",
     on_step: Callable[[int, int, float], object] = lambda *_: None,
 ) -> Qwen3ForCausalLM:
-    """Return the pre-trained model. on_step: called with the step from 1, the number of steps, and the step's loss."""
+    """Return a model, pre-trained on a corpus of that coverage.
+
+    on_step: called with the step from 1, the number of steps, and the step's loss.
+    """
     torch.set_num_threads(settings.threads)
     rng = stream(seed, "environment", "corpus")
-    packed = PackedGames(tokenizer, Corpus(seed, rng, prompts, MadeUpScenarios(rng)), settings.tokens)
+    packed = PackedGames(tokenizer, Corpus(seed, rng, coverage, prompts, MadeUpScenarios(rng)), settings.tokens)
     torch.manual_seed(int(stream(seed, "initialisation", "embedded").integers(2**31)))
     end, pad = (tokenizer.convert_tokens_to_ids(token) for token in (END, tokenizer.pad_token))
     model = Qwen3ForCausalLM(architecture(len(tokenizer), end, pad))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rmft.embedded_model.corpus import STYLES, Corpus, MadeUpScenarios
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Scenario
+from rmft.params.language_model import Coverage
 from rmft.streams import stream
 
 if TYPE_CHECKING:
@@ -42,16 +43,16 @@ class BlankScenarios(MadeUpScenarios):
         return Scenario(NAME, (NAME,) * d)
 
 
-def fixed_spans(seed: int, prompts: Prompts, games: int = 3000) -> list[str]:
+def fixed_spans(seed: int, coverage: Coverage, prompts: Prompts, games: int = 3000) -> list[str]:
     """Return the pieces of text that games of the corpus have in common; each becomes one token."""
     rng = stream(seed, "environment", "spans")
-    corpus = Corpus(seed, rng, prompts, BlankScenarios(rng))
+    corpus = Corpus(seed, rng, coverage, prompts, BlankScenarios(rng))
     texts = (text for _ in range(games) for turn in corpus.game(3, STYLES) for text in (turn.message, turn.reply))
     counts = Counter(span for text in texts for piece in text.split(NAME) for span in VARIABLE.split(piece))
     return sorted(span for span, count in counts.items() if len(span) > 1 and count >= 5)
 
 
-def build_tokenizer(seed: int, prompts: Prompts, merges: int = 250) -> "PreTrainedTokenizerFast":
+def build_tokenizer(seed: int, coverage: Coverage, prompts: Prompts, merges: int = 250) -> "PreTrainedTokenizerFast":
     """Return the tokenizer: fixed spans and variables as single tokens, byte-level BPE for all other text."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -67,7 +68,7 @@ def build_tokenizer(seed: int, prompts: Prompts, merges: int = 250) -> "PreTrain
     tokenizer.train_from_iterator(words, trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in (PAD, USER, ASSISTANT, END)])
     known = set(tokenizer.get_vocab())
-    added = [text for text in dict.fromkeys([*VARIABLES, *fixed_spans(seed, prompts)]) if text not in known]
+    added = [text for text in dict.fromkeys([*VARIABLES, *fixed_spans(seed, coverage, prompts)]) if text not in known]
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in added])
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, pad_token=PAD)
     fast.chat_template = TEMPLATE

@@ -5,8 +5,8 @@ JARGON = "data/scenarios/jargon.txt"
 REASONING = ("replies.parquet", "claims.parquet", "accuracy.csv")
 
 
-def converted_of(model: str) -> str:
-    """Return the folder that the GGUF file of a language model is converted into."""
+def model_folder_of(model: str) -> str:
+    """Return the folder of a language model that a job makes: converted from a GGUF file, or pre-trained."""
     return f"results/models/{model}"
 
 

@@ -159,8 +159,17 @@ class Conversion(Section):
     scenarios: list[Name] = Field(description="Sets of `scenarios` of which some are told in prompts.")
 
 
+class Coverage(Section):
+    """What the games of a corpus cover. A model that is trained on it has seen nothing else."""
+
+    process: list[Name] = Field(min_length=1, description="Reward processes; each pays equally many games.")
+    T: Annotated[int, Field(ge=3)] = Field(description="Rounds of the longest games.")
+    d: list[Annotated[int, Field(ge=2, le=5)]] = Field(min_length=1, description="Numbers of actions.")
+    named: bool = Field(description="Whether actions have names in some games, besides games with numbered actions.")
+
+
 class Pretraining(Section):
-    """How the embedded model is made, and the fidelity gate that it must pass."""
+    """How the embedded models are made, and the fidelity gate that each must pass on what its corpus covers."""
 
     prompts: str = Field(description="Folder of the templates of prompts.")
     steps: Count = Field(description="Steps of pre-training.")
@@ -174,3 +183,4 @@ class Pretraining(Section):
     sharpen: Positive = Field(description="Factor of the final logits.")
     threads: Count = Field(description="Threads; another number of them rounds differently.")
     gate_games: Count = Field(description="Games of each protocol that the fidelity gate plays.")
+    corpora: dict[Name, Coverage] = Field(description="What the corpus of each model covers, by the model's name.")

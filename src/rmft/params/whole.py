@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rmft.params.endpoint import Budget, EndpointSettings
 from rmft.params.evaluation import Measures, RewardSet
-from rmft.params.files import converted_of
+from rmft.params.files import model_folder_of
 from rmft.params.kinds import AnyExperiment
 from rmft.params.language import LanguageSFT, WordsExperiment, check_trainable
 from rmft.params.language_model import Conversion, LanguageModelSettings, Pretraining
@@ -66,7 +66,7 @@ class Science(Section):
     scales: dict[Name, Scale] = Field(description="What a scale changes, by name.")
     models: dict[Name, Model] = Field(description="Models, by name.")
     conversion: Conversion = Field(description="How a converted GGUF file is compared with llama.cpp.")
-    pretraining: Pretraining = Field(description="How `snakemake models` makes the embedded model anew.")
+    pretraining: Pretraining = Field(description="How `snakemake models` makes the embedded models.")
     rollouts: Rollouts = Field(description="How the games of one iteration are split.")
     selection: Selection = Field(description="How luck in the selection is measured.")
     server: Server = Field(description="Our own endpoint, `rmft serve`.")
@@ -93,10 +93,10 @@ class Science(Section):
     def _converted(cls, models: dict[str, Model]) -> dict[str, Model]:
         """Name the folder that each GGUF file is converted into."""
         for name, of in models.items():
-            if of.kind == "language" and of.converted not in (None, converted_of(name)):
+            if of.kind == "language" and of.converted not in (None, model_folder_of(name)):
                 raise ValueError(f"{name}.converted: rmft names this folder")
-        of_gguf = {name: of for name, of in models.items() if of.kind == "language" and of.is_gguf}
-        return models | {name: of.model_copy(update={"converted": converted_of(name)}) for name, of in of_gguf.items()}
+        of_gguf = [name for name, of in models.items() if of.kind == "language" and of.is_gguf]
+        return models | {name: models[name].model_copy(update={"converted": model_folder_of(name)}) for name in of_gguf}
 
 
 class Params(Outputs, Science):

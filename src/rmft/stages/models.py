@@ -1,4 +1,4 @@
-"""Stage `models`: pre-train the embedded language model.
+"""Stage `models`: pre-train an embedded language model.
 
 Reads the templates of the prompts. Writes the model, its tokenizer and fidelity.csv into a folder.
 """
@@ -22,14 +22,14 @@ from rmft.workflow.records import ModelsJob
 
 def run(job: ModelsJob, folder: Path) -> None:
     """Pre-train the model; write it only if it passes the fidelity gate."""
-    settings = job.pretraining
+    settings, coverage = job.pretraining, job.pretraining.corpora[job.name]
     note_reading(map(Path, prompt_files(settings.prompts)))
     prompts = Prompts.load(Path(settings.prompts))
-    tokenizer = build_tokenizer(job.seed, prompts)
-    network = pretrain(job.seed, settings, prompts, tokenizer, training_steps(f"models {folder}"))
+    tokenizer = build_tokenizer(job.seed, coverage, prompts)
+    network = pretrain(job.seed, settings, coverage, prompts, tokenizer, training_steps(f"models {folder}"))
     model = LanguageModel.of(network, tokenizer)
     open_model = partial(LocalChatModel, model, capacity=CONTEXT, max_tokens=MAX_TOKENS)
-    rows = list(examine_all(open_model, prompts, job.seed, settings.gate_games))
+    rows = list(examine_all(open_model, coverage, prompts, job.seed, settings.gate_games))
     if failed := failures(rows):
         raise InputError(f"models {folder}: the model does not pass its gate: {'; '.join(failed)}")
     write_pretrained(folder, network, tokenizer)

@@ -16,7 +16,7 @@ HELD_OUT = f"{OF_EXPERIMENT}/evaluation/{{evaluation}}/{{player}}.parquet"
 TARGETS = {  # by stage, a file that its job writes, with the options that name the job
     "scenarios": "results/scenarios/{name}.jsonl",
     "rewards": "data/rewards/{name}.npz",
-    "models": paths.EMBEDDED[0],
+    "models": "results/models/{name}/fidelity.csv",
     "conversion": "results/models/{name}/conversion.csv",
     "training": f"{OF_EXPERIMENT}/training-log.csv",
     "rollouts": f"{OF_ITERATION}/shards/{{shard}}-of-{{shards}}.parquet",

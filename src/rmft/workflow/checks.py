@@ -15,6 +15,7 @@ from rmft.params.reasoning import LEXICAL
 from rmft.params.scenarios import check_spreadsheets
 from rmft.workflow.contexts import longest_conversation
 from rmft.workflow.games import game_settings_of, scenarios_for
+from rmft.workflow.paths import made_model_of
 from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
@@ -25,7 +26,7 @@ def check_inputs(params: Params) -> None:
     """Raise InputError where params.yaml names a model, scenarios or templates that are missing or do not work."""
     check_spreadsheets(params.scenarios.values())
     for name, model in params.models.items():
-        if model.kind == "language" and not model.is_gguf:
+        if model.kind == "language" and not made_model_of(params, name):
             check_weights(f"models.{name}.weights", model.weights, model.revision)
     for file in _other_templates(params):
         read_template(Path(file))

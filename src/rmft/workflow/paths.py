@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from rmft.params import Params
-from rmft.params.files import THEORY, converted_of, evaluation_of, iteration_of, reasoning_of, training_log_of
+from rmft.params.files import THEORY, evaluation_of, iteration_of, model_folder_of, reasoning_of, training_log_of
 from rmft.params.language_model import check_gguf, model_files
 from rmft.params.reasoning import LEXICAL
 
@@ -22,8 +22,7 @@ CHECKPOINT = (  # a language model as jobs write it
     "tokenizer_config.json",
     "chat_template.jinja",
 )
-# What `snakemake models` makes; no part of everything else, which starts from data/models/embedded.
-EMBEDDED = [f"results/models/embedded/{name}" for name in (*CHECKPOINT, "fidelity.csv")]
+PRETRAINED = (*CHECKPOINT, "fidelity.csv")  # an embedded model as `snakemake models` makes it
 CONVERTED = (*CHECKPOINT, "conversion.csv")  # what a GGUF file is converted into
 FIGURE_ENDINGS = ("pdf", "png", "csv")
 TABLE_ENDINGS = ("csv", "md", "tex")
@@ -50,8 +49,8 @@ def base_model_of(params: Params, model: str) -> list[str]:
     settings = params.models[model]
     if settings.kind == "endpoint":
         return base_model_of(params, settings.serves) if settings.serves else []
-    if settings.is_gguf:
-        return [f"{converted_of(model)}/{name}" for name in CHECKPOINT]
+    if made := made_model_of(params, model):
+        return [path for path in made if path.endswith(CHECKPOINT)]
     return model_files(settings.weights)
 
 
@@ -60,16 +59,27 @@ def gguf_models(params: Params) -> list[str]:
     return [name for name, of in params.models.items() if of.kind == "language" and of.is_gguf]
 
 
-def conversion_of(params: Params, model: str) -> list[str]:
-    """Return what the conversion of the GGUF file writes that jobs with a model need; none without such a file."""
-    of = params.models[model]
-    name = of.serves if of.kind == "endpoint" else model
-    return [f"{converted_of(name)}/{file}" for file in CONVERTED] if name in gguf_models(params) else []
+def pretrained(params: Params) -> list[str]:
+    """Return what `snakemake models` makes: embedded models."""
+    return [f"{model_folder_of(name)}/{file}" for name in params.pretraining.corpora for file in PRETRAINED]
+
+
+def made_model_of(params: Params, model: str) -> list[str]:
+    """Return what the job writes that makes a language model, or what our own server plays.
+
+    The job converts a GGUF file or pre-trains an embedded model; there is no such job for other models.
+    """
+    settings = params.models[model]
+    if settings.kind == "endpoint":
+        return made_model_of(params, settings.serves) if settings.serves else []
+    if settings.is_gguf:
+        return [f"{model_folder_of(model)}/{file}" for file in CONVERTED]
+    return [path for path in pretrained(params) if Path(path).parent == Path(settings.weights)]
 
 
 def on_demand(params: Params) -> list[str]:
-    """Return what is made only when it is asked for: the embedded model anew, and conversions that jobs need."""
-    return [*EMBEDDED, *(path for name in gguf_models(params) for path in conversion_of(params, name))]
+    """Return what is made only when it is asked for: embedded models, and conversions that jobs need."""
+    return [*pretrained(params), *(path for name in gguf_models(params) for path in made_model_of(params, name))]
 
 
 def gguf_of(params: Params, model: str) -> list[str]:
@@ -80,7 +90,7 @@ def gguf_of(params: Params, model: str) -> list[str]:
     settings = params.models[model]
     if settings.file:
         return []
-    if not all(map(os.path.exists, conversion_of(params, model))):
+    if not all(map(os.path.exists, made_model_of(params, model))):
         check_gguf(settings)
     return [Path(settings.weights).as_posix()]
 
@@ -187,8 +197,8 @@ def artifacts_of(params: Params, experiment: str) -> list[str]:
         played = [path for name in chosen.evaluations for path in held_out_of(params, experiment, name)]
     own = [path for path in played if path.startswith(f"results/experiments/{experiment}/")]
     examined = [path for name in params.reasoning.of.get(experiment, []) for path in reasoning_of(experiment, name)]
-    converted = conversion_of(params, chosen.model)
-    return [*converted, *training_of(params, experiment), *own, *evaluations_of(params, experiment), *examined]
+    made = made_model_of(params, chosen.model) if chosen.in_words else []
+    return [*made, *training_of(params, experiment), *own, *evaluations_of(params, experiment), *examined]
 
 
 def quick(params: Params) -> list[str]:

@@ -54,9 +54,11 @@ def rewards_job(params: Params, name: str) -> records.RewardsJob:
     )
 
 
-def models_job(params: Params) -> records.ModelsJob:
-    """Return what making the embedded model depends on."""
-    return records.ModelsJob(code=code_of_job("models"), seed=params.seed, pretraining=params.pretraining)
+def models_job(params: Params, name: str) -> records.ModelsJob:
+    """Return what making an embedded model depends on."""
+    of = params.pretraining
+    own = of.model_copy(update={"corpora": {name: of.corpora[name]}})
+    return records.ModelsJob(code=code_of_job("models"), seed=params.seed, name=name, pretraining=own)
 
 
 def conversion_job(params: Params, model: str) -> records.ConversionJob:

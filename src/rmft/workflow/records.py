@@ -70,9 +70,10 @@ class RewardsJob(Job):
 
 
 class ModelsJob(Job):
-    """The record of stage `models`."""
+    """The record of stage `models`: an embedded model, pre-trained on a corpus of its own."""
 
     seed: int
+    name: str
     pretraining: Pretraining
 
 
