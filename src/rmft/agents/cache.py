@@ -200,7 +200,8 @@ def attend(
     """Return softmax(q Kᵀ) V, (n, q, H, D), for queries (n, H, q, D) on keys and values (n, K, m, D).
 
     Heads that share keys are computed in one matrix product, so that keys need not be copied. Torch's fused attention
-    has no soft-capping, and for single tokens on a CPU it takes twice as long as plain products.
+    has no soft-capping, and for single tokens on a CPU it takes twice as long as plain products. In bfloat16 it fails
+    on processors with AMX once torch keeps to AVX2 (`rmft.instructions`).
 
     batch_invariant: have the result of a query depend neither on n, nor on q, nor on m, where matrix products allow it
     (see `products_depend_on_batch`).
@@ -210,7 +211,8 @@ def attend(
     query, mask = query.reshape(n, K, heads // K * q, -1), attention_mask
     if mask.shape[2] != query.shape[2]:  # a mask that `prepare` did not make
         mask = mask.repeat(1, 1, heads // K, 1)
-    if softcap is None and not batch_invariant and (q > 1 or query.is_cuda):
+    on_cpu = q > 1 and query.dtype == torch.float32
+    if softcap is None and not batch_invariant and (query.is_cuda or on_cpu):
         mixed = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)
     else:
         if batch_invariant:

@@ -14,9 +14,13 @@ BLOCK = 128  # queries at a time: a smaller number costs more calls, a larger on
 
 
 def within_window(model: PreTrainedModel) -> PreTrainedModel:
-    """Set attention in blocks for a model on a CPU; the result is the same up to rounding."""
+    """Set attention in blocks for a model on a CPU; the result is the same up to rounding.
+
+    In bfloat16 the scores of all pairs are computed: torch's fused attention then fails on processors with AMX once
+    torch keeps to AVX2 (`rmft.instructions`).
+    """
     if model.device.type == "cpu" and model.config._attn_implementation == "sdpa":
-        model.set_attn_implementation(IN_BLOCKS)
+        model.set_attn_implementation(IN_BLOCKS if model.dtype == torch.float32 else "eager")
     return model
 
 
