@@ -18,12 +18,12 @@ from rmft.artifacts.evaluations import write_evaluation
 from rmft.artifacts.replies import write_claims, write_replies
 from rmft.artifacts.trajectories import write_selection, write_trajectories
 from rmft.errors import InputError
-from rmft.figures import DRAWN, draw
+from rmft.figures import DRAWN, draw, frames
 from rmft.figures.avoidance import error_over_instances
-from rmft.figures.frames import CURVE, GAMES, SEED, mean_over_games
+from rmft.figures.frames import CURVE, GAMES, SEED, joined, mean_over_games
 from rmft.figures.page import height_of, runs_of
 from rmft.figures.policies import EDGES, PROBABILITY
-from rmft.figures.style import Drawing, dashes, palette, panels, share_limits
+from rmft.figures.style import Drawing, dashes, draw_curves, enlarge_low_curves, palette, panels, share_limits
 from rmft.params import Params, load
 from rmft.params.outputs import FORMS as ALL_FORMS
 from rmft.reasoning.accuracy import accuracies
@@ -275,6 +275,21 @@ def test_a_panel_whose_curves_would_be_pressed_flat_keeps_an_axis_of_its_own():
     axes[2].plot([0, 1], [0, 100])
     share_limits(axes)
     assert [round(ax.get_ylim()[1]) for ax in axes] == [1, 2, 104]
+
+
+def test_low_curves_are_drawn_again_where_higher_ones_set_the_scale():
+    rounds = np.arange(1, 101)
+    slopes = {"trained": 0.1, "ftrl-25": 0.2, "ftl": 4.0}
+    curves = joined(frames.rows("panel", name, CURVE, rounds, slope * rounds) for name, slope in slopes.items())
+    _, axes = panels(PARAMS.figures.style, 1, 2)
+    for ax, frame in zip(axes[0], (curves, curves[curves["player"] != "ftl"]), strict=True):
+        draw_curves(ax, frame, PARAMS.figures.style)
+        share_limits([ax])
+        inset = enlarge_low_curves(ax, frame, PARAMS.figures.style)
+        assert inset == (len(frame) == 300)
+    (inset,) = axes[0][0].child_axes
+    assert sorted(line.get_ydata()[-1] for line in inset.lines if len(line.get_ydata())) == [10.0, 20.0]
+    assert inset.get_ylim() == pytest.approx((0, 20.8))
 
 
 def test_a_ks_test_says_against_what_and_on_how_many_games(tmp_path):

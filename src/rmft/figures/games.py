@@ -14,7 +14,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rmft.figures import frames
-from rmft.figures.style import add_legend, draw_curves, draw_distribution, label, panels, share_limits
+from rmft.figures.style import (
+    add_legend,
+    draw_curves,
+    draw_distribution,
+    enlarge_low_curves,
+    label,
+    panels,
+    share_limits,
+)
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
 from rmft.metrics.players import PlayerResults, ks_by_seed
 from rmft.params.outputs import Style
@@ -26,6 +34,7 @@ RATIOS = {1: 0.5, 2: 0.6, 3: 0.85, 4: 0.95}  # height of a panel over its width,
 TITLE_CHARACTERS = {1: 90, 2: 45, 3: 28, 4: 19}  # in a line, likewise
 NOTE = "Lines: means over games. Bands: 95% intervals of the mean."
 SEEDS_NOTE = " Thin lines: training seeds."
+INSETS_NOTE = " Insets: low curves, enlarged."
 KS = "KS test against base"
 
 
@@ -93,12 +102,14 @@ def _draw(style: Style, rows: Sequence[Sequence[tuple[Quantity, Shown]]]) -> tup
     """Draw rows of panels. In a row, panels of one quantity share their axis; an evaluation's first has its title."""
     columns = len(rows[0])
     figure, axes = panels(style, len(rows), columns, RATIOS[min(columns, COLUMNS)])
-    parts, titled = [], set()
+    parts, titled, insets = [], set(), []
     for row_of_axes, row in zip(axes, rows, strict=True):
+        drawn = []
         for ax, (quantity, shown) in zip(row_of_axes, row, strict=False):
             panel = f"{shown.title}: {quantity.name}"
             parts.append(_final_frame(panel, shown) if quantity is FINAL else _frame(panel, quantity, shown))
             _draw_panel(ax, parts[-1], quantity, style)
+            drawn.append((ax, quantity, parts[-1]))
             if shown.title not in titled:
                 unbroken = shown.title.replace(" = ", "\u00a0=\u00a0")
                 ax.set_title(textwrap.fill(unbroken, TITLE_CHARACTERS[min(columns, COLUMNS)]))
@@ -106,12 +117,13 @@ def _draw(style: Style, rows: Sequence[Sequence[tuple[Quantity, Shown]]]) -> tup
         for ax in row_of_axes[len(row) :]:
             ax.set_axis_off()
         for shared, axis in ((REGRET, "y"), (FINAL, "x")):
-            alike = [ax for ax, (quantity, _) in zip(row_of_axes, row, strict=False) if quantity is shared]
+            alike = [ax for ax, quantity, _ in drawn if quantity is shared]
             if alike:
                 share_limits(alike, axis)
+        insets += [enlarge_low_curves(ax, part, style) for ax, quantity, part in drawn if quantity is REGRET]
     frame = frames.joined(parts)
     several_seeds = frame["series"].str.startswith(frames.SEED).any()
-    add_legend(figure, style, NOTE + (SEEDS_NOTE if several_seeds else ""))
+    add_legend(figure, style, NOTE + (SEEDS_NOTE if several_seeds else "") + (INSETS_NOTE if any(insets) else ""))
     return figure, frame
 
 

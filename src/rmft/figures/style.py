@@ -26,6 +26,8 @@ LEGEND_INCHES, NOTE_INCHES = 0.55, 0.15
 FULL_SIZE = "the paper's size"
 LEGEND_CHARACTERS = 50  # of names in one line
 CROWDED = 4  # times the range of another panel in the row
+LOW = 0.15  # of an axis: curves that stay below cannot be told apart
+INSETS = [(0.12, 0.52, width, 0.46) for width in (0.5, 0.36)]  # left, bottom, width, height, as shares of a panel
 DASHES = {  # on, off, ... in line widths; what is not here is solid
     "base": (1, 1),
     "uniform": (1, 2.5),
@@ -170,6 +172,31 @@ def share_limits(axes: Sequence[Axes], axis: str = "y") -> None:
         if place and axis == "y":
             ax.set_ylabel("")
             ax.tick_params(labelleft=not shared)
+
+
+def enlarge_low_curves(ax: Axes, frame: pd.DataFrame, style: Style) -> bool:
+    """Draw low curves once more in an inset, where higher ones, here or in the same row, set the scale.
+
+    Return whether there is an inset: only if a trained model is among the low curves, and no curve passes behind it.
+    """
+    curves = frame[frame["series"] == CURVE].astype({"x": float, "y": float, "high": float})
+    top, highest = ax.get_ylim()[1], curves.groupby("player")[["y", "high"]].max().max(axis=1)
+    low = highest.index[highest < LOW * top]
+    free = [place for place in INSETS if _highest_until(curves, place[0] + place[2]) < (place[1] - 0.04) * top]
+    if not free or len(low) < 2 or not any(player.startswith("trained") for player in low):
+        return False
+    inset = ax.inset_axes(free[0])
+    draw_curves(inset, frame[frame["player"].isin(low)], style)
+    inset.get_legend().remove()
+    inset.set(xlabel="", ylabel="", xticks=[], xlim=ax.get_xlim())
+    inset.set_ylim(min(inset.dataLim.y0, 0), 1.04 * highest[low].max())
+    inset.tick_params(labelsize="x-small", pad=1)
+    return True
+
+
+def _highest_until(curves: pd.DataFrame, share: float) -> float:
+    """Return the highest value in this share of the rounds, the first ones."""
+    return curves.loc[curves["x"] <= share * curves["x"].max(), ["y", "high"]].max(axis=None)
 
 
 def add_note(figure: Figure, text: str) -> None:
