@@ -214,9 +214,21 @@ def test_a_mistake_is_one_line_and_nothing_is_written(arguments, words, rmft, tm
     assert not (tmp_path / "none").exists()
 
 
+def test_the_same_instances_in_other_words_are_compared(measured, rmft, tmp_path):
+    more = [*SMALL, "--prompts", "data/prompts/no-range", "--output", str(tmp_path / "two")]
+    code, printed, error = rmft("eval", "embedded", *more, "--compare", str(measured))
+    assert code == 0, error
+    words = "policy-only, data/prompts"
+    assert f"embedded, compared: {words}/plain; embedded: {words}/no-range" in printed
+    plain, other = read_result(measured), read_result(tmp_path / "two")
+    assert plain.parts["custom"].identity != other.parts["custom"].identity
+    assert plain.parts["custom"].instances_identity == other.parts["custom"].instances_identity
+    assert other.reply.prompts == "data/prompts/no-range"
+
+
 def test_other_games_are_not_compared(measured, rmft, tmp_path):
     code, _, error = rmft("eval", "embedded", "--compare", str(measured), "--output", str(tmp_path / "none"))
-    assert (code, "embedded played other games (suite 1, custom, policy-only)" in error) == (2, True), error
+    assert (code, "embedded played other games (suite 1, custom)" in error) == (2, True), error
 
 
 def test_a_result_has_the_documented_schema(measured):

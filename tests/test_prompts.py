@@ -44,6 +44,17 @@ def highlighted(message):
     return [float(number) for number in re.findall(r"\*\*(.*?)\*\*", message)]
 
 
+@pytest.mark.parametrize("words", ["no-range", "full"])
+@every_protocol
+def test_other_words_show_the_same_rewards_and_ask_for_the_same_form(protocol, words):
+    other = Prompts.load(FOLDER.parent / words)
+    for past in ([], game(protocol)):
+        message = other.message(protocol, past)
+        assert highlighted(message) == highlighted(PROMPTS.message(protocol, past))
+        assert ("Action:" if protocol.output == "action" else "Policy:") in message
+        assert words == "full" or "from 0 to 10" not in message
+
+
 # --- The opening ---
 
 

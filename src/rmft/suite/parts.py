@@ -20,6 +20,7 @@ from rmft.params.section import Actions, Count, Section, Several, first_error, p
 from rmft.workflow.paths import prompt_files
 
 SUITE = Path("data/suite/suite.yaml")
+PROMPTS = "data/prompts/plain"  # of the suite
 DECIMALS = 6  # of rewards in a digest: libraries of another machine may round the last digits of a float otherwise
 FIRST = 2  # instances that tell the games of a part from others: a larger part begins like a smaller one
 CUSTOM = "custom"  # the level of a part that the command line names
@@ -84,8 +85,15 @@ class Suite(Section):
     def identity(self, part: str, reply: Format) -> str:
         """Return a digest of what decides the games of a part, besides the number of instances and the model."""
         prompts = b"".join(read_bytes(Path(file)) for file in prompt_files(find_file(self.prompts)))
+        return _digest(*self._instances(part), reply, prompts, self.drawn(part, FIRST))
+
+    def instances_identity(self, part: str) -> str:
+        """Return a digest of what decides the instances of a part, in whatever words a model is told them."""
+        return _digest(*self._instances(part), self.drawn(part, FIRST))
+
+    def _instances(self, part: str) -> tuple[str, str, str]:
         games = self.parts[part].model_copy(update={"references": []}).canonical()
-        return _digest(games, self.stream(part), str(self.seed), reply, prompts, self.drawn(part, FIRST))
+        return games, self.stream(part), str(self.seed)
 
     def drawn(self, part: str, instances: int) -> bytes:
         """Return the rewards of a part's first instances as bytes, rounded."""

@@ -20,7 +20,7 @@ from rmft.params.section import Section, first_error
 from rmft.recorded.bundle import differing
 from rmft.suite import FILE
 from rmft.suite.measuring import Measurement, PlayedPart, difference, summary_of
-from rmft.suite.parts import digest_of, read_suite
+from rmft.suite.parts import PROMPTS, digest_of, read_suite
 
 RANDOM = 0.1  # share of rounds decided by chance, from which on a regret says little of the model
 Interval = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -54,6 +54,9 @@ class PartResult(Section):
     """What a model did in a part of the suite."""
 
     identity: str = Field(description="Digest of what decides the games, besides their number and the model.")
+    instances_identity: str | None = Field(
+        default=None, description="Digest of what decides the instances, in whatever words the model is told them."
+    )
     settings: dict[str, Any] = Field(description="The part, as the suite has it.")
     instances: int = Field(description="Games of each player.")
     rounds: int = Field(description="Rounds of a game.")
@@ -117,6 +120,12 @@ class ReplyEntry(Section):
     format: str
     temperature: float
     retries: int
+    prompts: str = PROMPTS
+
+    @property
+    def words(self) -> str:
+        """Return how the model was told the games and asked to reply."""
+        return f"{self.format}, {self.prompts}"
 
 
 class Origin(Section):
@@ -151,7 +160,9 @@ def head_of(measurement: Measurement) -> dict[str, Section]:
     return {
         "suite": SuiteEntry(version=suite.version, level=level, sha256=digest_of(suite, level), public=public),
         "model": ModelEntry(**measurement.model.description()),
-        "reply": ReplyEntry(format=reply.format, temperature=reply.temperature, retries=reply.retries),
+        "reply": ReplyEntry(
+            format=reply.format, temperature=reply.temperature, retries=reply.retries, prompts=suite.prompts
+        ),
     }
 
 
@@ -164,6 +175,7 @@ def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalRe
         parts={
             part: PartResult(
                 identity=suite.identity(part, reply.format),
+                instances_identity=suite.instances_identity(part),
                 settings=suite.parts[part].model_dump(mode="json"),
                 max_tokens=reply.limit(suite.parts[part].output),
                 stopping=None if of.anytime is None else Stopping(planned=of.planned, anytime=of.anytime),
@@ -235,26 +247,31 @@ def altered(path: Path, result: EvalResult) -> Iterator[str]:
 def compared(ours: EvalResult, theirs: EvalResult, seed: int) -> dict[str, Interval]:
     """Return our regret less theirs in each common part, on the instances of both: low, mean, high.
 
-    Raise InputError where no part is the same in both.
+    Raise InputError where no part has the same instances in both.
     """
-    common = _common({part: of.identity for part, of in ours.parts.items()}, theirs)
+    common = _common({part: {of.identity, of.instances_identity} for part, of in ours.parts.items()}, theirs)
     return {part: _difference(ours.parts[part], theirs.parts[part], seed, part) for part in common}
 
 
 def regrets_to_compare(measurement: Measurement, theirs: EvalResult) -> dict[str, list[float]]:
     """Return a result's final regrets in each part that is about to be measured. Raise InputError where it has none."""
-    suite = measurement.suite
-    wanted = {part: suite.identity(part, measurement.reply.format) for part in suite.instances(measurement.level)}
+    suite, reply = measurement.suite, measurement.reply
+    parts = suite.instances(measurement.level)
+    wanted = {part: {suite.identity(part, reply.format), suite.instances_identity(part)} for part in parts}
     return {part: theirs.parts[part].final_regrets for part in _common(wanted, theirs)}
 
 
-def _common(identities: dict[str, str], theirs: EvalResult) -> list[str]:
-    """Return the parts that a result shares with others. identities: of the others."""
-    common = [part for part, of in theirs.parts.items() if identities.get(part) == of.identity]
+def _common(identities: dict[str, set[str | None]], theirs: EvalResult) -> list[str]:
+    """Return the parts whose instances a result shares with others. identities: of the others."""
+    common = [
+        part
+        for part, of in theirs.parts.items()
+        if identities.get(part, set()) & {of.identity, of.instances_identity} - {None}
+    ]
     if not common:
         raise InputError(
             f"eval: --compare: {theirs.model.name} played other games (suite {theirs.suite.version}, "
-            f"{', '.join(theirs.parts)}, {theirs.reply.format}); measure both with the same options"
+            f"{', '.join(theirs.parts)}); measure both with the same options"
         )
     return common
 

@@ -40,6 +40,9 @@ def evaluate(
     seed: Annotated[
         int | None, Option(help="A private root of the rewards. Default: the suite's, which is public.")
     ] = None,
+    prompts: Annotated[
+        Path | None, Option(help="A folder of templates that tell the games. Default: data/prompts/plain.")
+    ] = None,
     reasoning: Annotated[bool, Option("--reasoning", help="Let the model reason before each decision.")] = False,
     max_tokens: Annotated[int | None, Option(min=1, help="Tokens of a reply. Default: what its form needs.")] = None,
     temperature: Annotated[float, Option(min=0.01, help="Of sampling.")] = 1.0,
@@ -89,12 +92,16 @@ def evaluate(
     """
     from urllib.parse import urlsplit
 
+    from rmft.language.prompts import Prompts
     from rmft.suite.measuring import Measurement, ReplySettings
     from rmft.suite.models import at_hand, at_url
     from rmft.suite.parts import CUSTOM, own_part, read_suite
     from rmft.suite.results import read_result
 
     chosen, level = read_suite(), suite
+    if prompts is not None:
+        Prompts.load(prompts)
+        chosen = chosen.model_copy(update={"prompts": prompts.as_posix()})
     own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
         own_games = own_part(environment, (process or "gaussian").split(","), actions or 3, horizon or 25)
@@ -115,7 +122,12 @@ def evaluate(
     if output is None:
         words = [measured.name, base_url and urlsplit(base_url).netloc, revision and revision[:8], level, *(part or [])]
         words += [environment, *own.values(), None if seed is None else f"seed-{seed}"]
-        words += [reasoning and "reasoning", max_tokens and f"{max_tokens}-tokens", temperature != 1 and temperature]
+        words += [
+            prompts and prompts.name,
+            reasoning and "reasoning",
+            max_tokens and f"{max_tokens}-tokens",
+            temperature != 1 and temperature,
+        ]
         output = Path("evals", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(str(word) for word in words if word)).strip("-"))
     _measure(Measurement(measured, chosen, level, reply, output, stop=stop_when is not None), other)
 
@@ -159,6 +171,8 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     name = f"{other.model.name}, compared" if other else None
     card = write_card(measurement, result, played, comparison, name)
     Console(highlight=False).print(*_tables(result, comparison, name), LEGEND, sep="\n")
+    if other and other.reply.words != result.reply.words:
+        print(f"{name}: {other.reply.words}; {result.model.name}: {result.reply.words}")
     if result.usage:
         print(_used(result.usage))
     print(f"{path}: all numbers; {card}: a page to look at and to share")
