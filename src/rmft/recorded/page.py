@@ -15,12 +15,15 @@ from rmft.artifacts.text import read_text
 from rmft.errors import InputError
 from rmft.metrics.comparison import holm, surely_negative
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
-from rmft.workflow.paths import BUNDLE_METRICS, RECORDED
+from rmft.suite.parts import PROMPTS
+from rmft.suite.results import EvalResult, compared, read_result
+from rmft.workflow.paths import BUNDLE_METRICS, REAL, RECORDED
 from rmft.workflow.plan_outputs import ENVIRONMENT_TITLES
 
-REAL, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
+REAL_MODELS, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
 README, BLOCK = Path("README.md"), "readme.md.j2"
 BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
+SEED = 0  # of the bootstrap
 DEMO = "demo/all"  # the bundle of everything that `snakemake` builds at this scale
 
 
@@ -63,15 +66,40 @@ def pages() -> dict[Path, str]:
         )
         for folder in bundles()
     }
-    real = [of for name, of in recorded.items() if "/" not in name]
-    values = {"recorded": real, "bundles": recorded, "demo": recorded.get(DEMO), "environments": ENVIRONMENT_TITLES}
-    functions = {function.__name__: function for function in (verdict, share, corrected, compared, algorithm, fallen)}
-    wanted = {REAL: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
+    values = {
+        "recorded": [of for name, of in recorded.items() if name.startswith(REAL)],
+        "bundles": recorded,
+        "demo": recorded.get(DEMO),
+        "words": told_in_other_words(Path(RECORDED, "prompts")),
+        "environments": ENVIRONMENT_TITLES,
+    }
+    functions = {
+        function.__name__: function for function in (verdict, share, corrected, against_last, algorithm, fallen)
+    }
+    wanted = {REAL_MODELS: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
     texts = {page: environment.get_template(name).render(values | functions) for page, name in wanted.items()}
     before, _, rest = read_text(README).partition(BEGIN)
     _, _, after = rest.partition(END)
     block = environment.get_template(BLOCK).render(values | functions)
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What `rmft eval` measured with some words. difference: to the regret with the first words; low, mean, high."""
+
+    result: EvalResult
+    difference: list[float] | None
+
+
+def told_in_other_words(folder: Path) -> list[Told]:
+    """Return recorded measurements of one model that differ in the words of the games; those of the suite first."""
+    results = [read_result(path) for path in sorted(folder.glob("*.json"))]
+    results.sort(key=lambda result: (result.reply.prompts != PROMPTS, result.reply.prompts))
+    return [
+        Told(result, next(iter(compared(result, results[0], SEED).values())) if number else None)
+        for number, result in enumerate(results)
+    ]
 
 
 def verdict(interval: Sequence[float | None]) -> str:
@@ -99,7 +127,7 @@ def corrected(evaluations: Mapping[str, Any], names: Sequence[str]) -> list[floa
     return [None if value is None else next(known) for value in p_values]
 
 
-def compared(results: Recorded, label: str, row: Mapping[str, Any]) -> str:
+def against_last(results: Recorded, label: str, row: Mapping[str, Any]) -> str:
     """Return by how much a method's regret differs from that of the table's last method, with its interval."""
     found = results.statistics(label, reward=row["reward"], method=row["method"])
     if "difference" not in found:
