@@ -441,9 +441,11 @@ def test_sensitivity_compares_settings_that_differ_in_one_thing_on_common_instan
         ((5, 1, 1, 1.0), linear({"base": 3.0, "trained": 1.9})),
         ((2, 1, 3, 1.0), linear({"base": 3.0, "trained": 1.4})),
     ]
+    experiments = {f"of_{number}": of for number, of in enumerate(experiments)}
     table = sensitivity_table(experiments, pd.read_csv(PAPER_FOLDER / "param-sensitivity-qwen.csv"), "embedded")
     tidy = table.tidy.set_index(["trajectories", "iterations", "temperature", "statistic"]).sort_index()
     assert set(tidy.instances) == {12}
+    assert set(tidy.loc[(2, 1, 1.0), "experiment"]) == set(tidy.loc[(2, 2, 1.0), "experiment"]) == {"of_1"}
     rounds, instances = 30, 1 + 0.01 * (np.arange(12) - 5.5)
     fewer = 2.5 * rounds * (1 + 0.01 * (np.arange(12) - 9.5))  # the first 12 of 20; two training seeds
     assert tidy.loc[(8, 3, 1.0, "mean"), "ours"].item() == pytest.approx(fewer.mean() * 1.0005)

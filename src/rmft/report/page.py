@@ -203,7 +203,7 @@ def _value(row: dict[str, Any], keys: list[str]) -> dict[str, Any]:
 
 def _source(job: ReportJob, table: Table, row: dict[str, Any]) -> tuple[str, str] | None:
     """Return the experiment and evaluation whose games a value comes from; None where its row does not name them."""
-    if not table.experiments or table.form in ("methods", "sensitivity"):
+    if not table.experiments:
         return None
     first, player = table.experiments[0], str(row.get("player", ""))
     variants = (name for name in table.experiments if player.endswith(f"-{variant_name(first, name)}"))

@@ -55,7 +55,8 @@ def _make(job: TableJob, paths: list[Path]) -> RenderedTable:
             return diversity.diversity_table(texts, read_jargon(noted(terms)), paper, generated=job.generated)
         case "sensitivity":
             values = [tuple(getattr(loop, name) for name in sensitivity.VARIED) for loop in job.loops]
-            experiments = list(zip(values, map(read_players, paths[:-1]), strict=True))
+            played = zip(values, map(read_players, paths[:-1]), strict=True)
+            experiments = dict(zip(job.table.experiments, played, strict=True))
             return sensitivity.sensitivity_table(experiments, read_csv(paths[-1], sensitivity.PAPER), model)
         case "replicates":
             paper = read_csv(paths[1], replicates.PAPER)

@@ -33,7 +33,7 @@ TITLES = {
     "selection-scores-fol": "What selects trajectories, with full information: regret or reward",
 }
 DECIMALS = 2  # that the paper prints
-KEYS = ["reward", "method", "instances", "played", "learnt"]
+KEYS = ["experiment", "reward", "method", "instances", "played", "learnt"]
 PAPER = ["player", "model", "T", "statistic", "value"]  # columns of the paper's values
 
 
@@ -65,12 +65,13 @@ class PaperMean:
 class MethodRow:
     """The final regret of one method's model (S, n) in one evaluation, beside the paper's.
 
-    trained: None for the base model. difference: to the first experiment, with a 95% interval; None for the first
-    experiment itself. difference_error: its standard error. paper_difference: the same difference in the paper, if it
-    has both. comparable: whether the paper's model has played as many rounds, and several training seeds show how far
-    runs differ.
+    experiment: whose evaluation it is. trained: None for the base model. difference: to the first experiment, with a
+    95% interval; None for the first experiment itself. difference_error: its standard error. paper_difference: the same
+    difference in the paper, if it has both. comparable: whether the paper's model has played as many rounds, and
+    several training seeds show how far runs differ.
     """
 
+    experiment: str
     reward: str
     trained: TrainedBy | None
     final: np.ndarray
@@ -157,6 +158,7 @@ def _rows(
             itself, mean, first_mean = of is first, paper.get(name), paper.get(first.experiment)
             pair = played.by_instance[:, -1], reference.by_instance[:, -1]
             yield MethodRow(
+                of.experiment if of else first.experiment,
                 reward,
                 of,
                 played.final,
@@ -172,7 +174,8 @@ def _rows(
 
 def _tidy(row: MethodRow) -> Iterator[tuple]:
     budget = (row.trained.played, row.trained.learnt) if row.trained else ("", "")  # so that numbers stay whole
-    key, difference = (row.reward, row.method, row.final.shape[1], *budget), row.difference
+    key = (row.experiment, row.reward, row.method, row.final.shape[1], *budget)
+    difference = row.difference
     yield (*key, "mean", float(row.final.mean()), row.error, row.paper.mean if row.paper else None, row.verdict)
     if difference is not None:
         compared = (row.difference_error, row.paper_difference, row.difference_verdict)

@@ -12,19 +12,20 @@ from rmft.tables.layout import CONFIDENT, RenderedTable, direction_verdict, stan
 
 VARIED = ["trajectories", "selected", "iterations", "temperature"]
 SYMBOLS = dict(zip(VARIED, ("L", "k", "iterations", "temperature"), strict=True))
-KEYS = [*VARIED, "instances"]
+KEYS = ["experiment", *VARIED, "instances"]
 PAPER = [*VARIED, "statistic", "value"]  # columns of the paper's values
 Values = tuple[float, ...]  # of VARIED
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model and how it was trained: values of VARIED, final regret (n,), and the paper's statistics if it has any.
+    """A model and how an experiment trained it: values of VARIED, final regret (n,), and the paper's statistics if any.
 
     default: whether the paper calls these values its default. It does not say what they are, so no difference between
     this model and another one can be compared with the paper's.
     """
 
+    experiment: str
     values: Values
     final: np.ndarray
     runs: int
@@ -45,16 +46,17 @@ class RegretChange:
 
 
 def sensitivity_table(
-    experiments: Sequence[tuple[Values, Mapping[str, PlayerResults]]], paper: pd.DataFrame, model: str
+    experiments: Mapping[str, tuple[Values, Mapping[str, PlayerResults]]], paper: pd.DataFrame, model: str
 ) -> RenderedTable:
     """Set final regrets beside the paper's; the first experiment stands for what the paper calls default.
 
-    experiments: the values of VARIED in training, and the results by player. model: the one that plays.
+    experiments: by name, the values of VARIED in training, and the results by player. model: the one that plays.
     """
-    n = min(players["trained"].regret.shape[1] for _, players in experiments)
+    n = min(players["trained"].regret.shape[1] for _, players in experiments.values())
     models = _trained_models(experiments, _read(paper), n)
-    base = experiments[0][1]["base"].by_instance[:n, -1]
-    lines = [(None, None, 0, None, n, "mean", base.mean(), standard_error(base), None, "")]
+    first, (_, of_first) = next(iter(experiments.items()))
+    base = of_first["base"].by_instance[:n, -1]
+    lines = [(first, None, None, 0, None, n, "mean", base.mean(), standard_error(base), None, "")]
     ours = f"ours, {model}, n = {n}"
     shown = [{**dict.fromkeys(SYMBOLS.values(), ""), "iterations": "base model", ours: _mean_sd(base)}]
     for trained in models:
@@ -77,21 +79,21 @@ def _read(paper: pd.DataFrame) -> dict[Values | None, dict[str, float]]:
 
 
 def _trained_models(
-    experiments: Sequence[tuple[Values, Mapping[str, PlayerResults]]],
+    experiments: Mapping[str, tuple[Values, Mapping[str, PlayerResults]]],
     paper: Mapping[Values | None, Mapping[str, float]],
     n: int,
 ) -> list[TrainedModel]:
     """Return the trained models of all experiments, each after as many iterations as were evaluated."""
     models = []
-    for place, ((trajectories, selected, last, temperature), players) in enumerate(experiments):
+    for experiment, ((trajectories, selected, last, temperature), players) in experiments.items():
         for name, played in players.items():
             if name != "trained" and not name.startswith("iteration-"):
                 continue
             iterations = last if name == "trained" else int(name.removeprefix("iteration-"))
             values = (trajectories, selected, iterations, temperature)
-            final, default = played.by_instance[:n, -1], place == 0
+            final, default = played.by_instance[:n, -1], experiment == next(iter(experiments))
             of_paper = paper.get(None if default else values, {})
-            models.append(TrainedModel(values, final, len(played.regret), default, of_paper))
+            models.append(TrainedModel(experiment, values, final, len(played.regret), default, of_paper))
     return models
 
 
@@ -112,7 +114,7 @@ def _changes(trained: TrainedModel, models: Sequence[TrainedModel]) -> list[Regr
 
 
 def _tidy(trained: TrainedModel, changes: Sequence[RegretChange], n: int) -> Iterator[tuple]:
-    key, final = (*trained.values, n), trained.final
+    key, final = (trained.experiment, *trained.values, n), trained.final
     sd = float(final.std(ddof=1))
     yield (*key, "mean", float(final.mean()), standard_error(final), trained.paper.get("mean"), "")
     yield (*key, "sd", sd, sd / math.sqrt(2 * (n - 1)), trained.paper.get("sd"), "")
