@@ -160,7 +160,9 @@ def read_user_text(path: Path) -> str:
     """Read a text file of the user's. Raise InputError where that fails."""
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
         raise InputError(f"{path}: {error}") from None
 
 
