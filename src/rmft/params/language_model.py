@@ -162,7 +162,7 @@ class Conversion(Section):
 class Coverage(Section):
     """What the games of a corpus cover. A model that is trained on it has seen nothing else."""
 
-    process: list[Name] = Field(min_length=1, description="Reward processes; each pays equally many games.")
+    process: list[Name] = Field(min_length=1, description="Reward processes, of equally many games each.")
     T: Annotated[int, Field(ge=3)] = Field(description="Rounds of the longest games.")
     d: list[Annotated[int, Field(ge=2, le=5)]] = Field(min_length=1, description="Numbers of actions.")
     named: bool = Field(description="Whether actions have names in some games, besides games with numbered actions.")
