@@ -3,7 +3,7 @@
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from zipfile import BadZipFile
@@ -108,6 +108,19 @@ def sha256(path: Path) -> str:
         return _digest(path)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def altered_files(folder: Path, files: Mapping[str, str], done: str) -> Iterator[tuple[Path, str]]:
+    """Yield each file of a folder that is missing, or has another hash than it should, with a line about it.
+
+    files: SHA-256 by path in the folder. done: what was done to the files, for the line.
+    """
+    for name, digest in files.items():
+        path = folder / name
+        if not path.is_file():
+            yield path, f"missing: {path}"
+        elif sha256(path) != digest:
+            yield path, f"altered: {path} is not what was {done}"
 
 
 def _digest(path: Path) -> str:

@@ -6,12 +6,12 @@ data/recorded/NAME is an experiment at its own size; data/recorded/SCALE/NAME is
 that all jobs took, and the SHA-256 of every other file of the bundle.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmft.artifacts.files import sha256
+from rmft.artifacts.files import altered_files
 from rmft.artifacts.json_files import read_json
 from rmft.errors import InputError
 from rmft.workflow.paths import BUNDLE, RECORDED
@@ -62,21 +62,8 @@ def bundle_of(path: Path, root: Path = Path(RECORDED)) -> Path | None:
 
 def altered(folder: Path, bundle: Bundle) -> Iterator[str]:
     """Yield a line for each file of a bundle that is missing, or is not the one that was recorded."""
-    for path, line in differing(folder, bundle.files, "recorded"):
+    for path, line in altered_files(folder, bundle.files, "recorded"):
         yield f"{line}; run `git checkout {path}`"
-
-
-def differing(folder: Path, files: Mapping[str, str], done: str) -> Iterator[tuple[Path, str]]:
-    """Yield each file of a folder that is missing, or has another hash than it should, with a line about it.
-
-    files: SHA-256 by path in the folder. done: what was done to the files, for the line.
-    """
-    for name, digest in files.items():
-        path = folder / name
-        if not path.is_file():
-            yield path, f"missing: {path}"
-        elif sha256(path) != digest:
-            yield path, f"altered: {path} is not what was {done}"
 
 
 def as_text(path: Path, folder: Path, bundle: Bundle) -> Iterator[str]:

@@ -11,13 +11,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
-from rmft.artifacts.files import sha256
+from rmft.artifacts.files import altered_files, sha256
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
 from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section, first_error
-from rmft.recorded.bundle import differing
 from rmft.suite import FILE
 from rmft.suite.measuring import Measurement, PlayedPart, difference, summary_of
 from rmft.suite.parts import PROMPTS, digest_of, read_suite
@@ -241,7 +240,7 @@ def as_text(path: Path, result: EvalResult) -> Iterator[str]:
 
 def altered(path: Path, result: EvalResult) -> Iterator[str]:
     """Return a line for each file with games that is missing, or is not what was measured."""
-    return (line for _, line in differing(path.parent, result.files, "measured"))
+    return (line for _, line in altered_files(path.parent, result.files, "measured"))
 
 
 def compared(ours: EvalResult, theirs: EvalResult, seed: int) -> dict[str, Interval]:
