@@ -108,8 +108,8 @@ class Measures(Section):
     """What all evaluations share: how regret is measured, and the reference algorithms by name."""
 
     mean: Mean = Field(
-        description="The mean in the regret of bandits: `nominal` (the paper's), or `clipped`, the true mean of "
-        "clipped draws."
+        description="The mean in the regret of bandits: `nominal`, before rewards are clipped, or `clipped`, of "
+        "the clipped rewards."
     )
     floor: Positive | None = Field(
         description="null: fits of growth drop rounds with Regret(t) ≤ 0; a number: fits raise smaller regrets to it."

@@ -24,6 +24,7 @@ REAL_MODELS, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
 README, BLOCK = Path("README.md"), "readme.md.j2"
 BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
 SEED = 0  # of the bootstrap
+LEVEL = 0.05  # of tests
 DEMO = "demo/all"  # the bundle of everything that `snakemake` builds at this scale
 
 
@@ -73,14 +74,13 @@ def pages() -> dict[Path, str]:
         "words": told_in_other_words(Path(RECORDED, "prompts")),
         "environments": ENVIRONMENT_TITLES,
     }
-    functions = {
-        function.__name__: function for function in (verdict, share, corrected, against_last, algorithm, fallen)
-    }
+    offered = (verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm)
+    values |= {function.__name__: function for function in offered}
     wanted = {REAL_MODELS: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
-    texts = {page: environment.get_template(name).render(values | functions) for page, name in wanted.items()}
+    texts = {page: environment.get_template(name).render(values) for page, name in wanted.items()}
     before, _, rest = read_text(README).partition(BEGIN)
     _, _, after = rest.partition(END)
-    block = environment.get_template(BLOCK).render(values | functions)
+    block = environment.get_template(BLOCK).render(values)
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
 
 
@@ -118,6 +118,12 @@ def fallen(results: Recorded, experiments: Sequence[str]) -> str:
     """Return in how many evaluations of some experiments regret fell, as `3 of 7`."""
     found = [of["paired_difference"] for name in experiments for of in results.metrics[name].values()]
     return f"{sum(verdict(interval) == 'fell' for interval in found)} of {len(found)}"
+
+
+def fallen_by_holm(results: Recorded, experiments: Sequence[str]) -> str:
+    """Return the same, where p, corrected by Holm for the evaluations of its experiment, is below .05 as well."""
+    p_values = [p for name in experiments for p in corrected(results.metrics[name], [*results.metrics[name]])]
+    return str(sum(p is not None and p < LEVEL for p in p_values))
 
 
 def corrected(evaluations: Mapping[str, Any], names: Sequence[str]) -> list[float | None]:
