@@ -13,6 +13,7 @@ from rmft.agents.numeric import SYMBOLS, LinearAttention, write_model
 from rmft.artifacts.rewards import write_rewards
 from rmft.environments import draw_rewards
 from rmft.params import load
+from rmft.tools.terminal import empty_table, print_tables
 from rmft.workflow.plan import evaluation_job, rewards_job
 
 GAME = ["--environment", "mab", "--process", "gamma", "--actions", "4", "--horizon", "20", "--replicates", "50"]
@@ -155,3 +156,12 @@ def test_params_prints_what_holds_at_its_scale(rmft):
     code, out, _ = rmft("params")
     assert code == 0
     assert "numeric_mab:" in out
+
+
+def test_a_table_that_is_wider_than_the_terminal_keeps_its_digits(capsys):
+    table = empty_table("wide")
+    for number in range(20):
+        table.add_column(str(number), no_wrap=True)
+    table.add_row(*["12345.67"] * 20)
+    print_tables(table, "below")
+    assert capsys.readouterr().out.count("12345.67") == 20

@@ -141,8 +141,6 @@ def _refuse_without(option: str, others: dict[str, object]) -> None:
 
 def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     """Play all parts, and write and print what came out. other: a result to compare with."""
-    from rich.console import Console
-
     from rmft.suite.card import write_card
     from rmft.suite.measuring import play_part
     from rmft.suite.results import (
@@ -152,6 +150,7 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
         result_of,
         write_result,
     )
+    from rmft.tools.terminal import print_tables
 
     there = measurement.suite.instances(measurement.level)
     compared_with = regrets_to_compare(measurement, other) if other else {}
@@ -170,7 +169,7 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     comparison = compared(result, other, measurement.suite.seed) if other else {}
     name = f"{other.model.name}, compared" if other else None
     card = write_card(measurement, result, played, comparison, name)
-    Console(highlight=False).print(*_tables(result, comparison, name), LEGEND, sep="\n")
+    print_tables(*_tables(result, comparison, name), LEGEND)
     if other and other.reply.words != result.reply.words:
         print(f"{name}: {other.reply.words}; {result.model.name}: {result.reply.words}")
     if result.usage:

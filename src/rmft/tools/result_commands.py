@@ -19,14 +19,13 @@ def results(
 
     Example: `rmft results numeric_mab --plot plots/mab`
     """
-    from rich.console import Console
-
     from rmft.params import load
     from rmft.tools.results import LEGEND, as_tables, built
+    from rmft.tools.terminal import print_tables
 
     full_size = load()
     found = built(full_size.at_scale(), experiments or [])
-    Console(highlight=False).print(*as_tables(found), LEGEND, sep="\n")
+    print_tables(*as_tables(found), LEGEND)
     if plot:
         from rmft.tools.results_plot import draw_results
         from rmft.tools.simulate import stem_of

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 MODELS = ("base", "trained")
 LEGEND = (
     "Mean final regret over n instances and runs of training. "
-    "Difference: trained minus base, with its 95% interval over instances. Words: docs/glossary.md."
+    "Difference: trained minus base, with its 95% interval over instances and, of several runs, over runs. "
+    "Words: docs/glossary.md."
 )
 
 

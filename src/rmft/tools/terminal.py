@@ -11,3 +11,15 @@ def empty_table(title: str) -> "Table":
     from rich.table import Table
 
     return Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+
+
+def print_tables(*parts: "Table | str") -> None:
+    """Print tables and texts. A table that is wider than the terminal keeps all its digits, and its lines wrap."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console, endless = Console(highlight=False), Console(width=1000)
+    terminal = console.width
+    for part in parts:
+        console.width = max(terminal, endless.measure(part).maximum if isinstance(part, Table) else 0)
+        console.print(part)
