@@ -90,7 +90,7 @@ def edited(tmp_path):
         ("theory.d", [], "theory.d: "),
         ("evaluation.algorithms.trained", {"algorithm": "ftl"}, "names like this are those of models"),
         ("experiments.numeric_mab.evaluations.gamma.algorithms", ["ucb", "ucb"], "algorithms: one is there twice"),
-        ("figures.drawn.parameter.experiments", ["numeric_simplex", "numeric_ball"], "one on the ball and one on"),
+        ("figures.drawn.parameter.experiments", ["numeric_simplex", "numeric_ball"], "one on the ball and one or"),
         ("figures.drawn.tfbandit.evaluations", ["gaussian", "gamma"], "draws one evaluation"),
         (
             "figures.drawn.simplex-tf-all.players",

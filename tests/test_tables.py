@@ -110,7 +110,8 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers():
     ("slope", "error", "exponent", "paper", "interchanged", "verdict"),
     [
         (0.3324, 0.0, 0.7, 0.332, None, REPRODUCED),
-        (0.38, 0.03, 0.7, 0.332, None, REPRODUCED),
+        (0.36, 0.03, 0.7, 0.332, None, REPRODUCED),
+        (0.38, 0.03, 0.7, 0.332, None, INCONCLUSIVE),  # farther than a tenth of the paper's value
         (0.60, 0.03, 0.7, 0.332, None, DIRECTION_ONLY),
         (0.60, 0.03, 0.95, 0.332, None, NOT_REPRODUCED),  # not below 1 by two standard errors
         (0.60, 0.03, 1.1, 0.332, None, NOT_REPRODUCED),
@@ -275,7 +276,8 @@ def test_regret_has_the_papers_shape_with_its_lines_above_ours(tmp_path):
         (28.9, 1.0, 27.99, REPRODUCED),
         (28.9, 6.0, 27.99, REPRODUCED),
         (28.9, 7.0, 27.99, INCONCLUSIVE),  # two errors and the difference are more than half of the paper's value
-        (32.0, 1.0, 27.99, NOT_REPRODUCED),
+        (31.0, 2.0, 27.99, INCONCLUSIVE),  # farther than a tenth of it
+        (30.5, 1.0, 27.99, NOT_REPRODUCED),
         (27.994, 0.0, 27.99, REPRODUCED),
         (28.9, math.nan, 27.99, INCONCLUSIVE),
     ],

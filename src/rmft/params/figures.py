@@ -100,8 +100,9 @@ class ParametersFigure(TrainingFigure):
 
     def check_experiments(self, key: str, experiments: "list[Experiment]") -> None:
         """Raise ValueError where the figure cannot draw experiments."""
-        if [of.in_words or of.space for of in experiments] != ["ball", "simplex"]:
-            raise ValueError(f"{key}: draws two numeric experiments, one on the ball and one on the simplex")
+        first, *others = [of.in_words or of.space for of in experiments]
+        if first != "ball" or others not in (["simplex"], ["simplex"] * 2):
+            raise ValueError(f"{key}: draws numeric experiments, one on the ball and one or two on the simplex")
 
 
 class LossesFigure(TrainingFigure):

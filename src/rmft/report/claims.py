@@ -238,7 +238,8 @@ def _base_exploits(data: FigureData, _: PaperClaim) -> list[Outcome]:
 
 def _distances_vanish(data: FigureData, _: PaperClaim) -> list[Outcome]:
     ours = data.curves["player"].str.contains("step size")  # drawn beside the paper's distances, and no distance
-    distances = data.curves[~ours].groupby(["panel", "player"], sort=False)["y"].agg(["first", "last"])
+    variant = data.curves["panel"].str.contains(", ")  # no reading of the paper's text
+    distances = data.curves[~ours & ~variant].groupby(["panel", "player"], sort=False)["y"].agg(["first", "last"])
     return [
         (bool(last <= VANISHED * first), f"{panel}, {plain(player)}: from {first:.2g} to {last:.2g}")
         for (panel, player), first, last in distances.itertuples()

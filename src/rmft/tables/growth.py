@@ -17,7 +17,7 @@ from rmft.tables.layout import (
     INCONSISTENT,
     NOT_REPRODUCED,
     REPRODUCED,
-    TOLERANCE,
+    RULE,
     Estimation,
     RenderedTable,
     errors_apart,
@@ -121,10 +121,9 @@ def growth_table(
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
         "±: standard error over training seeds and instances. apart: the difference in standard errors of it, the "
         "paper's value having that of one training run.",
-        f"reproduced: apart by at most {AGREEMENT:g}, and the difference plus {CONFIDENT:g} errors within "
-        f"{TOLERANCE:.0%} of the paper's value; or equal to three decimals. inconclusive: apart by no more, but it is "
-        "wider. direction only: further apart, but our exponent too lies below 1, by as many errors. not reproduced: "
-        "else, or an exponent that lies above 1 by as many errors.",
+        f"{RULE}A value that is equal to three decimals is reproduced, too. direction only: further apart, but our "
+        "exponent too lies below 1, by as many errors. not reproduced: else, or an exponent that lies above 1 by as "
+        "many errors.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
         *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
         *notes_on_comparison(beside),

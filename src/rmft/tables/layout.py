@@ -16,10 +16,15 @@ GLOSSARY = "Words: [docs/glossary.md](../../docs/glossary.md)"  # below every ta
 VALUES = ["statistic", "ours", "standard_error", "paper", "verdict"]
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
 DIRECTION_ONLY, INCONSISTENT = "direction only", "paper inconsistent"
-AGREEMENT = 3.0  # two values agree if they differ by at most so many standard errors
+AGREEMENT = 2.0  # two values agree if they differ by at most so many standard errors
 CONFIDENT = 2.0  # a bound is sure if it holds with a margin of so many standard errors
 ROUNDING = 1e-9  # relative error of sums over instances that are all alike
-TOLERANCE = 0.5  # a reproduced value surely differs by at most this share of the paper's: noise alone never agrees
+NEAR = 0.1  # a reproduced value differs by at most this share of the paper's
+TOLERANCE = 0.5  # and surely, with its errors, by at most this share: noise alone never agrees
+RULE = (
+    f"reproduced: at most {AGREEMENT:g} standard errors apart, within {NEAR:.0%} of the paper's value and, with "
+    f"{CONFIDENT:g} errors more, within {TOLERANCE:.0%} of it. inconclusive: as few errors apart, but not as near. "
+)
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,9 @@ def value_verdict(ours: float, error: float, paper: float, decimals: int = 3) ->
     apart = errors_apart(ours, error, paper, decimals)
     if abs(apart) > AGREEMENT:
         return NOT_REPRODUCED
-    widest = abs(ours - paper) + CONFIDENT * error
-    return REPRODUCED if widest <= TOLERANCE * abs(paper) or apart == 0 else INCONCLUSIVE
+    difference = abs(ours - paper)
+    near = difference <= NEAR * abs(paper) and difference + CONFIDENT * error <= TOLERANCE * abs(paper)
+    return REPRODUCED if near or apart == 0 else INCONCLUSIVE
 
 
 def direction_verdict(ours: float, error: float, paper: float) -> str:

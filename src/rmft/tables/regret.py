@@ -7,10 +7,9 @@ import pandas as pd
 
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
-    AGREEMENT,
     CONFIDENT,
     NOT_REPRODUCED,
-    TOLERANCE,
+    RULE,
     Estimation,
     RenderedTable,
     direction_verdict,
@@ -186,9 +185,7 @@ def _notes(rows: list[RegretRow], beside: Mapping[str, str], model: str) -> list
         f"n: instances. Where they are more than the paper's {m}, max(LR) is the mean of the largest of {m} among them "
         "and the verdict is on them; the csv has the largest of all as well, and the slope.",
         f"±: standard error over instances{' and training seeds' if runs > 1 else ', of one training run'}.",
-        f"reproduced: at most {AGREEMENT:g} standard errors apart, the paper's value having that of one run on {m} "
-        f"instances, and the difference plus {CONFIDENT:g} errors within {TOLERANCE:.0%} of the paper's value. "
-        "inconclusive: as close, but it is wider. not reproduced: else.",
+        f"{RULE}not reproduced: else. The paper's value has the standard error of one run on {m} instances.",
         f"Values are compared where at least {m} instances were played, of a trained model where it is the paper's and "
         "several training seeds are run. Else it is "
         "compared with its base model on the same instances: direction only where it is below it too, not reproduced "
