@@ -1,6 +1,7 @@
 """Results bundles: folders below data/recorded with results that take long to rebuild, and where they came from.
 
-data/recorded/NAME is an experiment at its own size; data/recorded/SCALE/NAME is one at a scale, or all of them.
+data/recorded/NAME is an experiment at its own size, which docs/real-models.md and the report show;
+data/recorded/pretrained/NAME is one whose model is pre-trained here, and data/recorded/SCALE/NAME one at a scale.
 
 `bundle.json` names the experiments with all their parameters, the models' weights, the commits, the machines, the time
 that all jobs took, and the SHA-256 of every other file of the bundle.

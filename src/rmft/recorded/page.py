@@ -17,7 +17,7 @@ from rmft.metrics.comparison import holm, surely_negative
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
 from rmft.suite.parts import PROMPTS
 from rmft.suite.results import EvalResult, compared, read_result
-from rmft.workflow.paths import BUNDLE_METRICS, REAL, RECORDED
+from rmft.workflow.paths import BUNDLE_METRICS, RECORDED
 from rmft.workflow.plan_outputs import ENVIRONMENT_TITLES
 
 REAL_MODELS, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
@@ -68,7 +68,7 @@ def pages() -> dict[Path, str]:
         for folder in bundles()
     }
     values = {
-        "recorded": [of for name, of in recorded.items() if name.startswith(REAL)],
+        "recorded": [of for name, of in recorded.items() if "/" not in name],
         "bundles": recorded,
         "demo": recorded.get(DEMO),
         "words": told_in_other_words(Path(RECORDED, "prompts")),

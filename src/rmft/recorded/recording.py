@@ -51,6 +51,15 @@ def record(folder: Path, params: Params, experiment: str) -> Bundle:
         return _described(whole, params, shown, traced)
 
 
+def bundle_folder(params: Params, experiment: str) -> Path:
+    """Return the folder of an experiment's bundle: see `rmft.recorded.bundle`."""
+    of = params.experiments.get(experiment)
+    if of is None or of.scale != "own":
+        return Path(paths.RECORDED, params.scale, experiment)
+    pretrained = {*paths.made_model_of(params, of.model)} & {*paths.pretrained(params)}
+    return Path(paths.RECORDED, "pretrained" if pretrained else "", experiment)
+
+
 def record_all(folder: Path, params: Params) -> Bundle:
     """Write the bundle of everything that `snakemake` builds by default: metrics, tables, and how the models learnt.
 

@@ -52,8 +52,8 @@ def record(
     from rmft.artifacts.text import write_text
     from rmft.params import load
     from rmft.recorded.page import pages
+    from rmft.recorded.recording import bundle_folder, record_all
     from rmft.recorded.recording import record as record_experiment
-    from rmft.recorded.recording import record_all
     from rmft.workflow.paths import RECORDED
 
     if experiment and everything:
@@ -61,8 +61,7 @@ def record(
     written = ""
     if experiment or everything:
         sized = load().at_scale()
-        own_size = experiment in sized.experiments and sized.experiments[experiment].scale == "own"
-        folder = Path(RECORDED, "" if own_size else sized.scale, experiment or "all")
+        folder = bundle_folder(sized, experiment) if experiment else Path(RECORDED, sized.scale, "all")
         bundle = record_experiment(folder, sized, experiment) if experiment else record_all(folder, sized)
         written = f"{folder} ({len(bundle.files)} files) and "
     rendered = pages()

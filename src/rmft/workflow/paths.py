@@ -9,7 +9,6 @@ from rmft.params.language_model import check_gguf, model_files
 from rmft.params.reasoning import LEXICAL
 
 ON_REQUEST = "on-request-"  # before the names of the metrics and of the pages of experiments on request
-REAL = "real_"  # begins the names of experiments with real language models, which have results bundles
 RECORDED = "data/recorded"  # the folder of the results bundles, and the files of a bundle that the report shows
 BUNDLE, BUNDLE_METRICS, BUNDLE_FIGURES = "bundle.json", "metrics.json", "figures"
 REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
@@ -235,8 +234,8 @@ def replicate_of(params: Params, experiment: str, evaluation: str, player: str) 
 
 
 def recorded_files() -> list[str]:
-    """Return what the report shows of the bundles of real models: their descriptions, metrics and figures."""
-    folders = sorted(Path(RECORDED).glob(f"{REAL}*/"))
+    """Return what the report shows of the results bundles: their descriptions, metrics and figures."""
+    folders = sorted(Path(RECORDED).glob("*/"))
     wanted = (BUNDLE, BUNDLE_METRICS, f"{BUNDLE_FIGURES}/*.png")
     return [file.as_posix() for folder in folders for name in wanted for file in sorted(folder.glob(name))]
 
