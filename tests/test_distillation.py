@@ -169,7 +169,9 @@ def test_an_experiment_of_a_teacher_leaves_its_games_and_no_selection():
         f"{folder}/iteration-0/demonstrations.jsonl",
         f"{folder}/iteration-1/model.safetensors",
         f"{folder}/iteration-1/training-log.csv",
+        "results/experiments/mab_distil_greedy/evaluation/gaussian-25/trained-0.parquet",
         "results/experiments/mab_distil_greedy/evaluation/gaussian-100/trained-0.parquet",
+        "results/experiments/mab_distil_greedy/evaluation/gaussian-25.parquet",
         "results/experiments/mab_distil_greedy/evaluation/gaussian-100.parquet",
     ]
 
