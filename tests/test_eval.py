@@ -15,8 +15,10 @@ from rmft.artifacts.trajectories import read_trajectories, write_trajectories
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.metrics.power import power
 from rmft.params import load
+from rmft.suite.leaderboard import ranked
+from rmft.suite.measuring import mean_interval
 from rmft.suite.parts import digest_of, read_suite
-from rmft.suite.results import EvalResult, read_result
+from rmft.suite.results import EvalResult, Mean, Stopping, compared, read_result
 
 SMALL = ["--environment", "mab", "--process", "gaussian", "--horizon", "4", "--instances", "6"]
 
@@ -178,6 +180,15 @@ def test_an_endpoint_is_measured_and_what_was_answered_is_not_asked_again(rmft, 
     assert (again.parts, again.usage) == (first.parts, first.usage)
 
 
+def test_the_key_that_a_refusal_names_opens_a_server_on_this_machine(rmft, tmp_path, server, monkeypatch):
+    at = ["--base-url", f"{server.url}/v1", *SMALL, "--output", str(tmp_path / "at")]
+    monkeypatch.delenv("RMFT_API_KEY", raising=False)
+    code, _, error = rmft("eval", "embedded", *at)
+    assert (code, "the key is refused" in error, "export RMFT_API_KEY=…" in error) == (2, True, True), error
+    monkeypatch.setenv("RMFT_API_KEY", TOKEN)
+    assert rmft("eval", "embedded", *at)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -261,3 +272,26 @@ def test_a_measurement_stops_when_it_is_decided_and_says_so(tmp_path, monkeypatc
     (longer,) = read_result(tmp_path).parts.values()
     assert (longer.instances, longer.final_regrets[: part.instances]) == (90, part.final_regrets)
     assert longer.stopping.anytime["compared"][1] == 0
+
+
+def test_a_leaderboard_says_more_only_where_luck_over_all_pairs_is_ruled_out(measured):
+    result = read_result(measured)
+    ((part, of),) = result.parts.items()
+
+    def with_regrets(regrets, **changes):
+        changed = of.model_copy(
+            update={"final_regrets": regrets, "regret": Mean(**mean_interval(np.array(regrets))), **changes}
+        )
+        return result.model_copy(update={"parts": {part: changed}})
+
+    near = with_regrets([0.0, 0.1, 0.2, 0.1, 0.0, 0.2])
+    apart = with_regrets([0.5, 0.1, 0.8, 0.6, 0.2, 0.9])  # p = .016 to the one above
+    two = ranked({"near": near, "apart": apart}, 0)
+    many = ranked({"near": near, "apart": apart} | {f"copy {i}": near for i in range(4)}, 0)
+    sure = [{line["name"]: line["sure"] for line in lines}["apart"] for lines in (*two.values(), *many.values())]
+    assert sure == [True, False]
+    stopping = Stopping(planned=90, anytime={})
+    early = with_regrets([0.5, 0.1, 0.8, 0.6, 0.2, 0.9], stopping=stopping)
+    low, mean, high = compared(early, near, 0)[part]
+    usual = compared(apart, near, 0)[part]
+    assert (low < usual[0], mean, high > usual[2]) == (True, pytest.approx(usual[1]), True)

@@ -17,7 +17,7 @@ from rmft.embedded_model.corpus import (
     even,
     leaning,
 )
-from rmft.embedded_model.fidelity import LEAST, TOLERANCE, checks, failures
+from rmft.embedded_model.fidelity import LEAST, TOLERANCE, checks, examine_all, failures
 from rmft.embedded_model.tokenizer import build_tokenizer
 from rmft.environments import draw_rewards
 from rmft.language.parsing import parse
@@ -148,6 +148,18 @@ def test_the_narrow_corpus_holds_nothing_that_its_coverage_leaves_out(prompts, c
     assert {d: rewards.shape for d, rewards in corpus.rewards.items()} == {3: (140, 25, 3)}
     drawn = draw_rewards(0, "corpus-3", ["gaussian"], (140, 25, 3)).rewards
     np.testing.assert_array_equal(corpus.rewards[3], drawn)
+
+
+@pytest.mark.parametrize("covered", [[2], [4], [5], [3, 4]])
+def test_the_gate_examines_every_number_of_actions_that_a_corpus_covers(monkeypatch, corpora, covered):
+    examined = []
+    monkeypatch.setattr(
+        "rmft.embedded_model.fidelity.examine",
+        lambda *arguments, named: examined.append((*arguments[-2:], named)) or iter(()),
+    )
+    narrow = corpora["embedded-narrow"].model_copy(update={"d": covered})
+    list(examine_all(None, narrow, None, 0, 1))
+    assert sorted(examined) == sorted((25 if d == 3 else 15, d, False) for d in covered)
 
 
 def test_rows_hold_whole_games_and_labels_only_what_is_learnt(prompts, coverage):

@@ -255,11 +255,11 @@ def test_an_experiment_takes_what_it_does_not_say_from_the_one_it_varies_and_the
             "many",
             ".rmft.scenarios (which experiments.open_fol inherits): ",
         ),
-        ("experiments.numeric_mab.rmft.varianc", 1.0, "experiments.numeric_mab.rmft.varianc: unknown key"),
+        ("experiments.numeric_mab.rmft.varianc", 1.0, ".rmft.varianc: unknown key; did you mean variance?"),
         (
             "defaults.language.rmtf",
             {"scenarios": 1},
-            ".rmtf (which experiments.open_fol inherits): unknown key",
+            ".rmtf (which experiments.open_fol inherits): unknown key; did you mean rmft?",
         ),
         ("experiments.open_mab_qwen.sft.epochs", 0, "experiments.open_mab_qwen.sft.epochs: "),
         ("experiments.mab_l2.each_evaluation.rounds", 3, "mab_l2.evaluations.gaussian-100.rounds: unknown key"),

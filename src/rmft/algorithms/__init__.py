@@ -37,10 +37,14 @@ Streams = Callable[..., np.random.Generator]
 class AlgorithmSettings:
     """A reference algorithm and its tuning; None is the paper's value.
 
-    eta: a number; "anytime" for η_t = √(2 log d / t) (ftrl, hedge); "T=25" for the constant tuned to 25 rounds.
-    gamma: exploration of exp3. variation: V_T of rexp3 on the scale of the rewards; None is each instance's own.
-    normalise: False lets ftrl and hedge observe rewards in [0, 10], unlike the appendix. alpha: of linucb.
-    options: keyword arguments of an extension's algorithm.
+    Attributes:
+        algorithm: its name, such as "ucb".
+        eta: a number; "anytime" for η_t = √(2 log d / t) (ftrl, hedge); "T=25" for the constant tuned to 25 rounds.
+        gamma: exploration of exp3.
+        variation: V_T of rexp3 on the scale of the rewards; None is each instance's own.
+        normalise: False lets ftrl and hedge observe rewards in [0, 10], unlike the appendix.
+        alpha: of linucb.
+        options: keyword arguments of an extension's algorithm.
     """
 
     algorithm: str

@@ -118,10 +118,13 @@ def examine(
 def examine_all(
     open_chat_model: Callable[[int], ChatModel], coverage: Coverage, prompts: Prompts, seed: int, games: int
 ) -> Iterator[dict[str, object]]:
-    """Yield the rows of `examine` for the numbers and names of actions of EXAMINED that the corpus covers."""
+    """Yield the rows of `examine` for every number of actions that the corpus covers, named where it names actions."""
+    examined: dict[tuple[int, bool], int] = {}
     for d, named, horizon in EXAMINED:
-        if d in coverage.d and (coverage.named or not named):
-            yield from examine(open_chat_model, prompts, seed, games, min(horizon, coverage.T), d, named=named)
+        if d in coverage.d:
+            examined.setdefault((d, named and coverage.named), min(horizon, coverage.T))
+    for (d, named), horizon in examined.items():
+        yield from examine(open_chat_model, prompts, seed, games, horizon, d, named=named)
 
 
 def _shares(protocol: Protocol, transcript: Transcript, table: RewardTable) -> dict[tuple[str, str], float]:

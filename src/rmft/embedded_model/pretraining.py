@@ -93,7 +93,7 @@ def pretrain(
     torch.manual_seed(int(stream(seed, "initialisation", "embedded").integers(2**31)))
     end, pad = (tokenizer.convert_tokens_to_ids(token) for token in (END, tokenizer.pad_token))
     model = Qwen3ForCausalLM(architecture(len(tokenizer), end, pad))
-    model.set_attn_implementation("eager")  # see `training.attention`: the steps are in bfloat16
+    model.set_attn_implementation("eager")  # the steps are in bfloat16: see `agents.cache.NOT_FUSED_ON_CPU`
     optimizers = _optimizers(model)
     for step in range(settings.steps):
         shares = STYLES if step >= (1 - settings.settle) * settings.steps else SKILLED

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from rmft.environments import check_mixture
 from rmft.errors import InputError
 from rmft.package_data import find_file
-from rmft.params.section import Count, Name, Positive, Section, Several
+from rmft.params.section import Count, Name, Positive, Section, Several, prefixed
 
 MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
 
@@ -162,10 +163,15 @@ class Conversion(Section):
 class Coverage(Section):
     """What the games of a corpus cover. A model that is trained on it has seen nothing else."""
 
-    process: list[Name] = Field(min_length=1, description="Reward processes, of equally many games each.")
+    process: Several = Field(description="Reward processes, of equally many games each.")
     T: Annotated[int, Field(ge=3)] = Field(description="Rounds of the longest games.")
     d: list[Annotated[int, Field(ge=2, le=5)]] = Field(min_length=1, description="Numbers of actions.")
     named: bool = Field(description="Whether actions have names in some games, besides games with numbered actions.")
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        prefixed("process", check_mixture, self.process)
+        return self
 
 
 class Pretraining(Section):

@@ -1,13 +1,12 @@
 """What all parts of params.yaml share: the base of their records, types of fields, the wording of refusals."""
 
-import difflib
 import json
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rmft.errors import InputError, unknown
+from rmft.errors import InputError, did_you_mean, unknown
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -84,7 +83,7 @@ def first_error(error: ValidationError, values: object) -> str:
     An unknown key comes first, since a misspelt one is missing under its right name as well.
     """
     first, *others = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
-    keys = _keys(first["loc"], values)
+    keys, beside = _keys(first["loc"], values)
     if first["type"] == "missing" and keys[-1:] != [str(first["loc"][-1])]:
         keys.append(str(first["loc"][-1]))
     key = ".".join(keys)
@@ -94,8 +93,8 @@ def first_error(error: ValidationError, values: object) -> str:
         missing = [
             found["loc"][-1] for found in others if found["type"] == "missing" and [*found["loc"][:-1]] == parents
         ]
-        meant = difflib.get_close_matches(str(last), missing, n=1)
-        message = f"unknown key; did you mean {meant[0]}?" if meant else "unknown key"
+        meant = did_you_mean(str(last), missing) or did_you_mean(str(last), beside - {last})
+        message = f"unknown key; {meant}" if meant else "unknown key"
     elif first["type"].startswith("union_tag"):
         key += f".{first['ctx']['discriminator'].strip(chr(39))}"
         message = _cut(message)
@@ -105,9 +104,12 @@ def first_error(error: ValidationError, values: object) -> str:
     return line + (f" (and {len(others)} more)" if others else "")
 
 
-def _keys(location: tuple[str | int, ...], values: object) -> list[str]:
-    """Return pydantic's location as keys of the file: it also names the member of a union that was tried."""
-    keys, tagged = [], False
+def _keys(location: tuple[str | int, ...], values: object) -> tuple[list[str], set[str]]:
+    """Return pydantic's location as keys of the file, and the keys beside the last of them.
+
+    The location also names the member of a union that was tried.
+    """
+    keys, tagged, beside = [], False, set()
     for number, part in enumerate(location):
         if not tagged and isinstance(values, dict) and part in (values.get("kind"), values.get("form")):
             tagged = True  # the member of a union, not a key
@@ -115,11 +117,12 @@ def _keys(location: tuple[str | int, ...], values: object) -> list[str]:
         tagged = False
         there = (isinstance(values, dict) and part in values) or (isinstance(values, list) and isinstance(part, int))
         if there:
+            beside = {*map(str, values)} if isinstance(values, dict) else set()
             values = values[part]
         last = number == len(location) - 1 != 0 and part != "[key]"
         if there or last or not isinstance(values, dict | list):
             keys.append(str(part) if str(part).isprintable() else repr(part))
-    return keys
+    return keys, beside
 
 
 def _cut(text: str) -> str:

@@ -1,11 +1,10 @@
 """Pages about recorded results, rendered from the results bundles: no number in them is typed."""
 
 import csv
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -30,19 +29,26 @@ DEMO = "demo/all"  # the bundle of everything that `snakemake` builds at this sc
 
 @dataclass(frozen=True)
 class Recorded:
-    """A results bundle, as the pages read it. metrics, summary: by experiment."""
+    """A results bundle, as the pages read it. metrics, summary: by experiment. tables: rows, by label."""
 
     folder: str
     about: Bundle
     metrics: dict[str, Any]
     summary: dict[str, Any]
+    tables: dict[str, list[dict[str, Any]]]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read a bundle."""
+        about = read_bundle(folder)
+        metrics, summary = read_json(folder / BUNDLE_METRICS), read_json(folder / SUMMARY)
+        return cls(folder.as_posix(), about, metrics, summary, {label: _rows(folder, label) for label in about.tables})
 
     def table(self, label: str, **values: object) -> list[dict[str, Any]]:
         """Return the rows of a table that have these values, with numbers as numbers and empty cells as None."""
-        file = Path(self.folder, "tables", f"{label}.csv")
-        found = [row for row in _rows(file) if all(row[name] == value for name, value in values.items())]
+        found = [row for row in self.tables[label] if all(row[name] == value for name, value in values.items())]
         if not found:
-            raise InputError(f"{file}: no row has {values}; a template asks for one")
+            raise InputError(f"{self.folder}/tables/{label}.csv: no row has {values}; a template asks for one")
         return found
 
     def statistics(self, label: str, **values: object) -> dict[str, Any]:
@@ -61,17 +67,12 @@ def pages() -> dict[Path, str]:
     )
     filters = (number, signed, percent, difference, p_value, relative_error)
     environment.filters |= {filter_.__name__: filter_ for filter_ in filters}
-    recorded = {
-        folder.relative_to(RECORDED).as_posix(): Recorded(
-            folder.as_posix(), read_bundle(folder), read_json(folder / BUNDLE_METRICS), read_json(folder / SUMMARY)
-        )
-        for folder in bundles()
-    }
+    recorded = {folder.relative_to(RECORDED).as_posix(): Recorded.read(folder) for folder in bundles()}
     values = {
         "recorded": [of for name, of in recorded.items() if "/" not in name],
         "bundles": recorded,
         "demo": recorded.get(DEMO),
-        "words": told_in_other_words(Path(RECORDED, "prompts")),
+        "prompts": measured_with_prompts(Path(RECORDED, "prompts")),
         "environments": ENVIRONMENT_TITLES,
     }
     offered = (verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm)
@@ -85,19 +86,19 @@ def pages() -> dict[Path, str]:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What `rmft eval` measured with some words. difference: to the regret with the first words; low, mean, high."""
+class MeasuredWith:
+    """What `rmft eval` measured with some prompts. difference: to the regret with the first; low, mean, high."""
 
     result: EvalResult
     difference: list[float] | None
 
 
-def told_in_other_words(folder: Path) -> list[Told]:
-    """Return recorded measurements of one model that differ in the words of the games; those of the suite first."""
+def measured_with_prompts(folder: Path) -> list[MeasuredWith]:
+    """Return recorded measurements of one model that differ in their prompts; those of the suite first."""
     results = [read_result(path) for path in sorted(folder.glob("*.json"))]
     results.sort(key=lambda result: (result.reply.prompts != PROMPTS, result.reply.prompts))
     return [
-        Told(result, next(iter(compared(result, results[0], SEED).values())) if number else None)
+        MeasuredWith(result, next(iter(compared(result, results[0], SEED).values())) if number else None)
         for number, result in enumerate(results)
     ]
 
@@ -152,10 +153,9 @@ def relative_error(row: Mapping[str, Any]) -> float:
     return abs(row["ours"] / row["paper"] - 1)
 
 
-@functools.cache
-def _rows(file: Path) -> list[dict[str, Any]]:
-    with file.open(encoding="utf-8", newline="") as lines:
-        return [{name: _cell(text) for name, text in row.items()} for row in csv.DictReader(lines)]
+def _rows(folder: Path, label: str) -> list[dict[str, Any]]:
+    with (folder / "tables" / f"{label}.csv").open(encoding="utf-8", newline="") as file:
+        return [{name: _cell(text) for name, text in row.items()} for row in csv.DictReader(file)]
 
 
 def _cell(text: str) -> float | str | None:

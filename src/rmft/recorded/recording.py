@@ -51,11 +51,11 @@ def record(folder: Path, params: Params, experiment: str) -> Bundle:
         return _described(whole, params, shown, traced)
 
 
-def bundle_folder(params: Params, experiment: str) -> Path:
-    """Return the folder of an experiment's bundle: see `rmft.recorded.bundle`."""
+def bundle_folder(params: Params, experiment: str | None) -> Path:
+    """Return the folder of an experiment's bundle, or of that of everything: see `rmft.recorded.bundle`."""
     of = params.experiments.get(experiment)
     if of is None or of.scale != "own":
-        return Path(paths.RECORDED, params.scale, experiment)
+        return Path(paths.RECORDED, params.scale, experiment or "all")
     pretrained = {*paths.made_model_of(params, of.model)} & {*paths.pretrained(params)}
     return Path(paths.RECORDED, "pretrained" if pretrained else "", experiment)
 

@@ -1,12 +1,19 @@
 """A page that ranks several measurements: models and algorithms by part, and which differences are sure."""
 
+import math
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rmft.errors import InputError
+from rmft.metrics.comparison import holm, paired_p
 from rmft.suite import FILE
-from rmft.suite.results import EvalResult, compared, read_result
+from rmft.suite.results import EvalResult, PartResult, compared, read_result
+
+LEVEL = 0.05  # of the corrected p-values, up to which models are said to differ
 
 
 def read_all(folder: Path) -> dict[str, EvalResult]:
@@ -42,22 +49,33 @@ def ranked(results: Mapping[str, EvalResult], seed: int) -> dict[str, list[dict[
 
 
 def _lines(part: str, results: Mapping[str, EvalResult], seed: int) -> Iterator[dict[str, Any]]:
-    """Yield models and algorithms by mean regret; models with the difference to the model above them."""
-    first = next(iter(results.values())).parts[part]
-    lines = [
-        {"name": name, "model": None, "regret": of.regret, "played": first} for name, of in first.references.items()
-    ]
-    lines += [
-        {"name": name, "model": result, "regret": result.parts[part].regret, "played": result.parts[part]}
-        for name, result in results.items()
-    ]
-    above = None
+    """Yield models and algorithms by mean regret; models with the difference to the model above them.
+
+    sure: whether they differ, once it is counted how many pairs of models there are. Where one of the two stopped
+    early, its interval alone decides, which holds whenever one stops.
+    """
+    played = {name: result.parts[part] for name, result in results.items()}
+    first = next(iter(played.values()))
+    lines = [{"name": name, "model": None, "regret": of.regret} for name, of in first.references.items()]
+    lines += [{"name": name, "model": of, "regret": of.regret} for name, of in played.items()]
+    p_values, above = _corrected(played), None
     for line in sorted(lines, key=lambda line: line["regret"].mean):
-        difference = None
+        name, difference, sure = line["name"], None, False
         if line["model"]:
-            difference = compared(_only(line["model"], part), _only(above, part), seed)[part] if above else None
-            above = line["model"]
-        yield line | {"difference": difference}
+            if above:
+                difference = compared(_only(results[name], part), _only(results[above], part), seed)[part]
+                early = played[name].stopped_early or played[above].stopped_early
+                sure = early or p_values[frozenset((name, above))] <= LEVEL
+            above = name
+        yield line | {"games": first.instances, "difference": difference, "sure": sure}
+
+
+def _corrected(played: Mapping[str, PartResult]) -> dict[frozenset[str], float]:
+    """Return for each pair of models the two-sided p-value of the paired t-test, corrected by Holm for all pairs."""
+    pairs = [frozenset(pair) for pair in combinations(played, 2)]
+    one_sided = [paired_p(*(np.array(played[name].final_regrets) for name in pair)) for pair in pairs]
+    two_sided = [1.0 if math.isnan(p) else 2 * min(p, 1 - p) for p in one_sided]
+    return dict(zip(pairs, holm(two_sided), strict=True))
 
 
 def _only(result: EvalResult, part: str) -> EvalResult:

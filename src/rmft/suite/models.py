@@ -31,6 +31,8 @@ CHARACTERS_PER_TOKEN = 3.0  # fewer than models need for English, so that a serv
 CONTEXT = 131_072  # tokens; an endpoint itself refuses what is too long for it
 EXPECTED = Expected(characters_per_token=4.0, reply_tokens=ReplyTokens(full=8, bandit=8), seconds=1.0)
 NO_KEY = "none"  # for a server on this machine that asks for none
+SMALL = 100e6  # bytes: a smaller model plays in one thread, since several wait for one another where cores are shared
+LOCAL_KEY = "RMFT_API_KEY"  # the variable with the key of a server on this machine, if it has one
 OPENAI = "api.openai.com"
 # Of settings, what changes no game, or is a secret's name or a path.
 HIDDEN = {
@@ -115,9 +117,14 @@ class Measured:
     def description(self) -> dict[str, Any]:
         """Return what eval.json says of the model: nothing of a path on this machine but the last name in it."""
         settings = self.settings.model_dump(mode="json", exclude=HIDDEN)
-        if Path(settings.get("weights", "")).is_absolute():
-            settings["weights"] = Path(settings["weights"]).name
+        if "weights" in settings:
+            settings["weights"] = without_machine(settings["weights"])
         return {"name": self.name, "settings": settings, "files": self.made_of}
+
+
+def without_machine(path: str) -> str:
+    """Return a path as results show it: of one that says where files are on this machine, the last name alone."""
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 def journal_beside(stem: Path) -> Path:
@@ -139,9 +146,14 @@ def at_url(
         key_env = "OPENAI_API_KEY"
     if key_env is None and not is_local(base_url):
         raise InputError(f"eval: {base_url}: say which environment variable holds its key: --key-env NAME")
+    # A server on this machine keeps the caches of about as many conversations as it answers at a time. With more games
+    # under way, every round would compute its whole conversation anew.
+    batch = {"batch": concurrency} if is_local(base_url) else {}
     with refused("--base-url or --key-env"):
-        settings = _endpoint(model, concurrency, prices, key_env or "NO_KEY", base_urls=[base_url.rstrip("/")])
-    key = os.environ.get(key_env) if key_env else NO_KEY
+        settings = _endpoint(
+            model, concurrency, prices, key_env or LOCAL_KEY, base_urls=[base_url.rstrip("/")], **batch
+        )
+    key = os.environ.get(key_env) if key_env else os.environ.get(LOCAL_KEY, NO_KEY)
     limit = partial(SpendingLimit, budget, {model: prices}, option="--budget")
     return Measured(model, settings, key=key, spending=limit)
 
@@ -159,10 +171,11 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
         if not path.is_file():
             raise InputError(f"eval: {words}: no such file")
         digest = sha256(path)
-        settings = _endpoint(path.stem, SLOTS, FREE, "NO_KEY", serves=f"gguf-{digest[:16]}")
+        settings = _endpoint(path.stem, SLOTS, FREE, "NO_KEY", batch=SLOTS, serves=f"gguf-{digest[:16]}")
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir():
-        return Measured(path.resolve().name, _language(words, None, device), _hashes(words))
+        small = sum(Path(file).stat().st_size for file in model_files(words)) < SMALL
+        return Measured(path.resolve().name, _language(words, None, device, small=small), _hashes(words))
     params = _params()
     if words in params.models:
         return _in_params(params, words)
@@ -184,7 +197,7 @@ def refused(option: str) -> Iterator[None]:
         raise InputError(f"{option}: {first['input']!r}: {first['msg']}") from None
 
 
-def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves)
+def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves, batch)
     return EndpointSettings(
         kind="endpoint",
         model=model,
@@ -200,7 +213,7 @@ def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **wher
     )
 
 
-def _language(weights: str, revision: str | None, device: str) -> LanguageModelSettings:
+def _language(weights: str, revision: str | None, device: str, *, small: bool = False) -> LanguageModelSettings:
     on_cpu = device == "cpu"
     if device == "cuda":
         import torch
@@ -215,7 +228,7 @@ def _language(weights: str, revision: str | None, device: str) -> LanguageModelS
             dtype="float32" if on_cpu else "bfloat16",
             device=device,
             batch=16 if on_cpu else 256,
-            threads=os.cpu_count() or 1 if on_cpu else 1,
+            threads=os.cpu_count() or 1 if on_cpu and not small else 1,
         )
 
 

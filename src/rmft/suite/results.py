@@ -19,7 +19,9 @@ from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section, first_error
 from rmft.suite import FILE
 from rmft.suite.measuring import Measurement, PlayedPart, difference, summary_of
-from rmft.suite.parts import PROMPTS, digest_of, read_suite
+from rmft.suite.models import without_machine
+from rmft.suite.parts import CUSTOM, PROMPTS, Part, digest_of, read_suite
+from rmft.suite.stopping import COMPARED, anytime_interval, ranges_of
 
 RANDOM = 0.1  # share of rounds decided by chance, from which on a regret says little of the model
 Interval = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -160,7 +162,10 @@ def head_of(measurement: Measurement) -> dict[str, Section]:
         "suite": SuiteEntry(version=suite.version, level=level, sha256=digest_of(suite, level), public=public),
         "model": ModelEntry(**measurement.model.description()),
         "reply": ReplyEntry(
-            format=reply.format, temperature=reply.temperature, retries=reply.retries, prompts=suite.prompts
+            format=reply.format,
+            temperature=reply.temperature,
+            retries=reply.retries,
+            prompts=without_machine(suite.prompts),
         ),
     }
 
@@ -246,7 +251,8 @@ def altered(path: Path, result: EvalResult) -> Iterator[str]:
 def compared(ours: EvalResult, theirs: EvalResult, seed: int) -> dict[str, Interval]:
     """Return our regret less theirs in each common part, on the instances of both: low, mean, high.
 
-    Raise InputError where no part has the same instances in both.
+    Where one of the two stopped early, the interval holds whenever one stops. Raise InputError where no part has the
+    same instances in both.
     """
     common = _common({part: {of.identity, of.instances_identity} for part, of in ours.parts.items()}, theirs)
     return {part: _difference(ours.parts[part], theirs.parts[part], seed, part) for part in common}
@@ -277,5 +283,8 @@ def _common(identities: dict[str, set[str | None]], theirs: EvalResult) -> list[
 
 def _difference(ours: PartResult, theirs: PartResult, seed: int, part: str) -> Interval:
     n = min(ours.instances, theirs.instances)  # a part with fewer instances begins like one with more
-    regrets = (np.array(one.final_regrets[:n]) for one in (ours, theirs))
-    return difference(*regrets, seed, part, "compare")
+    first, second = (np.array(one.final_regrets[:n]) for one in (ours, theirs))
+    if ours.stopped_early or theirs.stopped_early:
+        played = read_suite().with_part(Part.model_validate(ours.settings), n)
+        return anytime_interval(first - second, *ranges_of(played, CUSTOM)[COMPARED])
+    return difference(first, second, seed, part, "compare")

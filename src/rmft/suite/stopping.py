@@ -35,24 +35,25 @@ class StoppingRule:
         if self.compared is not None:
             n = min(len(ours), len(self.compared))
             pairs[COMPARED] = (ours[:n], np.array(self.compared[:n]))
-        ranges = self._ranges()
-        return {name: _interval(first - second, *ranges[name]) for name, (first, second) in pairs.items()}
+        ranges = ranges_of(self.suite, self.part)
+        return {name: anytime_interval(first - second, *ranges[name]) for name, (first, second) in pairs.items()}
 
-    def _ranges(self) -> dict[str, tuple[float, float]]:
-        """Return between which values each difference lies, as instances show that no one plays.
 
-        No player earns more than with the best action of every round, or less than with the worst. Of the instances
-        that are played, about one in DRAWN allows more; a difference beyond these values counts as the nearer of them.
-        """
-        of = self.suite.parts[self.part]
-        drawn = draw_rewards(self.suite.seed, f"{self.suite.stream(self.part)}/range", of.process, (DRAWN, of.T, of.d))
-        values = drawn.rewards if ENVIRONMENTS[of.environment].comparator == "hindsight" else drawn.means
-        best, mean, worst = (each.sum(axis=1) for each in (values.max(2), values.mean(2), values.min(2)))
-        widest = float((best - worst).max())
-        return {
-            UNIFORM: (float((mean - best).min()), float((mean - worst).max())),
-            COMPARED: (-widest, widest),
-        }
+def ranges_of(suite: Suite, part: str) -> dict[str, tuple[float, float]]:
+    """Return between which values each difference of a part lies, as instances show that no one plays.
+
+    No player earns more than with the best action of every round, or less than with the worst. Of the instances that
+    are played, about one in DRAWN allows more; a difference beyond these values counts as the nearer of them.
+    """
+    of = suite.parts[part]
+    drawn = draw_rewards(suite.seed, f"{suite.stream(part)}/range", of.process, (DRAWN, of.T, of.d))
+    values = drawn.rewards if ENVIRONMENTS[of.environment].comparator == "hindsight" else drawn.means
+    best, mean, worst = (each.sum(axis=1) for each in (values.max(2), values.mean(2), values.min(2)))
+    widest = float((best - worst).max())
+    return {
+        UNIFORM: (float((mean - best).min()), float((mean - worst).max())),
+        COMPARED: (-widest, widest),
+    }
 
 
 def decided(intervals: Mapping[str, list[float]]) -> bool:
@@ -60,6 +61,7 @@ def decided(intervals: Mapping[str, list[float]]) -> bool:
     return all(low > 0 or high < 0 for low, _, high in intervals.values())
 
 
-def _interval(differences: np.ndarray, least: float, most: float) -> list[float]:
+def anytime_interval(differences: np.ndarray, least: float, most: float) -> list[float]:
+    """Return low, mean and high of an interval of the mean that holds whenever one stops."""
     low, high = confidence_sequence(differences, least, most)[-1]
     return [float(low), float(differences.mean()), float(high)]

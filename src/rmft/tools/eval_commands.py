@@ -56,12 +56,17 @@ def evaluate(
     key_env: Annotated[
         str | None,
         Option(
-            help="The environment variable with the API key. Default: OPENAI_API_KEY for OpenAI, none on this machine.",
+            help="The environment variable with the API key. Default: OPENAI_API_KEY for OpenAI, RMFT_API_KEY here.",
             rich_help_panel=ENDPOINT,
         ),
     ] = None,
     concurrency: Annotated[
-        int | None, Option(min=1, help="Simultaneous requests. Default: 16.", rich_help_panel=ENDPOINT)
+        int | None,
+        Option(
+            min=1,
+            help="Simultaneous requests, for a server on this machine no more than its slots. Default: 16.",
+            rich_help_panel=ENDPOINT,
+        ),
     ] = None,
     prices: Annotated[
         str | None,

@@ -2,11 +2,10 @@
 
 import json
 from dataclasses import dataclass
-from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import Any
 
+from rmft.agents.gguf_header import read_gguf
 from rmft.params.language_model import LanguageModelSettings
 
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # of a number, by `dtype`
@@ -89,15 +88,11 @@ def _of_folder(folder: Path) -> ModelShape:
 
 
 def _of_gguf(file: Path) -> ModelShape:
-    reader = import_module("gguf").GGUFReader(file)
-
-    def field(name: str) -> Any:  # noqa: ANN401 (a number or a list of them, whatever the file says)
-        found = reader.get_field(name)
-        value = found.contents() if found else None
-        return max(value) if isinstance(value, list) else value
-
-    of = field("general.architecture")
-    queries = field(f"{of}.attention.head_count")
-    head = field(f"{of}.attention.key_length") or field(f"{of}.embedding_length") // queries
-    parameters = sum(prod(tensor.shape.tolist()) for tensor in reader.tensors)
-    return ModelShape(parameters, field(f"{of}.block_count"), field(f"{of}.attention.head_count_kv") or queries, head)
+    header = read_gguf(file)
+    queries = header.count(".attention.head_count")
+    has = header.value
+    head = header.count(".attention.key_length") if has(".attention.key_length") else 0
+    heads = header.count(".attention.head_count_kv") if has(".attention.head_count_kv") else queries
+    parameters = sum(map(prod, header.shapes.values()))
+    size = head or header.count(".embedding_length") // queries
+    return ModelShape(parameters, header.count(".block_count"), heads, size)

@@ -9,18 +9,16 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from rmft.agents.cache import NOT_FUSED_ON_CPU
+
 IN_BLOCKS = "sdpa-in-blocks"
 BLOCK = 128  # queries at a time: a smaller number costs more calls, a larger one more masked scores
 
 
 def within_window(model: PreTrainedModel) -> PreTrainedModel:
-    """Set attention in blocks for a model on a CPU; the result is the same up to rounding.
-
-    In bfloat16 the scores of all pairs are computed: torch's fused attention then fails on processors with AMX once
-    torch keeps to AVX2 (`rmft.instructions`).
-    """
+    """Set attention in blocks for a model on a CPU, or plain attention; the result is the same up to rounding."""
     if model.device.type == "cpu" and model.config._attn_implementation == "sdpa":
-        model.set_attn_implementation(IN_BLOCKS if model.dtype == torch.float32 else "eager")
+        model.set_attn_implementation("eager" if model.dtype == NOT_FUSED_ON_CPU else IN_BLOCKS)
     return model
 
 

@@ -40,6 +40,8 @@ from rmft.params.language_model import LanguageModelSettings
 from rmft.streams import Word, stream
 from rmft.training.attention import within_window
 
+TENSORBOARD = "logs/tensorboard/"  # the folder of each training's log, where `report_to` names tensorboard
+
 
 @dataclass(frozen=True)
 class FineTuned:
@@ -208,7 +210,8 @@ def trainer_arguments(
     if settings.report_to:
         if find_spec(settings.report_to) is None:
             raise InputError(f"sft.report_to: {settings.report_to} is not installed: pip install {settings.report_to}")
-        os.environ.setdefault("TENSORBOARD_LOGGING_DIR", f"logs/tensorboard/{name}")
+        if os.environ.get("TENSORBOARD_LOGGING_DIR", TENSORBOARD).startswith(TENSORBOARD):  # not the user's own
+            os.environ["TENSORBOARD_LOGGING_DIR"] = f"{TENSORBOARD}{name}"
         os.environ.setdefault("WANDB_PROJECT", "rmft")
     return {
         "learning_rate": settings.learning_rate,
