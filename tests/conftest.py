@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 settings.register_profile("repeatable", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("repeatable")
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))  # peers.py
+sys.path += [str(Path(__file__).parents[1] / "benchmarks"), str(Path(__file__).parents[1])]  # peers.py, and chaos
 
 
 def pytest_xdist_auto_num_workers() -> int:

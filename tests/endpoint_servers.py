@@ -47,11 +47,11 @@ serve(ServerSettings(**{**settings, "state": Path(settings["state"]), "announce"
 class Server:
     """A server in a process of its own, ready for requests. context: of the model; port: 0 for any."""
 
-    def __init__(self, state: Path, context: int | None = None, port: int = 0) -> None:
+    def __init__(self, state: Path, context: int | None = None, port: int = 0, max_tokens: int = MAX_TOKENS) -> None:
         self.state, announced = state, state / "announce.json"
         settings = ServerSettings(
             model=MODEL.model_copy(update={"context": context}), name="embedded", token=TOKEN, state=state, sft=SFT,
-            seed=0, port=port, announce=announced, queue=QUEUE, slots=SLOTS, max_tokens=MAX_TOKENS,
+            seed=0, port=port, announce=announced, queue=QUEUE, slots=SLOTS, max_tokens=max_tokens,
             body_bytes=BODY_BYTES, upload_bytes=UPLOAD_BYTES,
         )  # fmt: skip
         values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}

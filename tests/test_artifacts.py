@@ -11,14 +11,16 @@ import pandas as pd
 import pytest
 from helpers import HEAR_CTRL_C
 
+from chaos.pickles import payloads
 from rmft.agents.numeric import SYMBOLS, LinearAttention, read_model, write_model
 from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.evaluations import read_evaluation, write_evaluation
 from rmft.artifacts.files import atomic
-from rmft.artifacts.json_files import read_jsonl, write_json, write_jsonl
+from rmft.artifacts.json_files import read_json, read_jsonl, write_json, write_jsonl
 from rmft.artifacts.rewards import read_rewards, write_rewards
 from rmft.environments import AdaptiveRewards, draw_rewards
 from rmft.errors import InputError
+from rmft.report.evidence import picture
 
 
 @pytest.fixture
@@ -72,6 +74,25 @@ def test_a_truncated_or_foreign_file_is_refused_in_one_line(tmp_path, model, kee
             read(path)
         assert str(path) in str(refusal.value)
         assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("read", "damaged"),
+    [(read_json, b"[" * 100_000), (picture, b"\x89PNG"), (lambda path: list(read_jsonl(path)), b"\xff\n")],
+)
+def test_a_file_that_random_damage_found_to_be_a_traceback_is_refused_in_one_line(tmp_path, read, damaged):
+    (tmp_path / "file").write_bytes(damaged)
+    with pytest.raises(InputError, match="file: unreadable or truncated"):
+        read(tmp_path / "file")
+
+
+def test_no_array_of_objects_is_unpickled(tmp_path):
+    path, canary = tmp_path / "gamma.npz", tmp_path / "canary"
+    for _, payload in payloads(canary):
+        path.write_bytes(payload)
+        with pytest.raises(InputError, match="unreadable or truncated"):
+            read_rewards(path)
+    assert not canary.exists()
 
 
 def test_a_missing_file_is_named_with_what_makes_it(tmp_path):

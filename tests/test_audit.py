@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 from recorded import EVALUATION, FIGURE, MODEL, OTHER, REWARDS, SOURCE, write_artifact, write_tree
 from trees import digests, run, set_value, snakemake, to_do
 
-from rmft.artifacts.receipts import Receipt, receipt_path
+from chaos import corruptions
+from rmft.artifacts.receipts import Receipt, read_receipt, receipt_path
 from rmft.errors import InputError
 from rmft.lineage.audit import (
     KNOWN_HASHES,
@@ -60,6 +62,12 @@ def rewrite(path: Path, change: Callable[[str], str]) -> None:
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
+def change_receipt(**values: object) -> None:
+    """Change values of a receipt, with its checksum."""
+    receipt = replace(read_receipt(Path(EVALUATION)), **values)
+    RECEIPT.write_text(receipt.as_json(), encoding="utf-8")
+
+
 RECORD, RECEIPT = file_of(METADATA, EVALUATION), receipt_path(Path(EVALUATION))
 INTERFERENCE = {
     "flipped bit": (lambda: flip(Path(EVALUATION)), [f"altered: {EVALUATION} "]),
@@ -72,12 +80,24 @@ INTERFERENCE = {
     ),
     "deleted receipt": (RECEIPT.unlink, [f"unrecorded: {EVALUATION} "]),
     "receipt of another job": (
-        lambda: rewrite(RECEIPT, lambda text: json.dumps({**json.loads(text), "job": "another"})),
+        lambda: change_receipt(job="another"),
         [f"unrecorded: {EVALUATION} was written by another job "],
     ),
     "receipt of a job that read something else": (
-        lambda: rewrite(RECEIPT, lambda text: json.dumps({**json.loads(text), "read": {}})),
+        lambda: change_receipt(read={}),
         [f"unrecorded: {EVALUATION} was written by another job "],
+    ),
+    "exchanged with another artifact of its job, receipts included": (
+        lambda: change_receipt(artifact=OTHER),
+        [f"unrecorded: {EVALUATION} is what its job wrote as {OTHER}; run "],
+    ),
+    "flipped bit of a receipt": (
+        lambda: rewrite(RECEIPT, lambda text: text.replace("Linux", "Minux")),
+        [f"unrecorded: {EVALUATION} has no whole record "],
+    ),
+    "receipt of too many brackets": (
+        lambda: rewrite(RECEIPT, lambda _: "[" * 100_000),
+        [f"unrecorded: {EVALUATION} has no whole record "],
     ),
     "deleted artifact": (Path(EVALUATION).unlink, [f"missing: {EVALUATION} "]),
     "edited source": (lambda: flip(Path(SOURCE)), [f"stale: {FIGURE} was made from another {SOURCE}"]),
@@ -231,6 +251,15 @@ def audited(tree: Path) -> list[str]:
 
 
 BUILT = "results/experiments/numeric_mab/evaluation/gaussian.parquet"
+
+
+@pytest.mark.long
+def test_damage_of_any_type_of_file_is_named_and_is_no_traceback_for_its_reader(built):
+    """`make chaos` does the same a hundred times as often, with older versions of files too."""
+    types = [name for name, of in corruptions.TYPES.items() if not of.pattern.startswith(("evals/", "chaos/"))]
+    counts = corruptions.run(2, 0, types, built)
+    assert not counts.failures, "\n".join(counts.failures)
+    assert counts.outcomes.keys() == {*types}
 
 
 @pytest.mark.long

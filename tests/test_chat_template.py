@@ -99,6 +99,7 @@ REFUSED = {
     "{{ raise_exception('no user, please') }}": "no user, please",
     "{% for m in messages %}### {{ m.role }}: {{ m.content }}\n{% endfor %}### assistant: ": "no special token",
     "{% for m in messages %}{{ loop.length - loop.index }}{{ m.content }}<|end|>{% endfor %}": "differently",
+    "{% for m in messages %}{{ m.content }}<|end|>\ud800{% endfor %}": "surrogates not allowed",
     "{% for m in messages[:3] %}{{ m.content }}<|end|>{% endfor %}": "written 0 times|anew",
 }
 

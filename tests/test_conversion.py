@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+import struct
 from pathlib import Path
 
 import gguf
@@ -129,8 +130,19 @@ def test_a_file_that_cannot_be_converted_faithfully_is_refused(options, said, tm
         convert(job(path).checkpoint, path, tmp_path / "made")
 
 
-def test_a_file_that_is_no_gguf_file_is_refused_in_one_line(tmp_path):
-    (tmp_path / "tiny.gguf").write_bytes(b"version https://git-lfs.github.com/spec/v1\n" * 9)
+HEADER = b"GGUF\x03\0\0\0"
+NO_GGUF = {
+    "a pointer to a large file": b"version https://git-lfs.github.com/spec/v1\n" * 9,
+    "no architecture": HEADER + bytes(16),
+    "more tensors than bytes": HEADER + struct.pack("<QQ", 2**60, 0),
+    "a name that is no text": HEADER + struct.pack("<QQQ2sI", 0, 1, 2, b"\xff\xff", 8) + bytes(64),
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("content", NO_GGUF.values(), ids=NO_GGUF)
+def test_a_file_that_is_no_gguf_file_is_refused_in_one_line(tmp_path, content):
+    (tmp_path / "tiny.gguf").write_bytes(content)
     with pytest.raises(InputError, match="is no GGUF file, or a truncated one"):
         convert(job(tmp_path / "tiny.gguf").checkpoint, tmp_path / "tiny.gguf", tmp_path / "made")
 

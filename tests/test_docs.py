@@ -1,10 +1,15 @@
-"""docs/workflow.md: the commands for when something is wrong. test_versions runs the others."""
+"""Commands of the docs exist; docs/workflow.md, those for when something is wrong. test_versions runs the others."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import typer.main
 from trees import ROOT, digests, done, run
+
+from chaos import __main__ as reliability
+from rmft.cli import app
 
 BLOCK = re.compile(r"(?:<!-- before: (?P<before>[^\n]+) -->\n)?```sh\n(?P<commands>.+?)```", re.DOTALL)
 TEXT = (ROOT / "docs/workflow.md").read_text(encoding="utf-8")
@@ -22,6 +27,19 @@ def what_to_type(command: str) -> str:
     return block
 
 
+def test_every_command_of_the_docs_and_its_options_exist():
+    commands, seen = typer.main.get_command(app).commands, 0
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        typed = "\n".join(re.findall(r"^```sh\n(.+?)```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE))
+        for line in re.findall(r"^(?:\w+=\S+ )?rmft (.+)", typed.replace("\\\n", " "), re.MULTILINE):
+            name, *words = shlex.split(re.split(r" [>|&] ?", line)[0], comments=True)
+            assert name in commands, f"{page.name}: {line}"
+            context = commands[name].context_class(commands[name], info_name=f"{page.name}: {line}")
+            commands[name].make_parser(context).parse_args(words)
+            seen += 1
+    assert seen > 50
+
+
 def test_every_choice_where_the_paper_is_silent_is_on_the_page():
     page = (ROOT / "docs/assumptions.md").read_text(encoding="utf-8")
     named = set(re.findall(r"\]\(\.\./([^)]+)\)", page))
@@ -36,6 +54,11 @@ def test_the_page_about_speed_is_what_the_benchmarks_printed(monkeypatch):
     import record
 
     assert record.PAGE.read_text(encoding="utf-8") == record.page(), "run `python benchmarks/record.py --page`"
+
+
+def test_the_page_about_reliability_is_what_the_checks_counted():
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    assert page == reliability.page(), "run `python -m chaos --page`"
 
 
 def test_every_block_is_run_by_a_test():

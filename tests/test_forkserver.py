@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -96,7 +97,8 @@ def test_a_job_is_done_by_a_fork_and_writes_what_it_would_have_written(folder, s
     there, here = (folder / f"data/rewards/{name}.npz" for name in ("here", "alone"))
     assert there.read_bytes() == here.read_bytes()
     assert read_rewards(there).rewards.shape == (4, 5, 3)
-    assert read_receipt(there.relative_to(folder)) == read_receipt(here.relative_to(folder))
+    receipts = [read_receipt(path.relative_to(folder)) for path in (there, here)]
+    assert replace(receipts[0], artifact="") == replace(receipts[1], artifact="")
 
 
 @pytest.mark.usefixtures("server")

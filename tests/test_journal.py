@@ -159,11 +159,12 @@ def test_a_conversation_is_stored_once_however_often_it_is_sent(tmp_path):
 # --- Torn and damaged ---
 
 
-def test_torn_at_every_byte_of_its_end_it_opens_without_its_last_frame_and_goes_on(tmp_path, whole):
+@pytest.mark.parametrize("rest", [b"", b"\0" * 600], ids=["cut", "zeros"])
+def test_torn_at_every_byte_of_its_end_it_opens_without_its_last_frame_and_goes_on(tmp_path, whole, rest):
     ends = [end for _, end, _ in frames(tmp_path, whole)]
     path = tmp_path / "a"
     for length in range(ends[-2], len(whole)):
-        path.write_bytes(whole[:length])
+        path.write_bytes(whole[:length] + rest)
         assert numbers_in(path) == [0, 1, 2]
         with Journal.open(path) as journal:
             assert len(journal) == 3
@@ -393,3 +394,29 @@ def test_spending_counts_a_frame_that_is_being_written_when_it_is_whole(tmp_path
     assert spending.usage()["m"].answers == 3
     path.write_bytes(whole)
     assert spending.usage()["m"].answers == 4
+
+
+CIRCLE = '{"kind":"message","hash":"a","after":"a","role":"user","content":"Which?"}'
+ODD_LINES = {
+    "no object": "[]",
+    "no kind": "{}",
+    "too deep": "[" * 100_000,
+    "bytes": "\ufffd\x00",
+    "no request": '{"kind":"answer","key":"b","usage":{"model":"m"}}',
+    "a message that is its own past": CIRCLE + '\n{"kind":"answer","key":"b","request":{"messages":"a"},"response":{}}',
+}
+
+
+@pytest.mark.parametrize("lines", ODD_LINES.values(), ids=ODD_LINES)
+def test_whole_frames_of_lines_that_are_no_journals_are_refused(journal, lines):
+    journal.write_bytes(zstandard.compress(f"{lines}\n".encode()))
+    with pytest.raises(InputError, match=r"journal\.jsonl\.zst: damaged at byte 0, or no journal"):
+        list(read_journal(journal))
+
+
+@pytest.mark.parametrize("rest", ["", ',"beer":1},"request":{}'])
+def test_the_cost_of_responses_without_a_readable_cost_is_refused(journal, rest):
+    line = f'{{"kind":"answer","key":"b","usage":{{"model":"m"{rest}}}\n'
+    journal.write_bytes(zstandard.compress(line.encode()))
+    with pytest.raises(InputError, match="damaged at byte 0"):
+        usage_of([journal])

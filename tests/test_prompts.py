@@ -10,10 +10,11 @@ import pytest
 
 from rmft.errors import InputError
 from rmft.language.parsing import parse
-from rmft.language.prompts import Prompts
+from rmft.language.prompts import TEMPLATES, Prompts
 from rmft.language.protocol import Protocol, Round, Scenario
 
 FOLDER = Path(__file__).parents[1] / "data" / "prompts" / "plain"
+NO_RANGE = FOLDER.with_name("no-range")
 PROMPTS = Prompts.load(FOLDER)
 PROTOCOLS = [
     Protocol(*choices, d)
@@ -42,6 +43,11 @@ def game(protocol, rounds=4):
 def highlighted(message):
     """Return the numbers of a message that stand out."""
     return [float(number) for number in re.findall(r"\*\*(.*?)\*\*", message)]
+
+
+def test_prompts_without_the_range_differ_in_the_opening_alone():
+    same = {part: (FOLDER / f"{part}.j2").read_bytes() == (NO_RANGE / f"{part}.j2").read_bytes() for part in TEMPLATES}
+    assert same == {"opening": False, "feedback": True, "summary": True, "request": True}
 
 
 @pytest.mark.parametrize("words", ["no-range", "full"])
@@ -204,6 +210,9 @@ def test_a_missing_folder_is_refused_by_its_name(tmp_path):
         "{% for reward in last.rewards %}\n",
         "{{ 'a' + d }}",
         "{{ 1 / (d - 2) }}",
+        "{{ cycler.__init__.__globals__.os.system('touch canary') }}",  # no template runs other programs
+        "{{ past.append(1) }}",
+        "{{ " + "(" * 3000,
         b"\xff",
     ],
 )

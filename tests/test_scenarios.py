@@ -162,6 +162,7 @@ WRONG = {
     "no object": ("[1]", "is no object"),
     "empty": ("", "is no JSON"),
     "unknown key": (record() | {"title": "x"}, "title: unknown key"),
+    "key of two lines": (record() | {"two\nlines\u202e\ud800": "x"}, r"two\nlines\u202e\ud800: unknown key"),
     "missing key": ({"scenario": TEXT}, "actions: missing key"),
     "no text": (record(7), "scenario: must be"),
     "short text": (record(TEXT[:79]), "scenario: must be"),

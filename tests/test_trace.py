@@ -13,7 +13,10 @@ from recorded import CODE, EVALUATION, FIGURE, HUB, MODEL, OTHER, REWARDS, SOURC
 from rocrate.rocrate import ROCrate
 from trees import ROOT
 
+from rmft.artifacts.files import sha256
 from rmft.artifacts.receipts import receipt_path
+from rmft.lineage.trace import SHORT
+from rmft.report.ancestry import ancestry
 
 ALL = {FIGURE, EVALUATION, OTHER, REWARDS, MODEL, SOURCE}
 PROFILES = ("provenance-run-crate-0.5", "workflow-run-crate-0.5", "process-run-crate-0.5")
@@ -229,3 +232,11 @@ def test_neither_host_nor_folder_nor_user_is_in_a_receipt_or_a_crate(workflow, r
     written += rmft("lineage", FIGURE, "--format", "rocrate")[1]
     for private in (platform.node(), str(workflow), "somebody-in-particular"):
         assert private not in written
+
+
+@pytest.mark.usefixtures("recorded")
+def test_the_report_shows_hashes_of_the_files_that_it_is_made_from_and_of_no_others():
+    shown = ancestry([FIGURE], [FIGURE])
+    assert shown[FIGURE] == ["figure", sha256(Path(FIGURE))[:SHORT], sorted([EVALUATION, OTHER, SOURCE])]
+    assert (shown[REWARDS], shown[SOURCE]) == (["reward_set", "", []], ["", "", []])
+    assert [path for path, (_, digest, _) in shown.items() if digest] == [FIGURE]

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,7 @@ def checkout(folder: Path) -> None:
 def _build(folder: Path) -> None:
     checkout(folder)
     edit(folder / "params.yaml", "scale: demo", "scale: smoke")
-    _keep_few_experiments(folder)
+    keep_experiments(folder, (*NUMERIC, *IN_WORDS))
     done(folder, "git", "init", "--quiet")
     commit(folder, "Start")
     snakemake(folder)
@@ -194,17 +195,19 @@ def _build(folder: Path) -> None:
     done(folder, "dvc", "push", "--quiet")
 
 
-def _keep_few_experiments(folder: Path) -> None:
-    """Drop experiments, evaluations and reward sets whose jobs are like those of another, and what is on request."""
+def keep_experiments(folder: Path, names: Collection[str]) -> None:
+    """Drop all other experiments, what is on request, and evaluations and reward sets like those that are kept."""
     values = values_in(folder)
     experiments = values["experiments"]
-    dropped = {*experiments, *values.pop("on_request")} - {*NUMERIC, *IN_WORDS}
+    dropped = {*experiments, *values.pop("on_request")} - {*names}
     for section in (experiments, values["quick"], values["reasoning"]["of"]):
         for name in section.keys() & dropped:
             del section[name]
     for scale in values["scales"].values():
         scale.get("language", {}).pop("experiments", None)  # changes in some of the dropped experiments
     for name, kept in EVALUATIONS.items():
+        if name in dropped:
+            continue
         experiments[name]["evaluations"] = {label: experiments[name]["evaluations"][label] for label in kept}
     used = {
         of.get("rewards", label) for each in experiments.values() for label, of in each.get("evaluations", {}).items()

@@ -32,8 +32,12 @@ STREAM = "play"  # names the random streams
 class PlayedGames:
     """n games that one player has played.
 
-    table: the rewards (n, T, d), in [0, 10], with their means. policies: (n, T, d). actions: (n, T), 0-based.
-    columns: what a language model wrote, as `artifacts.trajectories` stores it; None for an algorithm.
+    Attributes:
+        environment: "fol", "mab" or "ns-mab".
+        table: the rewards (n, T, d), in [0, 10], with their means.
+        policies: (n, T, d).
+        actions: (n, T), 0-based.
+        columns: what a language model wrote, as `artifacts.trajectories` stores it; None for an algorithm.
     """
 
     environment: str
@@ -59,12 +63,18 @@ def regret(
 ) -> np.ndarray:
     """Return Regret(t) as (n, T): what the comparator earned up to round t, less what the player did.
 
-    values: (n, T, d), the rewards of all actions; or their means, for pseudo-regret. choices: (n, T), 0-based actions;
-    or (n, T, d), policies. comparator: "hindsight", the best fixed action of the rounds so far; or "best mean", the
-    best action of each round, as in bandits whose means change. Raise InputError for arrays that do not fit.
+    Args:
+        values: (n, T, d), the rewards of all actions; or their means, for pseudo-regret.
+        choices: (n, T), 0-based actions; or (n, T, d), policies.
+        comparator: "hindsight", the best fixed action of the rounds so far; or "best mean", the best action of each
+            round, as in bandits whose means change.
 
-    >>> regret([[[1.0, 3.0], [0.0, 2.0]]], [[0, 1]])
-    array([[2., 2.]])
+    Raises:
+        InputError: for arrays that do not fit.
+
+    Examples:
+        >>> regret([[[1.0, 3.0], [0.0, 2.0]]], [[0, 1]])
+        array([[2., 2.]])
     """
     values, choices = np.asarray(values, dtype=float), np.asarray(choices)
     if values.ndim != 3 or choices.shape not in (values.shape, values.shape[:2]):
@@ -91,14 +101,24 @@ def play(
 ) -> PlayedGames:
     """Have a player play the games that `env.reset(seed=seed)` begins, and return them.
 
-    player: the name of an algorithm ("ucb") or its settings; a model that plays on this machine ("embedded", a folder,
-    a hub repository); a function from the messages of a conversation to the reply, which may ask any model; or an
-    object with the methods of `algorithms.Player`. trajectories: how often each instance is played. Of models only:
-    reasoning, whether a reply may reason before its decision; temperature; max_tokens of a reply, None for what its
-    form needs; weights, the file of a fine-tuned model. Raise InputError for a wrong argument.
+    Args:
+        player: the name of an algorithm ("ucb") or its settings; a model that plays on this machine ("embedded", a
+            folder, a hub repository); a function from the messages of a conversation to the reply, which may ask any
+            model; or an object with the methods of `algorithms.Player`.
+        env: what `make` or `make_vec` returned.
+        seed: of the games, and of all that the player draws.
+        trajectories: how often each instance is played.
+        reasoning: whether a model may reason before its decision.
+        temperature: of a model.
+        max_tokens: of a model's reply; None for what its form needs.
+        weights: the file of a fine-tuned model.
 
-    >>> games = play("ucb", make_vec("mab", num_envs=100), seed=0)
-    >>> games.regret[:, -1].mean()
+    Raises:
+        InputError: for a wrong argument.
+
+    Examples:
+        >>> games = play("ucb", make_vec("mab", num_envs=100), seed=0)
+        >>> games.regret[:, -1].mean()
     """
     if not isinstance(getattr(env, "unwrapped", None), GameEnv | GamesEnv):
         raise InputError("play: env: must be made by rmft.make or rmft.make_vec")

@@ -18,10 +18,9 @@ from rmft.rollouts import roll_out
 from rmft.selection import TrajectoryColumns
 from rmft.suite.measuring import ReplySettings
 from rmft.suite.models import at_hand
-from rmft.suite.parts import own_part
+from rmft.suite.parts import PROMPTS, own_part
 
 WORDS = "play"  # the name of the random streams
-PROMPTS = "data/prompts/plain"
 
 
 def play_in_words(

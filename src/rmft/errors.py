@@ -10,7 +10,13 @@ WORKFLOW = ("dvc", "lexicalrichness", "rocrate", "scmrepo", "snakemake", "vl_con
 
 
 class InputError(ValueError):
-    """A value or file of the user is wrong; the message names file and key, and what would be right."""
+    """A value or file of the user is wrong; the message names file and key, and what would be right.
+
+    The message is one line: characters that are not printable, in a name of the user's say, are written as escapes.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in message))
 
 
 def without_workflow(name: str) -> str:

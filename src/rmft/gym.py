@@ -126,13 +126,21 @@ class GamesEnv(VectorEnv):
 
 
 def make(environment: str, process: str | Sequence[str] = "gaussian", *, d: int = 3, T: int = 25) -> GameEnv:
-    """Return one game: environment fol, mab or ns-mab. process: of rewards; several make an even mixture.
+    """Return one game.
 
-    >>> env = make("mab", "gaussian", d=3, T=25)
-    >>> observation, info = env.reset(seed=0)
-    >>> observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
+    Args:
+        environment: "fol" (full information), "mab" (bandit) or "ns-mab" (bandit whose means change).
+        process: of rewards; several make an even mixture.
+        d: actions.
+        T: rounds.
 
-    Raise InputError for an unknown environment, or a process that does not belong in it.
+    Raises:
+        InputError: for an unknown environment, or a process that does not belong in it.
+
+    Examples:
+        >>> env = make("mab", "gaussian", d=3, T=25)
+        >>> observation, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step(env.action_space.sample())
     """
     return GameEnv(Episodes(environment, process, 1, d, T))
 

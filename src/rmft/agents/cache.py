@@ -25,6 +25,8 @@ from rmft.agents.context import FULL, WINDOWED, layer_windows
 
 ATTENTION, BATCH_INVARIANT = "rmft-slots", "rmft-slots-batch-invariant"
 LEAST_QUERIES, LEAST_KEYS = 2, 16  # below these, products and sums take other kernels, which round differently
+# PyTorch's fused attention fails in this type on a CPU with AMX, once torch keeps to AVX2 (`rmft.instructions`).
+NOT_FUSED_ON_CPU = torch.bfloat16
 ALIGNED = 64  # a GPU's kernels copy, in every layer, masks whose width is not a multiple of this
 
 
@@ -200,8 +202,7 @@ def attend(
     """Return softmax(q Kᵀ) V, (n, q, H, D), for queries (n, H, q, D) on keys and values (n, K, m, D).
 
     Heads that share keys are computed in one matrix product, so that keys need not be copied. Torch's fused attention
-    has no soft-capping, and for single tokens on a CPU it takes twice as long as plain products. In bfloat16 it fails
-    on processors with AMX once torch keeps to AVX2 (`rmft.instructions`).
+    has no soft-capping, for single tokens on a CPU it takes twice as long as plain products, and see NOT_FUSED_ON_CPU.
 
     batch_invariant: have the result of a query depend neither on n, nor on q, nor on m, where matrix products allow it
     (see `products_depend_on_batch`).
@@ -211,8 +212,8 @@ def attend(
     query, mask = query.reshape(n, K, heads // K * q, -1), attention_mask
     if mask.shape[2] != query.shape[2]:  # a mask that `prepare` did not make
         mask = mask.repeat(1, 1, heads // K, 1)
-    on_cpu = q > 1 and query.dtype == torch.float32
-    if softcap is None and not batch_invariant and (query.is_cuda or on_cpu):
+    fused_on_cpu = q > 1 and query.dtype != NOT_FUSED_ON_CPU
+    if softcap is None and not batch_invariant and (query.is_cuda or fused_on_cpu):
         mixed = scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scaling)
     else:
         if batch_invariant:

@@ -96,7 +96,9 @@ def _render(tokenizer: "PreTrainedTokenizerBase", contents: list[str]) -> str:
     roles = ("user", "assistant")
     messages = [{"role": roles[i % 2], "content": content} for i, content in enumerate(contents)]
     try:
-        return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **VARIABLES)
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **VARIABLES)
+        text.encode()  # a lone surrogate has no UTF-8, and no tokens
+        return text
     except Exception as error:  # a template is a program and may raise any exception
         raise _refused(tokenizer, f"it fails where user and assistant take turns: {error}") from None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from rmft.agents.extras import check_extra
+from rmft.agents.gguf_header import read_gguf
 from rmft.agents.weights import ADAPTER_CONFIG
 from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
@@ -27,15 +28,14 @@ def write_adapter(adapter: Path, base: Path, output: Path) -> None:
     gguf = import_module("gguf")
     tensors, metadata = read_tensors(adapter)
     config = json.loads(metadata[ADAPTER_CONFIG])
-    reader = gguf.GGUFReader(base)
-    architecture = reader.get_field("general.architecture").contents()
-    blocks = int(reader.get_field(f"{architecture}.block_count").contents())
-    heads = int(reader.get_field(f"{architecture}.attention.head_count").contents())
-    field = reader.get_field(f"{architecture}.attention.head_count_kv")
-    key_heads = int(field.contents()) if field else heads
-    kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    names = gguf.get_tensor_name_map(kind, blocks)
-    shapes = {tensor.name: tuple(int(n) for n in tensor.shape) for tensor in reader.tensors}  # (p, q)
+    header = read_gguf(base)
+    heads = header.count(".attention.head_count")
+    key_heads = header.count(".attention.head_count_kv") if header.value(".attention.head_count_kv") else heads
+    architecture = header.architecture
+    kind = next((kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), None)
+    if kind is None:
+        raise InputError(f"{base}: is of an architecture that the library gguf does not know, {architecture!r}")
+    names = gguf.get_tensor_name_map(kind, header.count(".block_count"))
     writer = gguf.GGUFWriter(output, architecture)
     writer.add_type(gguf.GGUFType.ADAPTER)
     writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
@@ -44,7 +44,7 @@ def write_adapter(adapter: Path, base: Path, output: Path) -> None:
         layer = key.removeprefix(PREFIX).removesuffix(A)
         down, up = (tensors[name].float().numpy() for name in (key, key.removesuffix(A) + B))  # (r, p), (q, r)
         name = f"{names.get_name(layer)}.weight"
-        if shapes.get(name) != (down.shape[1], up.shape[0]):
+        if header.shapes.get(name) != (down.shape[1], up.shape[0]):  # (p, q)
             raise InputError(f"{adapter}: llama.cpp has no layer {layer} of this shape in {base.name}")
         if architecture in PERMUTED and name.endswith((".attn_q.weight", ".attn_k.weight")):
             up = permuted(up, heads if name.endswith(".attn_q.weight") else key_heads)

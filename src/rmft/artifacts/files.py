@@ -31,7 +31,7 @@ def artifact(path: Path) -> Iterator[Path]:
     with atomic(path) as temporary:
         yield temporary
         if is_job():
-            text = receipt(sha256(temporary)).as_json()
+            text = receipt(path, sha256(temporary)).as_json()
             refuse_orphan()
             with atomic(receipt_path(path)) as file:
                 file.write_text(text, encoding="utf-8")
@@ -77,7 +77,7 @@ def reading(path: Path, *errors: type[Exception]) -> Iterator[None]:
     except FileNotFoundError:
         remedy = f"; `snakemake {path}` makes it" if is_artifact(path.as_posix()) else ""
         raise InputError(f"{path}: no such file{remedy}") from None
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, *errors) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, RecursionError, MemoryError, *errors) as error:
         reason = " ".join(str(error).split())[:160]
         remedy = f"; `rmft lineage {path}` says how to make it again" if is_artifact(path.as_posix()) else ""
         raise InputError(f"{path}: unreadable or truncated ({reason}){remedy}") from None

@@ -13,11 +13,13 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rmft.artifacts.job import JOB_CONTEXT
 from rmft.instructions import processor
 
 FOLDER = Path(".snakemake/receipts")
+CHECKSUM = "checksum"  # receipts of earlier versions have none
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Receipt:
 
     job: `job_id` of the job's settings. read: SHA-256 of every file that the job read, by path. hub: the same for files
     of a hub's models, by id@revision/name. commit: the checked-out commit, with -dirty where tracked files differed
-    from it; None outside of git. machine: its kind, and no name or address.
+    from it; None outside of git. machine: its kind, and no name or address. artifact: its path; empty in receipts of
+    earlier versions.
     """
 
     sha256: str
@@ -36,10 +39,16 @@ class Receipt:
     python: str
     machine: str
     hub: dict[str, str] = field(default_factory=dict)
+    artifact: str = ""
 
     def as_json(self) -> str:
-        """Return the text of the receipt's file."""
-        return json.dumps(asdict(self), indent=1) + "\n"
+        """Return the text of the receipt's file, which ends with a hash of everything in it."""
+        values = asdict(self)
+        return json.dumps({**values, CHECKSUM: _checksum(values)}, indent=1) + "\n"
+
+
+def _checksum(values: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def receipt_path(artifact: Path) -> Path:
@@ -52,17 +61,19 @@ def job_id(settings: str) -> str:
     return hashlib.sha256(settings.encode()).hexdigest()[:16]
 
 
-def receipt(sha256: str) -> Receipt:
+def receipt(artifact: Path, sha256: str) -> Receipt:
     """Return the receipt of an artifact that this process has just written."""
     job, read, hub = job_id(JOB_CONTEXT.settings), dict(JOB_CONTEXT.read), dict(JOB_CONTEXT.hub)
-    return Receipt(sha256, job, read, commit(), platform.python_version(), machine(), hub)
+    return Receipt(sha256, job, read, commit(), platform.python_version(), machine(), hub, artifact.as_posix())
 
 
 def read_receipt(artifact: Path) -> Receipt | None:
-    """Return an artifact's receipt, or None where it has no readable one."""
+    """Return an artifact's receipt, or None where it has no whole one."""
     try:
-        return Receipt(**json.loads(receipt_path(artifact).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        values = json.loads(receipt_path(artifact).read_text(encoding="utf-8"))
+        checksum = values.pop(CHECKSUM, None)
+        return Receipt(**values) if checksum in (None, _checksum(values)) else None
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 

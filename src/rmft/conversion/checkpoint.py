@@ -4,10 +4,10 @@ transformers multiplies the quantised weights out (`dequantize`) and rebuilds th
 rotary positions from such files, so those are refused here.
 """
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmft.agents.gguf_header import read_gguf
 from rmft.artifacts.files import noted
 from rmft.errors import InputError
 from rmft.params.language_model import Checkpoint
@@ -64,15 +64,12 @@ def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
 
 def refuse_scaled_positions(gguf: Path) -> None:
     """Raise InputError where a file scales its rotary positions, or is no GGUF file."""
-    try:
-        reader = import_module("gguf").GGUFReader(gguf)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{gguf}: is no GGUF file, or a truncated one ({error})") from None
-    architecture = reader.get_field("general.architecture").contents()
-    kind = reader.get_field(f"{architecture}.rope.scaling.type")
-    factors = [tensor.name for tensor in reader.tensors if tensor.name.startswith(("rope_freqs", "rope_factors"))]
-    if factors or (kind and kind.contents() != "none"):
-        scaled = factors[0] if factors else f"{kind.name} = {kind.contents()}"
+    header = read_gguf(gguf)
+    key = f"{header.architecture}.rope.scaling.type"
+    kind = header.value(key)
+    factors = [name for name in header.shapes if name.startswith(("rope_freqs", "rope_factors"))]
+    if factors or kind not in (None, "none"):
+        scaled = factors[0] if factors else f"{key} = {kind}"
         cure = "take the model's safetensors from the hub"
         raise InputError(f"{gguf}: scales its rotary positions ({scaled}), which transformers does not read; {cure}")
 

@@ -22,7 +22,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -96,7 +96,8 @@ class Journal:
         try:
             data = read_from(path)
             for begin, end, lines in frames(path, data):
-                journal._index(begin, end, lines)
+                with _understood(path, begin):
+                    journal._index(begin, end, lines)
                 journal._end = end
             if writable and journal._end < len(data):
                 os.ftruncate(file, journal._end)
@@ -126,7 +127,8 @@ class Journal:
         if key not in self._places:
             return None
         begin, end, number = self._places[key]
-        return json.loads(self._frame(begin, end)[number])["response"]
+        with _understood(self.path, begin):
+            return json.loads(self._frame(begin, end)[number])["response"]
 
     def _read_frame(self, begin: int, end: int) -> list[bytes]:
         frame = frame_at(os.pread(self._file, end - begin, begin), 0)
@@ -207,25 +209,31 @@ class Journal:
 def read_journal(path: Path) -> Iterator[tuple[Json, Json]]:
     """Yield every request, with all its messages, and its response. Another process may be writing to the journal."""
     messages: dict[str, Json] = {}
-    for *_, lines in frames(path, read_from(path)):
-        for line in map(json.loads, lines):
-            if line["kind"] == "message":
-                messages[line["hash"]] = line
-            else:
-                request = line["request"]
-                if "messages" in request:
-                    request["messages"] = _conversation(path, messages, request["messages"])
-                yield request, line["response"]
+    for begin, _, lines in frames(path, read_from(path)):
+        with _understood(path, begin):
+            entries = list(_entries(messages, lines))
+        yield from entries
 
 
-def _conversation(path: Path, messages: Mapping[str, Json], last: str) -> list[Json]:
-    """Return the messages up to the one with a hash."""
+def _entries(messages: dict[str, Json], lines: Iterable[bytes]) -> Iterator[tuple[Json, Json]]:
+    """Yield the requests and responses of a frame. messages: by hash; those of the frame are added."""
+    for line in map(json.loads, lines):
+        if line["kind"] == "message":
+            messages[line["hash"]] = line
+        else:
+            request = line["request"]
+            if "messages" in request:
+                request["messages"] = _conversation(messages, request["messages"])
+            yield request, line["response"]
+
+
+def _conversation(messages: Mapping[str, Json], last: str) -> list[Json]:
+    """Return the messages up to the one with a hash. Raise KeyError where one is missing, ValueError for a circle."""
     conversation = []
     while last:
-        try:
-            message = messages[last]
-        except KeyError:
-            raise InputError(f"{path}: damaged: it lacks a message of a conversation") from None
+        if len(conversation) == len(messages):
+            raise ValueError
+        message = messages[last]
         conversation.append({"role": message["role"], "content": message["content"]})
         last = message["after"]
     return conversation[::-1]
@@ -272,15 +280,25 @@ class FolderUsage:
 def _add_usage(total: defaultdict[str, Usage], path: Path, data: bytes) -> int:
     """Add the usage in complete frames to a total by model. Return the length of these frames in bytes."""
     size = 0
-    for _, end, lines in frames(path, data):
+    for begin, end, lines in frames(path, data):
         size = end
-        for line in lines:
-            if line.startswith(RESPONSE):
-                stated = json.loads(line[: line.index(REQUEST)] + b"}")["usage"]
-                model, used = stated.pop("model"), Usage(**stated)
-                if used != Usage():
-                    total[model] += used
+        with _understood(path, begin):
+            for line in lines:
+                if line.startswith(RESPONSE):
+                    stated = json.loads(line[: line.index(REQUEST)] + b"}")["usage"]
+                    model, used = stated.pop("model"), Usage(**stated)
+                    if used != Usage():
+                        total[model] += used
     return size
+
+
+@contextmanager
+def _understood(path: Path, begin: int) -> Iterator[None]:
+    """Raise InputError where the lines of a frame are not what a journal holds."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise damaged(path, begin) from None
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

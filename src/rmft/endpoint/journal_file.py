@@ -23,8 +23,7 @@ def frames(path: Path, data: bytes) -> Iterator[tuple[int, int, list[bytes]]]:
     begin = 0
     while begin < len(data):
         if (frame := frame_at(data, begin)) is None:
-            incomplete = MAGIC.startswith(data[begin : begin + len(MAGIC)]) or not data[begin:].strip(b"\0")
-            if not incomplete or _has_frame_after(data, begin):
+            if not _is_torn(data[begin:]) or _has_frame_after(data, begin):
                 raise damaged(path, begin)
             return
         yield begin, *frame
@@ -45,6 +44,12 @@ def frame_at(data: bytes, begin: int) -> tuple[int, list[bytes]] | None:
         return None
     lines = b"".join(parts).split(b"\n")[:-1]
     return (end - len(decompressor.unused_data), lines) if decompressor.eof else None
+
+
+def _is_torn(end: bytes) -> bool:
+    """Return whether a file ends as the beginning of a frame, or in zeros, which a power cut leaves of what was cut."""
+    begin = end[: len(MAGIC)].rstrip(b"\0")
+    return MAGIC.startswith(begin) if begin else not end.strip(b"\0")
 
 
 def _has_frame_after(data: bytes, begin: int) -> bool:

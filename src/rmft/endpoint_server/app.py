@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import sqlite3
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from rmft.endpoint_server.models import ServedModels
 from rmft.endpoint_server.schema import RequestModel, schema_error
 from rmft.endpoint_server.settings import ServerSettings
 from rmft.endpoint_server.store import Json, Store
+from rmft.errors import InputError
 
 R = TypeVar("R", bound=RequestModel)
 Limit = Annotated[int, Query(ge=1, le=100)]
@@ -65,6 +68,8 @@ def create(
     app.add_exception_handler(HTTPException, _on_http_error)
     app.add_exception_handler(RequestValidationError, _on_schema_error)
     app.add_exception_handler(ClientDisconnect, _on_disconnect)
+    for unwritable in (InputError, sqlite3.OperationalError):
+        app.add_exception_handler(unwritable, _on_full_disk)
     app.add_exception_handler(Exception, _on_failure)
     for add_routes in (_chat_routes, _model_routes, _file_routes, _job_routes):
         add_routes(app, services)
@@ -89,6 +94,11 @@ async def _on_schema_error(_: Request, error: RequestValidationError) -> Respons
 
 async def _on_disconnect(_: Request, __: ClientDisconnect) -> Response:
     return Response(status_code=400)  # nobody reads it
+
+
+async def _on_full_disk(_: Request, error: Exception) -> Response:
+    print(f"rmft serve: {error}", file=sys.stderr, flush=True)
+    return error_response(ApiError(507, "The server cannot write to its disk; its log says why."))
 
 
 async def _on_failure(_: Request, __: Exception) -> Response:

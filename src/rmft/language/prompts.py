@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template, TemplateError, UndefinedError
+from jinja2 import FileSystemLoader, StrictUndefined, Template, TemplateError, UndefinedError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rmft.errors import InputError
 from rmft.language.protocol import Protocol, Round
 
 TEMPLATES = ("opening", "feedback", "summary", "request")
 # The errors of a template, which is a small program of the user's, or no text at all.
-BROKEN = (TemplateError, ArithmeticError, TypeError, ValueError)
+BROKEN = (TemplateError, ArithmeticError, TypeError, ValueError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ def highlighted(value: float) -> str:
 
 def read_template(path: Path) -> Template:
     """Read a template. Raise InputError where the file is missing or malformed."""
-    # Prompts are plain text for a model, not HTML.
-    environment = Environment(
+    # Prompts are plain text for a model, not HTML. A folder of prompts may be somebody else's: no code of it runs.
+    environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(path.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["number"] = highlighted

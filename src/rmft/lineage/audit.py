@@ -80,7 +80,7 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
 
 
 def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
-    """Return what is wrong with an artifact itself: no record of its job, or other bytes than the job wrote."""
+    """Return what is wrong with an artifact itself: no record of its job, or other bytes than the job wrote there."""
     again = f"mv {path} .; snakemake"
     if record is None:
         return Finding("unrecorded", path, "has no whole record of what made it", again)
@@ -88,6 +88,8 @@ def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
         return Finding("altered", path, "is not what its job wrote", again)
     if (record.receipt.job, record.receipt.read) != (record.job, record.inputs):
         return Finding("unrecorded", path, "was written by another job than the one on record", again)
+    if record.receipt.artifact not in ("", path):
+        return Finding("unrecorded", path, f"is what its job wrote as {record.receipt.artifact}", again)
     return None
 
 

@@ -1,10 +1,10 @@
-"""The ancestry of figures and tables on the page: files, the rules that made them, and their hashes.
+"""The ancestry of figures and tables on the page: files, the rules that made them, and some of their hashes.
 
 Times, machines and commits are left out, so that equal results make equal pages; `rmft lineage` prints them, and
 verifies every hash.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from rmft.artifacts.files import is_artifact
@@ -12,13 +12,14 @@ from rmft.lineage.records import read_record
 from rmft.lineage.trace import SHORT
 
 
-def ancestry(starts: Iterable[str]) -> dict[str, list[Any]]:
+def ancestry(starts: Iterable[str], read: Collection[str]) -> dict[str, list[Any]]:
     """Return [rule, short hash, inputs] of every file from the starts to the sources, by path.
 
-    rule: empty for a source in git, `no record` for an artifact without one.
+    rule: empty for a source in git, `no record` for an artifact without one. read: the files that the page is made
+    from. Others have no hash here: they may change without a change of the page's own files, as when a reward set
+    grows by instances that no evaluation uses, and the page would then not be made again.
     """
     ancestors: dict[str, list[Any]] = {}
-    hashes: dict[str, str | None] = {}
     pending = list(starts)
     while pending:
         path = pending.pop()
@@ -29,9 +30,6 @@ def ancestry(starts: Iterable[str]) -> dict[str, list[Any]]:
             ancestors[path] = ["no record" if is_artifact(path) else "", "", []]
             continue
         inputs = sorted(record.inputs)
-        ancestors[path] = [record.rule, record.receipt.sha256[:SHORT], inputs]
-        hashes |= record.inputs
+        ancestors[path] = [record.rule, record.receipt.sha256[:SHORT] if path in read else "", inputs]
         pending += inputs
-    for path, ancestor in ancestors.items():
-        ancestor[1] = ancestor[1] or (hashes.get(path) or "")[:SHORT]
     return dict(sorted(ancestors.items()))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmft.artifacts.files import reading
 from rmft.artifacts.text import read_bytes
 
 
@@ -21,7 +22,8 @@ class Picture:
 def picture(path: Path) -> Picture:
     """Return a PNG file for the page."""
     image = read_bytes(path)
-    size = struct.unpack(">II", image[16:24])  # a PNG has its width and height there
+    with reading(path, struct.error):
+        size = struct.unpack_from(">II", image, 16)  # a PNG has its width and height there
     return Picture(f"data:image/png;base64,{base64.b64encode(image).decode()}", size)
 
 

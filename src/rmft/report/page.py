@@ -118,7 +118,7 @@ def page(job: ReportJob, files: dict[str, Path]) -> str:
         counts={verdict: sum(entry.verdict == verdict for entry in entries) for verdict in VERDICTS},
         story=None if job.story is None else read_story(job, *job.story, files),
         recorded=read_recorded(files, captions),
-        lineage=ancestry(entry.csv for entry in entries),
+        lineage=ancestry((entry.csv for entry in entries), files),
         in_viewer=list(job.in_words),
         rules=RULES,
     )

@@ -84,14 +84,14 @@ def _trained_models(
     n: int,
 ) -> list[TrainedModel]:
     """Return the trained models of all experiments, each after as many iterations as were evaluated."""
-    models = []
+    models, first = [], next(iter(experiments))
     for experiment, ((trajectories, selected, last, temperature), players) in experiments.items():
         for name, played in players.items():
             if name != "trained" and not name.startswith("iteration-"):
                 continue
             iterations = last if name == "trained" else int(name.removeprefix("iteration-"))
             values = (trajectories, selected, iterations, temperature)
-            final, default = played.by_instance[:n, -1], experiment == next(iter(experiments))
+            final, default = played.by_instance[:n, -1], experiment == first
             of_paper = paper.get(None if default else values, {})
             models.append(TrainedModel(experiment, values, final, len(played.regret), default, of_paper))
     return models

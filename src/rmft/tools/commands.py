@@ -124,20 +124,18 @@ def estimate(
 
     Example: `rmft estimate open_mab_qwen --scale paper`
     """
-    from rich.console import Console
-
     from rmft.params import load
     from rmft.tools import local_estimate
     from rmft.tools.estimate import as_table, beyond_budget, expected_work
+    from rmft.tools.terminal import print_tables
 
     params = load(scale=scale).at_scale()
     remote, local = local_estimate.chosen(params, experiments or [])
     work, here = expected_work(params, remote), local_estimate.local_work(params, local)
-    console = Console(highlight=False)
     if remote:
-        console.print(as_table(work, params.scale))
+        print_tables(as_table(work, params.scale))
     if local:
-        console.print(local_estimate.as_table(here, params.scale))
+        print_tables(local_estimate.as_table(here, params.scale))
     for line in filter(None, (beyond_budget(params, work), local_estimate.unknown_sizes(here, params))):
         print(line, file=sys.stderr)
 

@@ -54,14 +54,13 @@ def record(
     from rmft.recorded.page import pages
     from rmft.recorded.recording import bundle_folder, record_all
     from rmft.recorded.recording import record as record_experiment
-    from rmft.workflow.paths import RECORDED
 
     if experiment and everything:
         raise InputError("record: name an experiment, or give --all, and not both")
     written = ""
     if experiment or everything:
         sized = load().at_scale()
-        folder = bundle_folder(sized, experiment) if experiment else Path(RECORDED, sized.scale, "all")
+        folder = bundle_folder(sized, experiment)
         bundle = record_experiment(folder, sized, experiment) if experiment else record_all(folder, sized)
         written = f"{folder} ({len(bundle.files)} files) and "
     rendered = pages()

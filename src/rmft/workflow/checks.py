@@ -26,7 +26,7 @@ def check_inputs(params: Params) -> None:
     """Raise InputError where params.yaml names a model, scenarios or templates that are missing or do not work."""
     check_spreadsheets(params.scenarios.values())
     for name, model in params.models.items():
-        if model.kind == "language" and not made_model_of(params, name):
+        if model.kind == "language" and not made_model_of(params, name):  # jobs make the others
             check_weights(f"models.{name}.weights", model.weights, model.revision)
     for file in _other_templates(params):
         read_template(Path(file))

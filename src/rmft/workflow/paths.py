@@ -72,6 +72,8 @@ def made_model_of(params: Params, model: str) -> list[str]:
     settings = params.models[model]
     if settings.kind == "endpoint":
         return made_model_of(params, settings.serves) if settings.serves else []
+    if settings.kind == "linear-attention":
+        return []
     if settings.is_gguf:
         return [f"{model_folder_of(model)}/{file}" for file in CONVERTED]
     return [path for path in pretrained(params) if Path(path).parent == Path(settings.weights)]
@@ -197,7 +199,7 @@ def artifacts_of(params: Params, experiment: str) -> list[str]:
         played = [path for name in chosen.evaluations for path in held_out_of(params, experiment, name)]
     own = [path for path in played if path.startswith(f"results/experiments/{experiment}/")]
     examined = [path for name in params.reasoning.of.get(experiment, []) for path in reasoning_of(experiment, name)]
-    made = made_model_of(params, chosen.model) if chosen.in_words else []
+    made = made_model_of(params, chosen.model)
     return [*made, *training_of(params, experiment), *own, *evaluations_of(params, experiment), *examined]
 
 

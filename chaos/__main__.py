@@ -1,0 +1,115 @@
+"""Run checks of reliability, keep their counts, and render docs/reliability.md from them: no number there is typed.
+
+    python -m chaos                               # every check, with its usual size
+    python -m chaos corruptions --size 50         # this one, smaller
+    python -m chaos --page                        # render the page alone
+
+The counts of a check are in chaos/results/NAME.json. The exit code is 1 where a case went wrong. RMFT_CHAOS_MINUTES is
+a limit for the long checks, which then count fewer cases.
+"""
+
+import argparse
+import ast
+import datetime
+import json
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from chaos.counts import Counts
+from rmft.artifacts.receipts import commit, machine
+from rmft.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PAGE = ROOT / "chaos/results", ROOT / "docs/reliability.md"
+SIZES = {  # of `make chaos`, in the order of the page
+    "kills": 200,
+    "power_cuts": 20,
+    "corruptions": 125,
+    "parameters": 1000,
+    "command_lines": 300,
+    "differential": 100,
+    "hostile_text": 100_000,
+    "pages": 20,
+    "pickles": 3,
+    "endpoint_server": 11_000,
+    "planted_keys": 1,
+    "soak": 60,
+}
+FAILURES = 20  # that are kept
+HEAD = """# What happens when something goes wrong
+
+`make chaos` does harm at random, counts what came of it, and renders this page from the counts. Each check ends in the
+outcomes of its tables, or in *went wrong*: a traceback, a hang, a lost or stale file, or harm that nobody noticed.
+"""
+
+
+def run(name: str, size: int, seed: int) -> bool:
+    """Run a check and keep its counts; return whether nothing went wrong."""
+    print(f"{name}: size {size}, seed {seed}", flush=True)
+    start, revision = time.monotonic(), commit(ROOT)
+    counts: Counts = import_module(f"chaos.{name}").run(size, seed)
+    kept = {
+        "command": f"python -m chaos {name} --size {size} --seed {seed}",
+        "date": f"{datetime.datetime.now(datetime.UTC).date()}",
+        "commit": revision,
+        "machine": machine(),
+        "seconds": round(time.monotonic() - start),
+        "outcomes": counts.outcomes,
+        "failures": counts.failures[:FAILURES],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print("\n".join([_table(kept["outcomes"]), *counts.failures[:FAILURES]]), flush=True)
+    return not counts.failures
+
+
+def page() -> str:
+    """Return docs/reliability.md."""
+    parts = [HEAD]
+    for name in SIZES:
+        if (path := RESULTS / f"{name}.json").exists():
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            made = (
+                f"`{kept['command']}`; {kept['date']}, commit {kept['commit']}, {kept['machine']}, {kept['seconds']} s:"
+            )
+            parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n{made}\n\n{_table(kept['outcomes'])}\n")
+            if kept["failures"]:
+                parts.append("\n```text\n" + "\n".join(kept["failures"]) + "\n```\n")
+    return "".join(parts)
+
+
+def _table(outcomes: dict[str, dict[str, int]]) -> str:
+    """Return counts as a table in Markdown: a row for each kind of harm, a column for each outcome."""
+    columns = list(dict.fromkeys(outcome for of in outcomes.values() for outcome in of))
+    rows = [(harm, *(of.get(column, 0) for column in columns), sum(of.values())) for harm, of in outcomes.items()]
+    if len(rows) > 1:
+        rows.append(("all", *(sum(row[place] for row in rows) for place in range(1, len(columns) + 2))))
+    lines = [("harm", *columns, "cases"), ("---", *["---:"] * (len(columns) + 1)), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def _purpose(name: str) -> str:
+    """Return the docstring of a check."""
+    return ast.get_docstring(ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="chaos", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SIZES)}")
+    parser.add_argument("--size", type=int, help="how many cases; what a case is, the check says")
+    parser.add_argument("--seed", type=int, default=0, help="of all random choices")
+    parser.add_argument("--page", action="store_true", help="render docs/reliability.md alone")
+    options = parser.parse_args()
+    if unknown := set(options.names) - SIZES.keys():
+        parser.error(f"no check is named {', '.join(sorted(unknown))}; there are {', '.join(SIZES)}")
+    try:
+        sound = [
+            run(name, options.size or SIZES[name], options.seed)
+            for name in ([] if options.page else options.names or SIZES)
+        ]
+    except InputError as error:  # a library or program that a check needs is not here
+        sys.exit(f"chaos: {error}")
+    PAGE.write_text(page(), encoding="utf-8")
+    sys.exit(0 if all(sound) else 1)

@@ -1,0 +1,35 @@
+"""What came of harm: how often each outcome followed each kind of it."""
+
+import os
+import time
+from collections import Counter
+
+BEGAN = time.monotonic()
+MINUTES = float(os.environ.get("RMFT_CHAOS_MINUTES", "inf"))  # after which long checks begin nothing new
+WRONG = "went wrong"
+
+
+class Counts:
+    """The outcomes of each kind of harm, and a line about each case that went wrong."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, Counter[str]] = {}
+        self.failures: list[str] = []
+
+    def add(self, harm: str, outcome: str, times: int = 1) -> None:
+        """Count a case."""
+        self.outcomes.setdefault(harm, Counter())[outcome] += times
+
+    def fail(self, harm: str, what: str) -> None:
+        """Count a case that went wrong."""
+        self.add(harm, WRONG)
+        self.failures.append(f"{harm}: {what}")
+
+    def total(self, outcome: str | None = None) -> int:
+        """Return the number of all cases, or of those with an outcome."""
+        return sum(of.total() if outcome is None else of[outcome] for of in self.outcomes.values())
+
+
+def time_left() -> bool:
+    """Return whether a long check may begin another case."""
+    return time.monotonic() - BEGAN < 60 * MINUTES

@@ -1,0 +1,177 @@
+"""Builds that are killed at random moments, several times over: the next run gives the bytes of an undisturbed one.
+
+A round changes parameters, starts `snakemake` or `dvc repro`, and after a random time kills one job, Snakemake, DVC or
+all processes, by SIGKILL, SIGTERM or Ctrl-C; it does so five times, sometimes changes its mind about the parameters in
+between, and lets the last run end. A kill counts as *identical* when, at the end of its round, every artifact has the
+bytes of a build that nobody disturbed, and `rmft lineage --all` finds nothing lost, stale or altered. Size: kills.
+"""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+from trees import built_once, copy_of, digests, done, environment, set_value, snakemake
+from trees import run as run_in
+
+from chaos.counts import Counts, time_left
+
+KILLS = 5  # of a round
+FEW = 20  # kills; what is changed for fewer builds in seconds
+HANG_SECONDS, LEFT_SECONDS = 600.0, 30.0
+STATES = {  # sets of parameters, between which rounds change
+    "as built": {},
+    "numeric": {"experiments.numeric_mixture.rmft.selected": 2},
+    "in words": {f"experiments.{name}.rmft.temperature": 0.9 for name in ("open_mab_gemma", "closed_mab")},
+}
+ENGINES = {"snakemake": ["snakemake", "--cores", "2"], "dvc": ["dvc", "repro"]}
+PROGRAMS = {  # words of the command of each kind of process
+    "job": r"(^|/)rmft ",
+    "snakemake": r"(^|/)snakemake ",
+    "dvc": r"(^|/)dvc ",
+    "fork server": r"serve_jobs",
+    "endpoint": r"from rmft\.cli import main",
+}
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "Ctrl-C": signal.SIGINT}
+
+
+def run(size: int, seed: int, built: Path | None = None) -> Counts:
+    """Kill builds; return what came of it. built: what `trees.built_once` made."""
+    counts, chance = Counts(), random.Random(seed)
+    with TemporaryDirectory(prefix="rmft-") as folder:
+        home = built or built_once(Path(os.environ.get("RMFT_BUILT", folder)))
+        tree = copy_of(home, Path(folder) / "home")
+        expected = undisturbed(home, Path(folder), ["as built", "numeric"] if size <= FEW else list(STATES))
+        killed = 0
+        while killed < size and time_left():
+            kills = min(KILLS, size - killed)
+            kill_and_finish(tree, expected, kills, chance, counts)
+            killed += kills
+    return counts
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A build that nobody disturbed. artifacts: their hashes. seconds: what it took, or a build back to this state."""
+
+    artifacts: dict[str, str]
+    seconds: float
+
+
+def undisturbed(home: Path, folder: Path, states: list[str]) -> dict[str, Undisturbed]:
+    """Return undisturbed builds by state."""
+    builds = {}
+    for state in states:
+        tree = copy_of(home, folder / state.replace(" ", "-"))
+        set_state(tree, state)
+        start = time.monotonic()
+        snakemake(tree)
+        builds[state] = Undisturbed(digests(tree), time.monotonic() - start)
+    changed = max(build.seconds for build in builds.values())
+    return builds | {"as built": Undisturbed(builds["as built"].artifacts, changed)}
+
+
+def set_state(tree: Path, state: str) -> None:
+    """Change the parameters of a tree."""
+    done(tree, "git", "checkout", "--quiet", "params.yaml")
+    for key, value in STATES[state].items():
+        set_value(tree, key, value)
+
+
+def kill_and_finish(
+    tree: Path, expected: dict[str, Undisturbed], kills: int, chance: random.Random, counts: Counts
+) -> None:
+    """Kill builds of a tree, let the last one end, and compare the tree with an undisturbed one."""
+    state, victims, problem = chance.choice(list(expected)), Counter(), ""
+    (tree / "results/metrics.json").unlink(missing_ok=True)  # there is something to do, whatever the state
+    set_state(tree, state)
+    while victims.total() < kills:
+        if chance.random() < 0.15:
+            state = chance.choice(list(expected))
+            set_state(tree, state)
+        if killed := start_and_kill(tree, expected[state].seconds, chance):
+            victims[killed] += 1
+        else:
+            (tree / "results/metrics.json").unlink()
+            set_state(tree, state := chance.choice(list(expected)))
+    last = ENGINES[chance.choice(["snakemake", "snakemake", "snakemake", "dvc"])]
+    finished = run_in(tree, *last)
+    if finished.returncode:
+        problem = f"{' '.join(last)}: {finished.stdout[-500:]}{finished.stderr[-500:]}"
+    elif digests(tree) != expected[state].artifacts:
+        differ = [path for path, digest in digests(tree).items() ^ expected[state].artifacts.items()]
+        problem = f"other bytes: {', '.join(sorted(set(differ))[:5])}"
+    elif (audit := run_in(tree, "rmft", "lineage", "--all")).returncode:
+        problem = f"lineage: {audit.stderr[:500]}"
+    elif left := psutil.wait_procs(at_work(tree), LEFT_SECONDS)[1]:
+        problem = f"still at work: {left}"
+    for (harm, name), times in victims.items():
+        counts.add(harm, f"{name}: went wrong" if problem else f"{name}: identical", times)
+    if problem:
+        counts.failures.append(f"{state}, after {dict(victims)}: {problem}")
+
+
+def start_and_kill(tree: Path, longest: float, chance: random.Random) -> tuple[str, str] | None:
+    """Start a build and do harm after a random time; return what was killed, by which signal; None where it had ended.
+
+    Then wait, as a user would, until the run has ended that goes on without the DVC that started it.
+    """
+    engine, name = chance.choice(list(ENGINES)), chance.choice(list(SIGNALS))
+    top = psutil.Popen(
+        ENGINES[engine], cwd=tree, env=environment(tree), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    with suppress(psutil.TimeoutExpired):
+        top.wait(chance.uniform(0.0, longest))
+        return None
+    victim = kill(tree, SIGNALS[name], chance)
+    waiting = [process for process in at_work(tree) if _is(process, "snakemake")]
+    assert not psutil.wait_procs(waiting, HANG_SECONDS)[1], f"{engine} hangs after {name} to {victim}"
+    top.wait(HANG_SECONDS)
+    return victim, name
+
+
+def kill(tree: Path, how: signal.Signals, chance: random.Random) -> str:
+    """Send a signal to a process of one of the kinds that are at work, or to everything; return to what."""
+    family = at_work(tree)
+    of_kind = {name: [process for process in family if _is(process, name)] for name in PROGRAMS}
+    kinds = [name for name, processes in of_kind.items() if processes]
+    kind = chance.choice([*kinds, "everything", *["job"] * (2 * ("job" in kinds))])
+    victims = family if kind == "everything" else [chance.choice(of_kind[kind])]
+    stage = _stage(victims[0]) if kind == "job" else ""
+    for process in victims:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(how)
+    return f"{kind} {stage}".strip()
+
+
+def at_work(tree: Path) -> list[psutil.Process]:
+    """Return the processes that work in a folder, whoever started them."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cwd() == str(tree) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def _is(process: psutil.Process, program: str) -> bool:
+    with suppress(psutil.Error):
+        return bool(re.search(PROGRAMS[program], " ".join([*process.cmdline()[:3], ""])))
+    return False
+
+
+def _stage(job: psutil.Process) -> str:
+    """Return the stage of a process of rmft's."""
+    with suppress(psutil.Error):
+        words = job.cmdline()
+        return next((words[at + 1] for at, word in enumerate(words[:-1]) if Path(word).name == "rmft"), "")
+    return ""

@@ -1,0 +1,84 @@
+"""Builds from nothing in a loop in one folder: memory, open files and disk are what they were after the second one.
+
+All artifacts and journals are deleted, and `snakemake` builds them again, until the time is over. Of each build the
+most memory and the most open files of all its processes together are measured twice a second, and afterwards the bytes
+and files that it left in the tree and in the folder for temporary files. A build counts as *flat* where a measure is at
+most a tenth (memory and open files: a fifth, as jobs overlap by chance) above the second build's. Size: minutes.
+"""
+
+import os
+import random
+import shutil
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+from trees import built_once, copy_of, digests, environment
+
+from chaos.counts import Counts
+from chaos.kills import at_work
+
+MADE = ("results", "data/rewards", "journal", ".rmft")
+ROOM = {"memory": 1.2, "open files": 1.2, "bytes in the tree": 1.1, "files in the tree": 1.1, "temporary files": 1.1}
+EVERY_SECONDS = 0.5
+
+
+def run(size: int, seed: int, built: Path | None = None) -> Counts:
+    """Build again and again; return how often each measure was flat. built: what `trees.built_once` made."""
+    counts, until = Counts(), time.monotonic() + 60 * size
+    random.seed(seed)
+    with TemporaryDirectory(prefix="rmft-") as folder:
+        home = built or built_once(Path(os.environ.get("RMFT_BUILT", folder)))
+        tree, temporary = copy_of(home, Path(folder) / "home"), Path(folder) / "tmp"
+        expected, measured = digests(tree), []
+        temporary.mkdir()
+        while time.monotonic() < until:
+            for made in MADE:
+                shutil.rmtree(tree / made, ignore_errors=True)
+            measured.append(_measured(tree, temporary))
+            if digests(tree) == expected:
+                counts.add("artifacts", "identical")
+            else:
+                counts.fail("artifacts", "other bytes")
+    for build in measured[2:]:
+        for name, value in build.items():
+            limit = ROOM[name] * measured[1][name]
+            if value <= limit:
+                counts.add(name, "flat")
+            else:
+                series = [round(of[name]) for of in measured]
+                counts.fail(name, f"{value:.0f} after {measured[1][name]:.0f}; of all builds {series}")
+    return counts
+
+
+def _measured(tree: Path, temporary: Path) -> dict[str, float]:
+    """Build, and return what it took and left."""
+    build = psutil.Popen(
+        ["snakemake", "--cores", "2"], cwd=tree, env=environment(tree) | {"TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    memory = files = 0.0
+    while build.poll() is None:
+        family = at_work(tree)
+        memory = max(memory, sum(_of(process, "uss") for process in family))
+        files = max(files, sum(_of(process, "files") for process in family))
+        with suppress(psutil.TimeoutExpired):
+            build.wait(EVERY_SECONDS)
+    left = [path for path in tree.rglob("*") if path.is_file() and not path.is_symlink()]
+    return {
+        "memory": memory,
+        "open files": files,
+        "bytes in the tree": sum(path.stat().st_size for path in left),
+        "files in the tree": len(left),
+        "temporary files": len([*temporary.rglob("*")]),
+    }
+
+
+def _of(process: psutil.Process, what: str) -> float:
+    """Return the memory of a process that no other one shares, or the number of its open files."""
+    with suppress(psutil.Error, OSError):
+        return process.memory_full_info().uss if what == "uss" else process.num_fds()
+    return 0.0

@@ -1,0 +1,14 @@
+"""Hostile text in every place that reads text of others; `make chaos` tries more of it."""
+
+import signal
+
+from chaos import hostile_text
+
+CASES = 400
+
+
+def test_hostile_text_is_data_or_refused_in_one_line():
+    counts = hostile_text.run(CASES, 0)
+    assert not counts.failures, "\n".join(counts.failures)
+    assert counts.outcomes.keys() == {place.__name__.replace("_", " ") for place in hostile_text.PLACES}
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
