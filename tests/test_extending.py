@@ -1,4 +1,4 @@
-"""docs/extending.md: every block as it stands, run in a copy of the repository, and what the page promises of it."""
+"""docs/extending.md, and the tutorial about methods: every block as it stands, run in a copy of the repository."""
 
 import csv
 import json
@@ -23,6 +23,7 @@ from rmft.results import read_players
 pytestmark = pytest.mark.xdist_group("extending")
 
 TEXT = (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+TUTORIAL = (ROOT / "docs/tutorials/add-a-method.md").read_text(encoding="utf-8")
 BLOCK = re.compile(
     r"(?:<!-- (?P<how>file|into): (?P<path>\S+) -->\n)?```(?P<language>\w+)\n(?P<text>.*?)```\n", re.DOTALL
 )
@@ -31,7 +32,7 @@ KEPT = {  # experiments of the copies, with the evaluations and the reward sets 
     "numeric_simplex": "gaussian",  # of target quick
     "numeric_mab": "gaussian",
     "open_mab_gemma": "gaussian-50",
-    "open_mab_qwen": "gaussian-100",
+    "open_mab_qwen": "gaussian-25",
     "closed_mab": "gaussian-25",
     "contextual": "linear-25",
 }
@@ -50,7 +51,7 @@ class Block:
 
 def blocks_of(title: str) -> list[Block]:
     """Return the blocks of a section."""
-    section = TEXT.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    section = f"{TEXT}\n{TUTORIAL}".split(f"\n## {title}\n")[1].split("\n## ")[0]
     return [Block(*match.group("how", "path", "language", "text")) for match in BLOCK.finditer(section)]
 
 
@@ -195,8 +196,10 @@ def test_an_algorithm_of_ones_own_plays_beside_ours(folder):
 
 
 def test_a_training_method_of_ones_own_takes_the_place_of_fine_tuning(folder):
-    title = "A training method"
+    assert blocks_of("A training method") == []  # it sends the reader to the tutorial
+    title = "Write the method"
     put(folder, title)
+    edit(folder / "params.yaml", "scale: smoke", "scale: demo")  # which the first command of the tutorial undoes
     printed = type_in(folder, title)
     assert re.search(r'method: "above-average" +# mab_above_average.method', printed)
     iteration = folder / "results/experiments/mab_above_average/seed-0/iteration-1"
