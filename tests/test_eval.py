@@ -161,6 +161,7 @@ def test_two_measurements_are_compared_on_their_common_games_and_ranked(measured
     assert {"embedded (one)", "embedded (two)", "ucb", "uniform"} <= set(names)
     assert "custom, 6 games" in page  # other instances are another table
     assert "custom, 8 games" in page
+    assert "3 actions, gaussian rewards, 4 rounds, 8 games; " in page
 
 
 def test_an_endpoint_is_measured_and_what_was_answered_is_not_asked_again(rmft, tmp_path, server, monkeypatch):

@@ -57,7 +57,10 @@ def _lines(part: str, results: Mapping[str, EvalResult], seed: int) -> Iterator[
     played = {name: result.parts[part] for name, result in results.items()}
     first = next(iter(played.values()))
     lines = [{"name": name, "model": None, "regret": of.regret} for name, of in first.references.items()]
-    lines += [{"name": name, "model": of, "regret": of.regret} for name, of in played.items()]
+    lines += [
+        {"name": name, "model": of, "regret": of.regret, "words": results[name].reply.words}
+        for name, of in played.items()
+    ]
     p_values, above = _corrected(played), None
     for line in sorted(lines, key=lambda line: line["regret"].mean):
         name, difference, sure = line["name"], None, False
