@@ -161,12 +161,12 @@ def reply(chance: random.Random) -> None:
     names = chance.choice(((), ("Wheat", "Rye", "Oats"), ("Plan A", "Plan B", "Don't")))
     scenario = Scenario("Choose.", names) if names else None
     protocol = Protocol("dialogue", chance.choice(("action", "distribution")), "bandit", "with-reasoning", 3, scenario)
-    said = text(chance, 20)
-    decision = parse(said, protocol, 0.05)
+    words = text(chance, 20)
+    decision = parse(words, protocol, 0.05)
     if decision is not None:
         assert decision.action in (None, 0, 1, 2)
         assert decision.policy is None or abs(sum(decision.policy) - 1) < 1e-9
-    claims_of(said, protocol, History(3, PAST), decision, 0.05)
+    claims_of(words, protocol, History(3, PAST), decision, 0.05)
 
 
 def scenarios(chance: random.Random) -> None:

@@ -57,7 +57,7 @@ def _open(browser: "Browser", file: Path, page: str, chance: random.Random, coun
     own = (file.as_uri(), "data:")
     file.write_text(PIECE.sub(lambda piece: piece[1] + _hostile(piece[2], chance, planted), page), encoding="utf-8")
     tab = browser.new_context(offline=True).new_page()
-    tab.on("request", lambda asked: asked.url.startswith(own) or wrong.append(asked.url))
+    tab.on("request", lambda request: request.url.startswith(own) or wrong.append(request.url))
     tab.on("pageerror", lambda error: wrong.append(str(error)))
     tab.on("dialog", lambda dialog: wrong.append(dialog.message) or dialog.dismiss())
     tab.goto(file.as_uri())

@@ -116,9 +116,9 @@ def _mutate(path: Path, size: int, chance: random.Random, counts: Counts) -> Non
             load(Path(FILES[0])).at_scale()
             counts.add(path.name, "valid")
         except InputError as error:
-            said = str(error)
-            if "\n" in said or len(said) > LONGEST_LINE or not any(name in said for name in FILES):
-                counts.fail(path.name, f"mutation {number}: {said[:400]}")
+            refusal = str(error)
+            if "\n" in refusal or len(refusal) > LONGEST_LINE or not any(name in refusal for name in FILES):
+                counts.fail(path.name, f"mutation {number}: {refusal[:400]}")
             else:
                 counts.add(path.name, "refused")
         except Exception as error:

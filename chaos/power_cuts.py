@@ -82,9 +82,9 @@ def _cut_a_build(tree: Path, expected: dict[str, Undisturbed], chance: random.Ra
     lost = [path for path in written if chance.random() < 0.5]
     for path in lost:
         _lose_end(path, 0, chance)
-    commands, said = _mend(tree)
-    if said:
-        counts.fail(harm, f"{len(lost)} files cut; {said}")
+    commands, problem = _mend(tree)
+    if problem:
+        counts.fail(harm, f"{len(lost)} files cut; {problem}")
     elif digests(tree) != expected[state].artifacts:
         counts.fail(harm, f"{len(lost)} files cut; other bytes")
     elif (audit := run_in(tree, "rmft", "lineage", "--all")).returncode:
@@ -94,7 +94,7 @@ def _cut_a_build(tree: Path, expected: dict[str, Undisturbed], chance: random.Ra
 
 
 def _mend(tree: Path) -> tuple[int, str]:
-    """Build, and do what refusals say; return the number of their commands, and what a last build that failed said."""
+    """Build, and do what refusals say; return the number of their commands, and the output of a build that failed."""
     for commands in range(MOST_COMMANDS):
         finished = run_in(tree, "snakemake", "--cores", "2")
         if finished.returncode == 0:
