@@ -10,6 +10,7 @@ import hashlib
 import random
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,6 +50,7 @@ CODE = {  # what is appended to a file: a comment, which changes nothing, or a s
     "src/rmft/metrics/growth.py": "# note {}\n",
 }
 DATA = ("data/paper/simplex-table.csv", "data/report/templates/style.css", "docs/glossary.md")
+BY_SNAKEMAKE, BY_DVC = ("snakemake", "--cores", "2"), ("dvc", "repro")
 FORMER = "former"  # git's tag of a state that sequences come back to
 
 
@@ -169,33 +171,40 @@ def _take(step: Step, ours: Path, theirs: Path, trees: Trees) -> str:
     step.change(ours)
     if not step.by_dvc:
         step.change(theirs)
-    for tree, command in ((ours, ("snakemake", "--cores", "2")), (theirs, step.by_dvc or ("dvc", "repro"))):
-        finished = run_in(tree, *command)
-        if finished.returncode:
-            return f"{' '.join(command)}: {finished.stdout[-500:]} {finished.stderr[-500:]}"
-    run_in(ours, "rmft", "prune")  # of what it no longer asks for, as the stages of DVC do
-    run_in(theirs, "rmft", "prune")
-    by_snakemake, by_dvc, new = digests(ours), digests(theirs), _from_nothing(ours, trees)
-    for name, one, other in (("dvc", by_dvc, by_snakemake), ("from nothing", new, by_snakemake)):
+    with ThreadPoolExecutor() as pool:
+        new = shutil.copytree(ours, trees.folder / "new", symlinks=True, ignore=_artifacts)
+        anew = pool.submit(_from_nothing, new, trees)
+        problems = pool.map(_build_by, (ours, theirs), (BY_SNAKEMAKE, step.by_dvc or BY_DVC))
+    if problem := next(filter(None, problems), ""):
+        return problem
+    by_snakemake = digests(ours)
+    for name, one, other in (("dvc", digests(theirs), by_snakemake), ("from nothing", anew.result(), by_snakemake)):
         if one != other:
             differ = sorted({path for path, _ in one.items() ^ other.items()})
             return f"{name} differs from snakemake in {len(differ)} files: {', '.join(differ[:5])}"
     return ""
 
 
-def _from_nothing(tree: Path, trees: Trees) -> dict[str, str]:
-    """Return the hashes of the artifacts that a new build of a tree's sources gives."""
-    tracked = done(tree, "git", "ls-files").splitlines()
+def _build_by(tree: Path, command: tuple[str, ...]) -> str:
+    """Build a tree, and drop what it no longer asks for, as the stages of DVC do; return what went wrong."""
+    finished = run_in(tree, *command)
+    if finished.returncode:
+        return f"{' '.join(command)}: {finished.stdout[-500:]} {finished.stderr[-500:]}"
+    run_in(tree, "rmft", "prune")
+    return ""
+
+
+def _from_nothing(new: Path, trees: Trees) -> dict[str, str]:
+    """Return the hashes of the artifacts that a build of a copy without artifacts gives, and delete the copy."""
+    tracked = done(new, "git", "ls-files").splitlines()
     sources = hashlib.sha256()
     for name in sorted({*tracked} - {"dvc.lock"}):
-        sources.update((tree / name).read_bytes() if (tree / name).is_file() else b"")
+        sources.update((new / name).read_bytes() if (new / name).is_file() else b"")
     key = sources.hexdigest()
     if key not in trees.from_nothing:
-        new = trees.folder / "new"
-        shutil.copytree(tree, new, symlinks=True, ignore=_artifacts)
         snakemake(new)
         trees.from_nothing[key] = digests(new)
-        shutil.rmtree(new)
+    shutil.rmtree(new)
     return trees.from_nothing[key]
 
 

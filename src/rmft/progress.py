@@ -44,8 +44,9 @@ def speed(name: str, total: int) -> Iterator[Callable[[int, int, float], None]]:
         rounds, tokens = rounds + games, tokens + more_tokens
         passed = time.monotonic() - begun
         left = passed / rounds * (total - rounds)
-        pace = f"{tokens / passed:,.0f} tokens/s" if tokens else f"{rounds / passed:,.0f} rounds/s"
-        report(f"{name}: {rounds}/{total} rounds, {pace}, mean regret so far {regret:.2f}, {left:.0f} s left")
+        pace, unit = (tokens / passed, "tokens") if tokens else (rounds / passed, "rounds")
+        rate = f"{pace:,.{pace < 10:d}f} {unit}/s"
+        report(f"{name}: {rounds}/{total} rounds, {rate}, mean regret so far {regret:.2f}, {left:.0f} s left")
 
     yield advance
 

@@ -22,6 +22,7 @@ def main() -> None:
     flash = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}[arguments.flash_attn]
     params.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
     params.kv_unified, params.swa_full, params.cache_ram_mib = False, arguments.swa_full, arguments.cache_ram
+    params.cache_prompt = not arguments.no_cache_prompt
     params.fit_params, params.ui = False, False
     if arguments.lora:
         params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(arguments.lora)]
@@ -40,7 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("port", "parallel", "ctx-size", "threads", "threads-batch", "cache-ram"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--no-kv-unified", action="store_true", required=True)
-    parser.add_argument("--swa-full", action="store_true")
+    for name in ("swa-full", "no-cache-prompt"):
+        parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--batch-size", type=int, default=2048)
     parser.add_argument("--ubatch-size", type=int, default=512)
     parser.add_argument("--n-gpu-layers", type=int, default=-1)
