@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import HEAR_CTRL_C
+from trees import done
 
 from chaos.pickles import payloads
 from rmft.agents.numeric import SYMBOLS, LinearAttention, read_model, write_model
@@ -17,6 +18,7 @@ from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.evaluations import read_evaluation, write_evaluation
 from rmft.artifacts.files import atomic
 from rmft.artifacts.json_files import read_json, read_jsonl, write_json, write_jsonl
+from rmft.artifacts.receipts import commit
 from rmft.artifacts.rewards import read_rewards, write_rewards
 from rmft.environments import AdaptiveRewards, draw_rewards
 from rmft.errors import InputError
@@ -178,3 +180,23 @@ def test_a_line_of_json_may_hold_any_character_that_a_model_says(tmp_path):
     lines = [{"said": "a\u2028b\x85c\x1dd\ne"}, {"said": "f"}]
     write_jsonl(tmp_path / "lines.jsonl", lines)
     assert list(read_jsonl(tmp_path / "lines.jsonl")) == lines
+
+
+def test_a_commit_is_dirty_where_tracked_files_differ_but_for_those_that_may(tmp_path):
+    def revision(*besides: str) -> str | None:
+        commit.cache_clear()
+        return commit(tmp_path, besides)
+
+    assert revision() is None
+    for name in ("code", "results"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("a", encoding="utf-8")
+    done(tmp_path, "git", "init", "--quiet")
+    done(tmp_path, "git", "add", ".")
+    done(tmp_path, "git", "commit", "--quiet", "--message", "Start")
+    head = done(tmp_path, "git", "rev-parse", "HEAD").strip()
+    (tmp_path / "results/file").write_text("b", encoding="utf-8")
+    (tmp_path / "new").touch()
+    assert (revision(), revision("results")) == (f"{head}-dirty", head)
+    (tmp_path / "code/file").write_text("b", encoding="utf-8")
+    assert revision("results") == f"{head}-dirty"

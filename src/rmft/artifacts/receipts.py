@@ -78,13 +78,19 @@ def read_receipt(artifact: Path) -> Receipt | None:
 
 
 @functools.cache
-def commit(folder: Path = Path()) -> str | None:
-    """Return the commit that is checked out, with -dirty where tracked files differ from it; None outside of git."""
-    describe = ["git", "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+def commit(folder: Path = Path(), besides: tuple[str, ...] = ()) -> str | None:
+    """Return the commit that is checked out, with -dirty where tracked files differ from it; None outside of git.
+
+    besides: paths that may differ, from the root of the repository.
+    """
+    git = ["git", "--no-optional-locks"]
+    changed = ["diff", "--quiet", "HEAD", "--", ":/", *(f":/!{path}" for path in besides)]
     try:
-        return subprocess.run(describe, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+        head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
+        dirty = subprocess.run([*git, *changed], cwd=folder, capture_output=True, check=False).returncode
     except (OSError, subprocess.CalledProcessError):
         return None
+    return head.stdout.strip() + "-dirty" * bool(dirty)
 
 
 @functools.cache
