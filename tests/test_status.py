@@ -83,7 +83,7 @@ def test_records_of_an_earlier_run_are_no_finished_jobs():
 @pytest.mark.parametrize(
     ("log", "left"),
     [
-        ("rollouts x: 50/200 rounds, 9 tokens/s, mean regret so far 1.20, 300 s left\n\n", 300 - 20),
+        ("rollouts x: 50/200 rounds, 9 tokens/s, mean regret of games in play 1.20, 300 s left\n\n", 300 - 20),
         ("rmft: something\nsft x: 100/400 steps, loss 0.1234\n", 380 * 3 - 20),
         ("a bar: 5/10 steps\rsft x: 200/400 steps\n", 380 - 20),
         ("rollouts x: 1/2000 rounds, 900000 s left", None),  # too early to tell

@@ -35,7 +35,7 @@ def progress(name: str, total: int, unit: str) -> Iterator[Callable[[], None]]:
 def speed(name: str, total: int) -> Iterator[Callable[[int, int, float], None]]:
     """Print the progress of games in words; yield the function to call after each round.
 
-    The function takes the number of games in the round, the tokens since the last round and the mean regret so far.
+    The function takes the number of games in the round, the tokens since the last round and the mean regret of games.
     """
     begun, report, rounds, tokens = time.monotonic(), now_and_then(), 0, 0
 
@@ -46,7 +46,7 @@ def speed(name: str, total: int) -> Iterator[Callable[[int, int, float], None]]:
         left = passed / rounds * (total - rounds)
         pace, unit = (tokens / passed, "tokens") if tokens else (rounds / passed, "rounds")
         rate = f"{pace:,.{pace < 10:d}f} {unit}/s"
-        report(f"{name}: {rounds}/{total} rounds, {rate}, mean regret so far {regret:.2f}, {left:.0f} s left")
+        report(f"{name}: {rounds}/{total} rounds, {rate}, mean regret of games in play {regret:.2f}, {left:.0f} s left")
 
     yield advance
 
