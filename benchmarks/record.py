@@ -25,6 +25,7 @@ COMMANDS = {
     "throughput": [],
     "training": [],
     "rollouts": [],
+    "fine_tuning": [],
     "endpoint": [],
     "scaling": ["--quick"],
     "prediction": [],

@@ -1,0 +1,135 @@
+"""Fine-tuning beside a plain PyTorch loop and beside the operations of the machine.
+
+    python benchmarks/fine_tuning.py --games 64 --rounds 25
+
+The embedded model plays bandits in words, and all its games are learnt from, full fine-tuning in float32 on one thread.
+The plain loop pads each batch to its longest conversation, and has the same optimiser, clipping and loss, and no
+trainer. Both take the same batches in turn, several times, and the median of a step's CPU time counts, so that other
+work on the machine matters little.
+
+floor: 6 · N · tokens over FLOPs, for N weights and the tokens of the conversations without padding; attention is left
+out. FLOPs are measured on one core between the repetitions. padding: the share of all positions in batches that hold no
+token. Exit code 1 if a goal is missed.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import chdir
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+
+import numpy as np
+import torch
+from machine import reached
+from scaling import ROOT, embedded, play
+
+from rmft.agents.weights import load_pretrained
+from rmft.artifacts.trajectories import trajectory_batches
+from rmft.language.protocol import NOT_LEARNT
+from rmft.params import load
+from rmft.params.language import LanguageSFT
+from rmft.selection import demonstrations_in
+from rmft.training.sft import fine_tune
+
+GOALS = {"of the plain loop": 1.1, "padding": 0.05}
+REPEATS = 3
+SQUARE, MANY = 1024, 2**24  # numbers in the product and in the sum that measure the machine
+
+Line = dict[str, Any]
+
+
+def games(count: int, rounds: int) -> list[Line]:
+    """Return the games of the embedded model as demonstrations."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        play(scenarios=count, trajectories=1, rounds=rounds)
+        return list(demonstrations_in(trajectory_batches(Path("games.parquet")), np.ones(count, dtype=bool)))
+
+
+def seconds_a_step(lines: Sequence[Line], sft: LanguageSFT) -> list[float]:
+    """Return the CPU seconds of each step of ours, but the first, which also starts the trainer."""
+    times: list[float] = []
+    fine_tune(lines, embedded(1), None, sft, 0, (), lambda *_: times.append(time.process_time()))
+    return np.diff(times).tolist()
+
+
+def plain_seconds_a_step(lines: Sequence[Line], sft: LanguageSFT) -> list[float]:
+    """Return the CPU seconds of each step of the plain loop, but the first."""
+    model, _ = load_pretrained(embedded(1))
+    model = model.float().train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=sft.learning_rate, weight_decay=sft.weight_decay)
+    times = []
+    for batch in batches(lines, sft.batch_size):
+        ids, labels, mask = padded(batch)
+        logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=NOT_LEARNT)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), sft.max_grad_norm)
+        optimiser.step()
+        optimiser.zero_grad()
+        times.append(time.process_time())
+    return np.diff(times).tolist()
+
+
+def batches(lines: Sequence[Line], size: int) -> Iterator[Sequence[Line]]:
+    """Yield the batches of an epoch in random order."""
+    order = np.random.default_rng(0).permutation(len(lines))
+    for start in range(0, len(lines), size):
+        yield [lines[place] for place in order[start : start + size]]
+
+
+def padded(batch: Sequence[Line]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return ids, labels and the mask of a batch, each (B, longest)."""
+
+    def column(rows: Sequence[Sequence[int]], rest: int) -> torch.Tensor:
+        return torch.nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=rest)
+
+    ids = [line["ids"] for line in batch]
+    labels = column([line["labels"] for line in batch], NOT_LEARNT)
+    return column(ids, 0), labels, column([[1] * len(row) for row in ids], 0)
+
+
+def padding(lines: Sequence[Line], size: int) -> float:
+    """Return the share of all positions of an epoch's batches that hold no token."""
+    masks = [padded(batch)[2] for batch in batches(lines, size)]
+    return 1 - sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks)
+
+
+def main() -> int:
+    """Print seconds of a step and their ratios; return 1 if a goal is missed, else 0."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--games", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=25)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    sft = load(ROOT / "params.yaml").at_scale().experiments["open_mab_qwen"].sft
+    sft = sft.model_copy(update={"epochs": 1, "gradient_checkpointing": False})
+    lines = games(options.games, options.rounds)
+    tokens = sum(len(line["ids"]) for line in lines) / len(lines)
+    weights = load_pretrained(embedded(1))[0].num_parameters()
+
+    speed, ours, plain = [], [], []
+    for _ in range(REPEATS):
+        speed.append(reached(torch.randn(SQUARE, SQUARE), torch.ones(MANY), time.process_time)[0])
+        ours += seconds_a_step(lines, sft)
+        plain += plain_seconds_a_step(lines, sft)
+    step, plain_step = float(np.median(ours)), float(np.median(plain))
+    floor = 6 * weights * sft.batch_size * tokens / float(np.median(speed))
+    found = {"of the plain loop": step / plain_step, "padding": padding(lines, sft.batch_size)}
+
+    print(f"{len(lines)} games of {options.rounds} rounds, {tokens:.0f} tokens each; batches of {sft.batch_size}")
+    print(f"{'':12}{'s a step':>9}{'× floor':>9}")
+    for name, seconds in {"rmft (TRL)": step, "plain loop": plain_step}.items():
+        print(f"{name:12}{seconds:9.2f}{seconds / floor:9.1f}")
+    for name, value in found.items():
+        print(f"{name}: {value:.4f}; goal {GOALS[name]:g}: {'met' if value <= GOALS[name] else 'missed'}")
+    return int(any(value > GOALS[name] for name, value in found.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
