@@ -27,6 +27,7 @@ COMMANDS = {
     "rollouts": [],
     "fine_tuning": [],
     "endpoint": [],
+    "servers": [],
     "scaling": ["--quick"],
     "prediction": [],
     "bit_stability": ["--games", "16", "--rounds", "10", "--steps", "2", "--iterations", "20"],
