@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import yaml
 from helpers import HEAR_CTRL_C
 
 from rmft.agents.numeric import SYMBOLS, LinearAttention, write_model
@@ -152,10 +153,12 @@ def test_the_rewards_stage_writes_what_the_environment_draws(rmft, tmp_path):
         np.testing.assert_array_equal(stored["rewards"], draw_rewards(0, "gamma", ["gamma"], (400, 100, 3)).rewards)
 
 
-def test_params_prints_what_holds_at_its_scale(rmft):
+def test_params_says_that_the_files_are_valid_and_prints_what_holds_at_its_scale(rmft):
     code, out, _ = rmft("params")
-    assert code == 0
-    assert "numeric_mab:" in out
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert out.startswith("params.yaml and outputs.yaml are valid, at scale demo: ")
+    code, out, _ = rmft("params", "--all")
+    assert (code, yaml.safe_load(out)["experiments"]["numeric_mab"]["environment"]) == (0, "mab")
 
 
 def test_a_table_that_is_wider_than_the_terminal_keeps_its_digits(capsys):

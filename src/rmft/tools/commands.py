@@ -44,15 +44,17 @@ def params(
     write: Annotated[
         Path | None, Option(help="A folder: write each experiment's parameters to a file of its own instead, for DVC.")
     ] = None,
+    everything: Annotated[bool, Option("--all", help="Print all values at their scale, inherited ones too.")] = False,
     docs: Annotated[bool, Option("--docs", help="Make docs/parameters.md and the JSON schemas for editors.")] = False,
 ) -> None:
-    """Check params.yaml and outputs.yaml, and print them as they are at their scale, with all inheritance done.
+    """Check params.yaml and outputs.yaml; print an experiment as it will run, or all values.
 
     Example: `rmft params open_mab_rerolled`
     """
     import yaml
 
     from rmft.params import load
+    from rmft.params.reading import OUTPUTS
     from rmft.tools.estimate import beyond_budget, endpoint_experiments, expected_work
     from rmft.tools.parameters import explained
     from rmft.workflow.checks import check_inputs
@@ -72,8 +74,14 @@ def params(
         print(line, file=sys.stderr)
     if write is not None:
         write_parameters(write, found)
-    else:
+    elif everything:
         print(yaml.safe_dump(found.model_dump(mode="json"), sort_keys=False), end="")
+    else:
+        print(
+            f"{file} and {OUTPUTS} are valid, at scale {found.scale}: {len(found.experiments)} experiments, "
+            f"{len(found.figures.drawn)} figures, {len(found.tables)} tables. `rmft params EXPERIMENT` prints what an "
+            "experiment runs with, `rmft params --all` everything."
+        )
 
 
 @app.command(rich_help_panel=TOOLS)

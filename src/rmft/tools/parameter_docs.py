@@ -19,8 +19,8 @@ EACH_EVALUATION = "What the experiment's evaluations do not say."
 HEAD = """# Parameters
 
 `rmft params --docs` makes this page from the schema. `params.yaml` describes the experiments, `outputs.yaml` the
-figures, tables and report. `rmft params` checks both files and prints all values, inherited ones included; `rmft params
-EXPERIMENT` prints one experiment, and where each of its values comes from.
+figures, tables and report. `rmft params` checks both files; `rmft params EXPERIMENT` prints one experiment, and where
+each of its values comes from; `rmft params --all` prints everything, inherited values too.
 
 An experiment inherits every value that it does not set: first from the experiment that it `varies`, then from
 `defaults` of its kind. Maps are merged, lists replaced. An experiment has the evaluations that it names, or else all

@@ -282,7 +282,7 @@ def inputs_of_report(params: Params) -> list[str]:
 
 
 def section(params: Params, experiments: list[str]) -> list[str]:
-    """Return everything that some experiments make, with the figures and tables of them alone, and their rewards."""
+    """Return everything that some experiments make, with the figures and tables of them alone."""
     made = [path for name in experiments for path in artifacts_of(params, name)]
     shown = [
         f"results/{folder}/{label}.{ending}"
@@ -294,7 +294,7 @@ def section(params: Params, experiments: list[str]) -> list[str]:
         if of.experiments and set(of.experiments) <= set(experiments)
         for ending in endings
     ]
-    return [*reward_sets(params), *made, *shown]
+    return [*made, *shown]
 
 
 def everything(params: Params) -> list[str]:
