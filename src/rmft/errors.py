@@ -4,8 +4,7 @@ import difflib
 from collections.abc import Collection
 
 FEW = 12  # names that one line can list
-
-
+LONGEST = 100  # characters of a wrong name that one line can quote
 WORKFLOW = ("dvc", "lexicalrichness", "rocrate", "scmrepo", "snakemake", "vl_convert")  # libraries of that extra
 
 
@@ -27,7 +26,8 @@ def without_workflow(name: str) -> str:
 def unknown(name: str, among: Collection[str]) -> str:
     """Return what to say of a name that is none of those there are: the one that was probably meant, or all of them."""
     meant = did_you_mean(name, among) if len(among) > FEW else ""
-    return f"unknown {name!r}; " + (meant or f"one of {', '.join(among)}")
+    quoted = repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}…")
+    return f"unknown {quoted}; " + (meant or f"one of {', '.join(among)}")
 
 
 def did_you_mean(name: str, among: Collection[str], most: int = 1, cutoff: float = 0.6) -> str:

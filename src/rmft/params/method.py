@@ -38,10 +38,11 @@ class MethodExperiment(WordsExperiment):
     @classmethod
     def _complete(cls, values: object) -> object:
         """Give settings the method's own defaults, so that jobs depend on all. Raise ValueError for wrong ones."""
-        if not isinstance(values, dict) or values.get("method") not in extensions.METHODS:
+        method = values.get("method") if isinstance(values, dict) else None
+        if not isinstance(method, str) or method not in extensions.METHODS:
             return values
         try:
-            return {**values, "settings": extensions.METHODS[values["method"]].complete(values.get("settings", {}))}
+            return {**values, "settings": extensions.METHODS[method].complete(values.get("settings", {}))}
         except InputError as error:
             raise ValueError(f"settings.{error}") from None
 
