@@ -347,6 +347,19 @@ def test_text_that_is_no_yaml_and_a_missing_file_are_refused_in_one_line(tmp_pat
         assert "\n" not in str(refusal.value)
 
 
+def test_a_tab_is_refused_with_its_line_and_without_the_parser_s_name_of_the_file(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text("seed:\n\t0\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"not YAML: .*line 2") as refusal:
+        load(path)
+    assert "<unicode string>" not in str(refusal.value)
+
+
+def test_an_unknown_form_is_refused_with_those_that_there_are(edited):
+    with pytest.raises(InputError, match=r"drawn\.tfbandit\.form: unknown 'explore'; one of parameters, .*exploration"):
+        load(edited("figures.drawn.tfbandit.form", "explore"))
+
+
 def test_at_scale_paper_nothing_changes_and_smaller_ones_say_so(edited):
     paper, smoke = load(edited("scale", "paper")), load(edited("scale", "smoke"))
     assert paper.at_scale() == paper

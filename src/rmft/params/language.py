@@ -196,7 +196,10 @@ class GameExperiment(Experiment, LanguageProblem):
         original = params.experiments[self.varies]
         for part in ("model", "environment", "d", "protocol"):
             if getattr(self, part) != getattr(original, part):
-                raise ValueError(f"{key}: {self.varies} has another {part}")
+                raise ValueError(
+                    f"{key}: {self.varies} has another {part}; a variant shares the base model's games, so leave out "
+                    f"`varies` and write the experiment in full"
+                )
         for evaluation, ours in self.evaluations.items():
             known(f"{key}: evaluations of {self.varies}", evaluation, original.evaluations)
             theirs = original.evaluations[evaluation]

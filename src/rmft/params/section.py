@@ -1,10 +1,12 @@
 """What all parts of params.yaml share: the base of their records, types of fields, the wording of refusals."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from rmft.errors import InputError, did_you_mean, unknown
 
@@ -82,7 +84,7 @@ def first_error(error: ValidationError, values: object) -> str:
 
     An unknown key comes first, since a misspelt one is missing under its right name as well.
     """
-    first, *others = sorted(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    first, *others = sorted(_distinct(error), key=lambda found: found["type"] != "extra_forbidden")
     keys, beside = _keys(first["loc"], values)
     if first["type"] == "missing" and keys[-1:] != [str(first["loc"][-1])]:
         keys.append(str(first["loc"][-1]))
@@ -97,11 +99,30 @@ def first_error(error: ValidationError, values: object) -> str:
         message = f"unknown key; {meant}" if meant else "unknown key"
     elif first["type"].startswith("union_tag"):
         key += f".{first['ctx']['discriminator'].strip(chr(39))}"
-        message = _cut(message)
+        message = _of_tag(first["ctx"]) or message
     elif "input" in first and first["type"] not in ("value_error", "missing"):
         message += f", not {_cut(repr(first['input']))}"
     line = f"{key}: {message}" if key else message
     return line + (f" (and {len(others)} more)" if others else "")
+
+
+def _distinct(error: ValidationError) -> list[ErrorDetails]:
+    """Return the errors, each once: an experiment on request is checked under `experiments` as well."""
+    distinct: dict[object, ErrorDetails] = {}
+    for found in error.errors():
+        distinct.setdefault((found["type"], _among_experiments(found["loc"])), found)
+    return list(distinct.values())
+
+
+def _among_experiments(location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    return ("experiments", *location[1:]) if location[:1] == ("on_request",) else location
+
+
+def _of_tag(context: Mapping[str, Any]) -> str | None:
+    """Say which forms or kinds there are. Return None where none is given."""
+    if "tag" not in context:
+        return None
+    return str(unknown(context["tag"], re.findall(r"'([^']+)'", context["expected_tags"])))
 
 
 def _keys(location: tuple[str | int, ...], values: object) -> tuple[list[str], set[str]]:

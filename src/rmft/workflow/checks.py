@@ -27,7 +27,7 @@ def check_inputs(params: Params) -> None:
     check_spreadsheets(params.scenarios.values())
     for name, model in params.models.items():
         if model.kind == "language" and not made_model_of(params, name):  # jobs make the others
-            check_weights(f"models.{name}.weights", model.weights, model.revision)
+            check_weights(f"params.yaml: models.{name}.weights", model.weights, model.revision)
     for file in _other_templates(params):
         read_template(Path(file))
     check_messages(params)
@@ -50,7 +50,11 @@ def check_messages(params: Params) -> None:
         for played, job in _jobs(params, name) if experiment.in_words else ():
             if job.scenario_set and is_artifact(job.scenario_set) and not Path(job.scenario_set).exists():
                 continue  # the model that writes these scenarios has not run yet
-            where, context = f"experiments.{name}: {played}", getattr(params.models[experiment.model], "context", None)
+            section = "on_request" if name in params.on_request else "experiments"
+            where, context = (
+                f"params.yaml: {section}.{name}: {played}",
+                getattr(params.models[experiment.model], "context", None),
+            )
             try:
                 prompts = prompts_in(job.problem.protocol.prompts)
                 scenarios = scenarios_for(job, scenarios_in(job.scenario_set)) if job.scenario_set else None
