@@ -70,6 +70,16 @@ def test_the_short_text_names_experiment_job_settings_code_inputs_sources_and_se
 
 
 @pytest.mark.usefixtures("recorded")
+def test_a_source_outside_the_repository_is_not_said_to_be_in_git(rmft, monkeypatch, tmp_path_factory):
+    own = tmp_path_factory.mktemp("model") / "config.json"
+    own.write_text("{}", encoding="utf-8")
+    write_artifact(monkeypatch, "results/report.html", "report", [str(own)])
+    _, out, _ = rmft("lineage", "results/report.html")
+    assert f"sources outside the repository: {own.parent}" in " ".join(out.split())
+    assert "sources in git" not in out
+
+
+@pytest.mark.usefixtures("recorded")
 def test_many_inputs_are_counted_and_sources_of_one_folder_are_one_line(rmft, monkeypatch):
     names = [f"data/paper/{number}.csv" for number in range(5)] + [f"results/{number}.csv" for number in range(9)]
     for name in names:
@@ -212,6 +222,7 @@ def test_a_crate_is_not_made_of_what_is_not_as_recorded_nor_over_another_nor_wit
     ("arguments", "says"),
     [
         (("README.md",), "README.md: no artifact of this workflow; try a file below results or data/rewards"),
+        (("results/figures",), "results/figures: is a folder; name a file in it, such as results/figures/"),
         (("results/figures/none.pdf",), "results/figures/none.pdf: no such file, and no record of it;"),
         ((), "lineage: name one artifact, or say --all"),
         (("--all", "--format", "json"), "--format goes with an artifact, not with --all"),

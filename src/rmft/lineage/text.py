@@ -100,9 +100,14 @@ def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
 
 def _input(file: Ancestor, sources: int) -> str:
     if sources > 1 and not is_artifact(file.path):
-        return f"{_folder(file)}  {sources} sources, in git"
+        return f"{_folder(file)}  {sources} sources, {'outside the repository' if _elsewhere(file) else 'in git'}"
     rule = file.record.rule if file.record else _kind(file)
     return f"{file.path}  {(file.sha256 or 'missing')[:SHORT]}  {rule}"
+
+
+def _elsewhere(file: Ancestor) -> bool:
+    """Return whether a source lies outside the repository, as the folder of a model of one's own may."""
+    return PurePath(file.path).is_absolute() or ".." in PurePath(file.path).parts
 
 
 def _folder(file: Ancestor) -> str:
@@ -113,11 +118,15 @@ def _origins(trace: Trace) -> Iterator[str]:
     """Yield the rules behind an artifact, the folders of its sources, and the root seed."""
     before = [ancestor for path, ancestor in trace.ancestors.items() if path != trace.path]
     rules = Counter(ancestor.record.rule for ancestor in before if ancestor.record)
-    folders = Counter(_folder(ancestor) for ancestor in before if not is_artifact(ancestor.path))
+    sources = [ancestor for ancestor in before if not is_artifact(ancestor.path)]
+    in_git = Counter(_folder(source) for source in sources if not _elsewhere(source))
+    elsewhere = Counter(_folder(source) for source in sources if _elsewhere(source))
     if rules:
         yield f"artifacts by rule: {_counts(rules)}"
-    if folders:
-        yield f"sources in git: {_counts(folders)}"
+    if in_git:
+        yield f"sources in git: {_counts(in_git)}"
+    if elsewhere:
+        yield f"sources outside the repository: {_counts(elsewhere)}"
     seeds = {ancestor.record.settings.get("seed") for ancestor in trace.ancestors.values() if ancestor.record} - {None}
     if seeds:
         yield f"root seed {', '.join(map(str, sorted(seeds)))}"

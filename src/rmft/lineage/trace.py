@@ -68,9 +68,17 @@ def _as_artifact(path: Path) -> str:
     path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     if not is_artifact(path.as_posix()):
         raise InputError(f"{path}: no artifact of this workflow; try a file below {' or '.join(ARTIFACTS)}")
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name a file in it, such as {_example(path)}")
     if not path.is_file() and read_record(path.as_posix()) is None:
         raise InputError(f"{path}: no such file, and no record of it; `snakemake {path}` makes it if it is a target")
     return path.as_posix()
+
+
+def _example(folder: Path) -> str:
+    """Return a file below a folder: the one nearest to it, the first by name."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return str(min(files, key=lambda path: (len(path.parts), path), default=f"{folder}/…"))
 
 
 def _reached(starts: Sequence[str], ancestor_of: Callable[[str], Ancestor]) -> Iterator[tuple[str, Ancestor]]:
