@@ -35,7 +35,7 @@ from faults import FaultProxy
 from helpers import wait_until
 from openai import AsyncOpenAI, OpenAI
 
-from rmft.endpoint_server.server import serve
+from rmft.endpoint_server.server import _background, serve
 from rmft.endpoint_server.settings import ServerSettings
 from rmft.errors import InputError
 
@@ -590,3 +590,19 @@ def test_who_imports_rmft_does_not_import_large_libraries():
     imports = "import sys, rmft.endpoint_server.launch, rmft.endpoint_server.settings"
     code = f"{imports}; sys.exit(bool({{'torch', 'transformers', 'fastapi'}} & {{*sys.modules}}))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False).returncode == 0
+
+
+def test_the_server_says_where_it_answers_unless_a_program_waits_for_the_announcement(tmp_path, capsys):
+    engine = SimpleNamespace(start=lambda: None, stop=lambda: None, thread=SimpleNamespace(join=id))
+    services = SimpleNamespace(
+        generator=SimpleNamespace(engine=engine), jobs=SimpleNamespace(work=asyncio.Event().wait)
+    )
+
+    async def run(host: str, announce: Path | None) -> str:
+        settings = SimpleNamespace(name="embedded", host=host, announce=announce)
+        async with _background(services, settings, 8000):
+            return capsys.readouterr().out
+
+    assert "embedded at http://127.0.0.1:8000/v1; Ctrl-C" in asyncio.run(run("127.0.0.1", None))
+    assert "http://[::1]:8000/v1" in asyncio.run(run("::1", None))
+    assert asyncio.run(run("127.0.0.1", tmp_path / "announced")) == ""

@@ -9,7 +9,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
-from pathlib import Path
 
 import uvicorn
 
@@ -38,7 +37,7 @@ def serve(settings: ServerSettings) -> None:
     with closing(Store(settings.state)) as store, _bound(settings.host, settings.port) as listener:
         services = _services(settings, store)
         port = listener.getsockname()[1]
-        app = create(settings, services, lambda _: _background(services, settings.announce, port))
+        app = create(settings, services, lambda _: _background(services, settings, port))
         config = uvicorn.Config(
             app,
             ws="none",
@@ -77,14 +76,21 @@ def _services(settings: ServerSettings, store: Store) -> Services:
     return Services(store, models, ResponseGenerator(settings, models), files, jobs, IdempotentRequests(store))
 
 
+def _authority(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @asynccontextmanager
-async def _background(services: Services, announce: Path | None, port: int) -> AsyncIterator[None]:
+async def _background(services: Services, settings: ServerSettings, port: int) -> AsyncIterator[None]:
     """Run the engine and the fine-tuning jobs while the server runs, and announce it."""
+    announce = settings.announce
     services.generator.engine.start()
     jobs = asyncio.create_task(services.jobs.work())
     if announce:
         with atomic(announce) as temporary:
             temporary.write_text(json.dumps({"pid": os.getpid(), "port": port}) + "\n", encoding="utf-8")
+    else:  # nobody waits for the file, so somebody may be watching
+        print(f"ready: {settings.name} at http://{_authority(settings.host, port)}/v1; Ctrl-C ends it", flush=True)
     try:
         yield
     finally:
