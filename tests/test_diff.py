@@ -213,7 +213,8 @@ def test_results_that_no_commit_of_dvc_lock_vouches_for_are_unknown_and_not_dele
     assert [difference.results, difference.inputs, difference.metrics] == [{}, {}, {}]
     (line,) = difference.unknown
     assert re.fullmatch(
-        r"results and reward sets of unbuilt \(\w{7}\) are unknown: no dvc.lock is committed there", line
+        r"results and reward sets of unbuilt \(\w{7}\) are unknown: no dvc.lock is committed there .*`dvc repro`.*",
+        line,
     )
     assert "no difference" not in as_text(difference)
 

@@ -44,6 +44,10 @@ WORKSPACE = "workspace"
 PARAMETERS = ("params.yaml", "outputs.yaml")
 WORKFLOW = ("Snakefile", "profiles", "workflow")
 MEASURES = ("regret", "exponent", "ks_p", "paired_p")  # of the trained model, as in results/summary.json
+NO_LOCK = (
+    "no dvc.lock is committed there (`make reproduce` and `dvc repro` write it); "
+    "`rmft results` prints what is built here"
+)
 NO_METRICS = "no readable results/summary.json, in DVC's cache neither"
 Codes = Mapping[str, Mapping[str, SourceCode]]  # by stage, by module
 Metrics = Mapping[tuple[str, str], Mapping[str, float]]  # the measures by (experiment, evaluation)
@@ -123,7 +127,7 @@ class _Side:
         if self.parameters is None:
             yield f"parameters of {self.name} are unknown: no readable params.yaml"
         if not self.has_results:
-            why = "nothing is built here" if self.commit == WORKSPACE else "no dvc.lock is committed there"
+            why = "nothing is built here" if self.commit == WORKSPACE else NO_LOCK
             yield f"results and reward sets of {self.name} are unknown: {why}"
         elif self.metrics is None:
             yield f"metrics of {self.name} are unknown: {NO_METRICS}"
