@@ -49,12 +49,18 @@ def draw_results(evaluations: Sequence[BuiltEvaluation], style: Style, scale_not
     ax.set(
         xlabel="Final regret, as a share of the base model's (bar: 95% interval)" + _left_out(beyond),
         ylabel="",
-        xlim=(0, FARTHEST),
+        xlim=(0, _right_edge(shown, trained)),
     )
     ax.set_ylim(len(lines) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
     sns.move_legend(ax, "upper left", bbox_to_anchor=(1, 1), title="")
     return finished(figure, frame, style, scale_note)
+
+
+def _right_edge(shown: pd.DataFrame, trained: pd.DataFrame) -> float:
+    """Return where the axis ends: a little beyond all that is drawn."""
+    drawn = max(1.0, shown["x"].max(), trained["high"].astype(float).max())  # 1 is the base model
+    return min(1.05 * drawn, FARTHEST)
 
 
 def _shares(lines: Sequence[BuiltEvaluation]) -> pd.DataFrame:
