@@ -227,5 +227,6 @@ def test_a_mistake_in_an_experiment_on_request_is_named_where_it_is_written(tmp_
     for wrong, key in (({"T": 0}, "on_request.mine_long.T"), ({"model": "absent"}, "on_request.mine_long.model")):
         values["on_request"] |= {**ON_REQUEST, "mine_long": ON_REQUEST["mine_long"] | wrong}
         path.write_text(yaml.safe_dump(values), encoding="utf-8")
-        with pytest.raises(InputError, match=re.escape(f"params.yaml: {key}: ")):
+        with pytest.raises(InputError, match=re.escape(f"params.yaml: {key}: ")) as refusal:
             load(path)
+        assert "more)" not in str(refusal.value)  # though it is checked under `experiments` as well

@@ -128,8 +128,8 @@ def _values(path: Path) -> object:
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:
-        said = str(error).replace(' in "<unicode string>",', "")  # the file is named already
-        raise InputError(f"{path}: not YAML: {' '.join(said.split())}") from None
+        problem = str(error).replace(' in "<unicode string>",', "")  # the file is named already
+        raise InputError(f"{path}: not YAML: {' '.join(problem.split())}") from None
 
 
 def load_extensions(path: Path = Path("params.yaml")) -> None:
