@@ -72,6 +72,12 @@ def test_a_converted_file_is_an_ordinary_checkpoint_that_agrees_with_llama_cpp(c
     assert 4 < rows["total_variation"].count() <= gate.PLAYED
 
 
+def test_a_device_that_is_not_here_is_refused_in_one_line():
+    settings = LanguageModelSettings(kind="language", weights="absent", dtype="float32", device="cuda:99", batch=1)
+    with pytest.raises(InputError, match="device: cuda:99: torch finds no such device on this machine"):
+        load_pretrained(settings)
+
+
 def turned_less(folder: Path) -> None:
     """Damage a checkpoint: positions turn at another frequency."""
     config = json.loads((folder / "config.json").read_text())

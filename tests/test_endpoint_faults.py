@@ -3,6 +3,7 @@
 The endpoint is `upstream`, whose responses depend on the request alone and which counts them; a proxy adds faults.
 """
 
+import re
 import subprocess
 import sys
 import threading
@@ -76,10 +77,13 @@ def test_an_endpoint_that_never_answers_is_asked_so_often_and_no_more(upstream, 
     assert upstream.received.total() == 0
 
 
-def test_an_endpoint_that_is_not_there_is_a_clear_line(journal):
+def test_an_endpoint_that_is_not_there_is_a_clear_line(journal, capsys):
     words = r"http://127\.0\.0\.1:1/v1: no response after 4 attempts, .* in connection \(.*connection attempts failed"
     with connected(journal, "http://127.0.0.1:1/v1") as connection, pytest.raises(InputError, match=words):
         ask(connection, 3)
+    waiting = capsys.readouterr().err.splitlines()
+    assert len(waiting) == 3
+    assert re.fullmatch(r"http://127\.0\.0\.1:1/v1: connection .*; attempt 2 of 4 follows", waiting[0])
 
 
 def test_the_pause_before_each_retry_doubles_up_to_a_limit_and_is_different_for_different_calls():

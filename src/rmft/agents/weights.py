@@ -28,6 +28,7 @@ def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, P
 
     Raise InputError if that fails.
     """
+    check_device(settings.device)
     logging.disable_progress_bar()  # jobs share a terminal
     quantisation = quantised(settings) if settings.quantised else {}
     with checkpoint(settings) as origin:
@@ -36,6 +37,14 @@ def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, P
         )
     fix_rotary_factors(model, settings.context)
     return model, load_tokenizer(settings)
+
+
+def check_device(name: str) -> None:
+    """Raise InputError where torch has no such device on this machine."""
+    kind, _, index = name.partition(":")
+    there = {"cuda": torch.cuda.device_count, "mps": torch.mps.device_count}
+    if kind in there and int(index or 0) >= there[kind]():
+        raise InputError(f"device: {name}: torch finds no such device on this machine")
 
 
 def quantised(settings: LanguageModelSettings) -> dict[str, Any]:

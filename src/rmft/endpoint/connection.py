@@ -27,6 +27,7 @@ from rmft.endpoint.failures import (
 from rmft.endpoint.journal import Journal, Json, key_of
 from rmft.errors import InputError
 from rmft.params.endpoint import EndpointSettings
+from rmft.progress import now_and_then
 from rmft.streams import Word, stream
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class Connection:
         self._runner = asyncio.Runner()
         self._clients: list[AsyncClient] = []  # one for each address
         self._reached: set[int] = set()  # addresses, by number, that have responded
+        self._report = now_and_then(0.0)
         self._paused_until = 0.0  # on the loop's clock: the endpoint wants no requests until then
 
     def __enter__(self) -> Self:
@@ -223,6 +225,8 @@ class Connection:
                 return outcome
             if attempt < attempts:
                 self.statistics.retries[outcome.reason] += 1
+                if address not in self._reached:  # so that nobody waits for a wrong address without a word
+                    self._report(f"{self._url(address)}: {outcome}; attempt {attempt + 1} of {attempts} follows")
                 await self._sleep(_backoff(key, attempt) * self.endpoint.pace)
         raise InputError(
             f"{self._url(address)}: no response after {attempts} attempts, of which the last ended in {outcome}; all "

@@ -33,6 +33,9 @@ class Expected(Section):
     seconds: Positive = Field(description="Seconds that a completion takes.")
 
 
+EXPECTED = Expected(characters_per_token=4.0, reply_tokens=ReplyTokens(full=8, bandit=8), seconds=1.0)
+
+
 class EndpointModel(Section):
     """What makes a model's answers what they are."""
 
@@ -45,7 +48,7 @@ class EndpointModel(Section):
     serves: Name | None = Field(
         default=None, description="The language model that rmft's own server plays; a run starts the server on demand."
     )
-    seeded: bool = Field(description="Whether requests carry a seed.")
+    seeded: bool = Field(default=True, description="Whether requests carry a seed.")
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
@@ -65,14 +68,19 @@ class EndpointSettings(EndpointModel):
     api_key: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")] = Field(
         description="The environment variable that holds the API key; a server that rmft starts makes its own key."
     )
-    concurrency: Count = Field(description="Number of simultaneous requests.")
+    concurrency: Count = Field(default=16, description="Number of simultaneous requests.")
     batch: Count = Field(default=1024, description="Games played at a time.")
     attempts: Count = Field(default=8, description="Attempts at one request while the endpoint is busy or unreachable.")
-    timeout_seconds: Positive = Field(description="Seconds that a request may take.")
-    context: Count = Field(description="Tokens that the model can read.")
+    timeout_seconds: Positive = Field(default=600.0, description="Seconds that a request may take.")
+    context: Count = Field(
+        default=131_072, description="Tokens that the model can read; the endpoint refuses more in any case."
+    )
     prices: Prices = Field(description="What the model costs.")
-    tuned_prices: Prices = Field(description="What a model costs that is fine-tuned from it.")
-    expected: Expected = Field(description="What `rmft estimate` calculates with.")
+    tuned_prices: Prices = Field(
+        default_factory=lambda settings: settings.get("prices"),
+        description="What a model costs that is fine-tuned from it. Default: `prices`.",
+    )
+    expected: Expected = Field(default=EXPECTED, description="What `rmft estimate` calculates with.")
 
 
 class FineTuningSettings(Section):

@@ -20,7 +20,7 @@ from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
 from rmft.package_data import find_file
 from rmft.params import Params, load
-from rmft.params.endpoint import EndpointSettings, Expected, Prices, ReplyTokens
+from rmft.params.endpoint import EndpointSettings, Prices
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp, model_files
 from rmft.rollouts import Games
 from rmft.stages.rollouts import open_chat_models
@@ -28,8 +28,6 @@ from rmft.workflow.records import ModelSettings, OwnServer, RolloutsJob
 
 SLOTS = 16  # conversations that llama.cpp's server holds at a time
 CHARACTERS_PER_TOKEN = 3.0  # fewer than models need for English, so that a server's slots are long enough
-CONTEXT = 131_072  # tokens; an endpoint itself refuses what is too long for it
-EXPECTED = Expected(characters_per_token=4.0, reply_tokens=ReplyTokens(full=8, bandit=8), seconds=1.0)
 NO_KEY = "none"  # for a server on this machine that asks for none
 SMALL = 100e6  # bytes: a smaller model plays in one thread, since several wait for one another where cores are shared
 LOCAL_KEY = "RMFT_API_KEY"  # the variable with the key of a server on this machine, if it has one
@@ -202,24 +200,18 @@ def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **wher
         kind="endpoint",
         model=model,
         **{"base_urls": [], **where},
-        seeded=True,
         api_key=key_env,
         concurrency=concurrency,
-        timeout_seconds=600.0,
-        context=CONTEXT,
         prices=prices,
-        tuned_prices=prices,
-        expected=EXPECTED,
     )
 
 
 def _language(weights: str, revision: str | None, device: str, *, small: bool = False) -> LanguageModelSettings:
     on_cpu = device == "cpu"
-    if device == "cuda":
-        import torch
+    if not on_cpu:
+        from rmft.agents.weights import check_device
 
-        if not torch.cuda.is_available():
-            raise InputError("--device cuda: torch finds no such device here")
+        check_device(device)
     with refused("--revision"):
         return LanguageModelSettings(
             kind="language",
