@@ -222,10 +222,19 @@ def refuse_other_measurement(measurement: Measurement) -> None:
     except OSError as error:
         raise InputError(f"--output: {measurement.folder}: cannot be written: {error.strerror}") from None
     if path.exists():
-        there = read_result(path)
-        for key, ours in head_of(measurement).items():
-            if getattr(there, key) != ours:
-                raise InputError(f"eval: {path}: is of another measurement (its {key} differs); give --output FOLDER")
+        there = read_result(path).model_dump(mode="json")
+        for section, ours in head_of(measurement).items():
+            for differs in _differences(section, there[section], ours.model_dump(mode="json")):
+                raise InputError(f"eval: {path}: is of another measurement ({differs}); give --output FOLDER")
+
+
+def _differences(key: str, there: object, here: object) -> Iterator[str]:
+    """Yield in words how values of two results differ. key: of both values."""
+    if isinstance(there, dict) and isinstance(here, dict) and there.keys() == here.keys():
+        for name in there:
+            yield from _differences(f"{key}.{name}", there[name], here[name])
+    elif there != here:
+        yield f"{key} is {json.dumps(there)} there, and {json.dumps(here)} here"
 
 
 def as_text(path: Path, result: EvalResult) -> Iterator[str]:
