@@ -47,6 +47,7 @@ def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
         frame = joined(_distance(panel, label, log[column].abs(), log["iteration"]) for column, label in labels.items())
         draw_curves(ax, frame, job.style)
         ax.set(xlabel="Iteration", ylabel="Distance" if panel == "ball" else "", yscale="log", title=title)
+        ax.minorticks_off()  # eight between two powers of ten look like a comb at this size
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=1, fontsize="small", columnspacing=1)
         frames.append(frame)
     add_note(figure, NOTE)
