@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from recorded import CODE, EVALUATION, FIGURE, HUB, MODEL, OTHER, REWARDS, SOURCE, write_artifact, write_tree
@@ -15,6 +16,7 @@ from trees import ROOT
 
 from rmft.artifacts.files import sha256
 from rmft.artifacts.receipts import receipt_path
+from rmft.lineage.text import _settings
 from rmft.lineage.trace import SHORT
 from rmft.report.ancestry import ancestry
 
@@ -251,3 +253,17 @@ def test_the_report_shows_hashes_of_the_files_that_it_is_made_from_and_of_no_oth
     assert shown[FIGURE] == ["figure", sha256(Path(FIGURE))[:SHORT], sorted([EVALUATION, OTHER, SOURCE])]
     assert (shown[REWARDS], shown[SOURCE]) == (["reward_set", "", []], ["", "", []])
     assert [path for path, (_, digest, _) in shown.items() if digest] == [FIGURE]
+
+
+def test_decisive_settings_are_shown_first_and_those_of_games_and_servers_last():
+    values = {
+        "served": {"sft": {"epochs": 3}},
+        "seed": 0,
+        "T": 15,
+        "problem": {"d": 3},
+        "trajectories": 8,
+        "selected": 1,
+    }
+    assert _settings(SimpleNamespace(settings=values)) == (
+        "selected=1  trajectories=8  T=15  seed=0  served.sft.epochs=3  problem.d=3"
+    )

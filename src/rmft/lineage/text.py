@@ -13,7 +13,13 @@ INPUTS = 3  # direct inputs that the short text names before it counts the other
 LINES = 2  # of one text in the short text
 # Settings of figures and tables that change how they look, and no value in them.
 LOOKS = ("style.", "titles.", "experiment_titles.", "loops", "scale_note")
+# Settings that are shown first, by the last part of their keys.
+DECISIVE = (
+    "selected", "trajectories", "scenarios", "iterations", "training_seeds", "perturb", "T", "temperature",
+    "learning_rate", "epochs", "score",
+)  # fmt: skip
 TRAINS = ("training", "sft", "grpo", "method")  # how the rules begin that train a model
+SELECTS, PLAYS = ("selection",), ("rollouts_shard",)
 EXPERIMENTS = ("results", "experiments")
 WEIGHTS = (".safetensors", ".gguf")
 LABEL = 12  # characters of the first column of the short text
@@ -46,16 +52,25 @@ def _short(trace: Trace, artifact: Ancestor) -> Iterator[tuple[str, Iterable[str
     yield "model", filter(None, [", ".join(_models(trace))])
     yield "weights", _weights(trace)
     yield "settings", filter(None, [_settings(record)])
-    yield "trained by", (f"{of.rule}: {_settings(of)}" for of in _training(trace))
+    for label, rules in (("trained by", TRAINS), ("selected by", SELECTS), ("played by", PLAYS)):
+        yield label, (f"{of.rule}: {_settings(of)}" for of in _last(trace, rules))
     yield "code", [_code(record)]
     yield "made from", _inputs(trace, artifact)
     yield "back to", _origins(trace)
 
 
 def _settings(record: Record) -> str:
-    """Return the settings of a job, those of the loop first, without those that other lines show."""
+    """Return the settings of a job, the decisive ones first, without those that other lines show."""
     shown = [(key, value) for key, value in flat(record.settings) if not key.startswith((*LOOKS, "model"))]
-    return "  ".join(_setting(key, value) for key, value in sorted(shown, key=lambda of: ".rmft." not in of[0]))
+    return "  ".join(_setting(key, value) for key, value in sorted(shown, key=_rank))
+
+
+def _rank(setting: tuple[str, object]) -> int:
+    """Return the place of a setting in the short text: games and servers are described after all else."""
+    first, *_, last = setting[0].split(".") * 2
+    if first in ("problem", "served"):
+        return len(DECISIVE) + 1
+    return DECISIVE.index(last) if last in DECISIVE else len(DECISIVE)
 
 
 def _experiments(trace: Trace) -> list[str]:
@@ -80,12 +95,12 @@ def _weights(trace: Trace) -> list[str]:
     return list(dict.fromkeys(f"{name} {digest[:SHORT]}" for name, digest in weights))
 
 
-def _training(trace: Trace) -> list[Record]:
-    """Return the job that trained a model last, unless it is the artifact's own."""
+def _last(trace: Trace, rules: tuple[str, ...]) -> list[Record]:
+    """Return the last job before an artifact whose rule begins so, unless the artifact's own rule does."""
     records = [of.record for path, of in trace.ancestors.items() if path != trace.path and of.record]
     own = trace.ancestors[trace.path].record
-    trained = (of for of in records if of.rule.startswith(TRAINS) and not (own and own.rule.startswith(TRAINS)))
-    return list(trained)[:1]
+    found = (of for of in records if of.rule.startswith(rules) and not (own and own.rule.startswith(rules)))
+    return list(found)[:1]
 
 
 def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
