@@ -397,7 +397,7 @@ def put_figure(label: str, frame: pd.DataFrame) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    """Return the folder of both pages: three figures, a table, and many games, one of them with hostile text."""
+    """Return the folder of both pages: three figures, two tables, and many games, one of them with hostile text."""
     home, experiment = tmp_path_factory.mktemp("site"), "open_mab_gemma"
     with pytest.MonkeyPatch.context() as here:
         here.chdir(home)
@@ -414,7 +414,7 @@ def site(tmp_path_factory) -> Path:
                     "my-figure": whole.figures["sdm-example"],
                 },
                 "figure_notes": {**whole.figure_notes, "my-figure": None},
-                "tables": {"simplex-table": whole.tables["simplex-table"]},
+                "tables": {label: whole.tables[label] for label in ("simplex-table", "rivals-at-25")},
                 "in_words": {experiment: whole.in_words[experiment].model_copy(update=shorter)},
                 "trajectories": MANY,
             }
@@ -431,6 +431,10 @@ def site(tmp_path_factory) -> Path:
         table = pd.DataFrame(rows, columns=["reward", "player", *VALUES])
         write_csv(Path("results/tables/simplex-table.csv"), table)
         write_text(Path("results/tables/simplex-table.md"), "# Title\n\n- a note <b>below</b>\n")
+        write_csv(Path("results/tables/rivals-at-25.csv"), table.assign(paper=None, verdict=None))
+        write_text(
+            Path("results/tables/rivals-at-25.md"), "# Title\n\n| method | regret |\n|:--|:--|\n| GRPO | 21 ± 1 |\n"
+        )
         files = {path.as_posix(): path for path in Path().rglob("*") if path.is_file()}
         write_text(Path("results/report.html"), page(job, files))
         write_text(Path("results/smoke.html"), page(job.model_copy(update={"scale": "smoke"}), files))
@@ -494,6 +498,11 @@ def opened(browser, site):
 PAGES = ("report", "trajectories")
 
 
+def test_a_table_of_which_the_paper_has_no_values_shows_its_own(opened):
+    table = opened("report").locator("#table-rivals-at-25 table")
+    assert table.locator("th, td").all_text_contents() == ["method", "regret", "GRPO", "21 ± 1"]
+
+
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_pages_are_accessible_and_fit_their_window(opened, name, width, scheme):
@@ -531,6 +540,7 @@ def test_every_figure_and_table_is_there_with_its_verdict_scale_data_and_alterna
         "figure-luck-in-hindsight": OURS,
         "figure-my-figure": OURS,
         "table-simplex-table": NOT_REPRODUCED,
+        "table-rivals-at-25": OURS,
     }
     values = tab.locator("#table-simplex-table tbody .verdict").all_text_contents()
     assert values == [NOT_REPRODUCED, INCONSISTENT]  # FTL's under Gaussian rewards is explained
@@ -553,7 +563,7 @@ def test_a_reader_finds_a_figure_by_keyboard_alone(opened):
     assert tab.evaluate("document.activeElement.id") == "search"
     tab.keyboard.type("luck hindsight")
     assert tab.locator("article:visible").count() == 1
-    assert tab.locator("#found").text_content() == "1 of 5"
+    assert tab.locator("#found").text_content() == "1 of 6"
     assert tab.locator(".contents h3:visible").count() == 1
     tab.keyboard.press("Enter")
     assert tab.evaluate("document.activeElement.id") == "figure-luck-in-hindsight"
@@ -561,7 +571,7 @@ def test_a_reader_finds_a_figure_by_keyboard_alone(opened):
     tab.keyboard.type("no such thing")
     assert tab.locator("#nothing").is_visible()
     tab.keyboard.press("Escape")
-    assert tab.locator("article:visible").count() == 5
+    assert tab.locator("article:visible").count() == 6
 
 
 def test_a_verdict_can_be_shown_alone(opened):
@@ -571,7 +581,7 @@ def test_a_verdict_can_be_shown_alone(opened):
     assert chip.get_attribute("aria-pressed") == "true"
     assert [of.get_attribute("id") for of in tab.locator("article:visible").all()] == ["table-simplex-table"]
     chip.click()
-    assert tab.locator("article:visible").count() == 5
+    assert tab.locator("article:visible").count() == 6
 
 
 def test_what_a_link_names_is_open_and_a_printed_page_has_everything(opened):

@@ -45,7 +45,7 @@ class Entry:
 
     issues: known ones of the paper. models: of its experiments. Of a figure: picture, alt, checked claims, and the
     final regrets of each evaluation. Of a table: key columns, the values that the paper has too, how many more its csv
-    has, and the notes below it.
+    has, its cells where the paper has none of its values (the headers first), and the notes below it.
     """
 
     kind: Kind
@@ -62,6 +62,7 @@ class Entry:
     keys: list[str] = field(default_factory=list)
     values: list[dict[str, Any]] = field(default_factory=list)
     more: int = 0
+    cells: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -176,7 +177,7 @@ def _table(job: ReportJob, files: dict[str, Path], label: str, captions: Caption
     tidy = explain(read_csv(csv, VALUES), issues)
     compared = tidy[tidy["paper"].notna()]
     keys = [column for column in tidy if column not in (*VALUES, "reason")]
-    rows = compared.to_dict("records")
+    rows, lines = compared.to_dict("records"), read_text(md).splitlines()
     return Entry(
         kind="tables",
         label=label,
@@ -188,8 +189,15 @@ def _table(job: ReportJob, files: dict[str, Path], label: str, captions: Caption
         keys=keys,
         values=[_value(row, keys) | {"source": _source(job, table, row)} for row in rows],
         more=len(tidy) - len(compared),
-        notes=[line.removeprefix("- ") for line in read_text(md).splitlines() if line.startswith("- ")],
+        cells=[] if rows else _cells(lines),
+        notes=[line.removeprefix("- ") for line in lines if line.startswith("- ")],
     )
+
+
+def _cells(lines: list[str]) -> list[list[str]]:
+    """Return the cells of a table in Markdown, the headers first."""
+    header, _, *rows = (line for line in lines if line.startswith("|"))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, *rows)]
 
 
 def _value(row: dict[str, Any], keys: list[str]) -> dict[str, Any]:
