@@ -39,6 +39,9 @@ reproduce: $(VENV)/.ready
 	@echo "run 'make reproduce' again, or edit params.yaml first."
 
 quick: $(VENV)/.ready
+	snakemake first
+	rmft results --plot plots/quick.png
+	@echo "The picture will be drawn again with experiments of the other sections, which are built now."
 	snakemake quick
 	rmft results --plot plots/quick.png
 

@@ -38,6 +38,13 @@ rule all:
         "Everything is built: open results/report.html"
 
 
+rule first:
+    input:
+        paths.quick(PARAMS, most=1),
+    message:
+        f"{next(iter(PARAMS.quick), 'Nothing')} is built: `rmft results --plot plots/first` draws its regrets"
+
+
 rule quick:
     input:
         paths.quick(PARAMS),

@@ -203,9 +203,12 @@ def artifacts_of(params: Params, experiment: str) -> list[str]:
     return [*made, *training_of(params, experiment), *own, *evaluations_of(params, experiment), *examined]
 
 
-def quick(params: Params) -> list[str]:
-    """Return what shows each section at work: of some experiments all training, with one evaluation."""
-    chosen = params.quick.items()
+def quick(params: Params, most: int | None = None) -> list[str]:
+    """Return what shows each section at work: of some experiments all training, with one evaluation.
+
+    most: experiments, the first ones; None for all.
+    """
+    chosen = list(params.quick.items())[:most]
     return [path for name, of in chosen for path in (*training_of(params, name), evaluation_of(name, of))]
 
 
