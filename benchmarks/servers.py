@@ -59,7 +59,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Measured:
+class ServerRun:
     """What clients saw, and the server's CPU seconds. waits: (requests,) seconds."""
 
     seconds: float
@@ -86,15 +86,13 @@ def commands(model: Model, games: int, port: int, key: str, folder: Path) -> dic
     of_llama_cpp = {"model": model.gguf, "host": "127.0.0.1", "port": port, "parallel": games, "threads": 1}
     of_llama_cpp |= {"threads-batch": 1, "ctx-size": games * SLOT_TOKENS, "cache-ram": 0}
     options = [f"--{name}={value}" for name, value in of_llama_cpp.items()]
-    serving = [f"--port={port}", "--device=cpu", "--dtype=float32", "--log-level=error"]
+    serve = [str(Path(sys.executable).parent / "transformers"), "serve", str(model.converted)]
+    of_transformers = [*serve, f"--port={port}", "--device=cpu", "--dtype=float32", "--log-level=error"]
     return {
         "rmft": [sys.executable, "-c", OURS, *map(str, (model.gguf, model.converted, games, port, key, folder))],
         "llama.cpp": [sys.executable, "-m", "rmft.agents.bundled_llama_cpp", *options, "--no-kv-unified"],
-        "transformers": [str(Path(sys.executable).parent / "transformers"), "serve", str(model.converted), *serving],
-        "transformers, batched": [
-            *(str(Path(sys.executable).parent / "transformers"), "serve", str(model.converted), *serving),
-            *("--continuous-batching", "--attn-implementation=sdpa"),
-        ],
+        "transformers": of_transformers,
+        "transformers, batched": [*of_transformers, "--continuous-batching", "--attn-implementation=sdpa"],
     }
 
 
@@ -160,7 +158,7 @@ async def play(port: int, key: str, model: str, games: int, rounds: int) -> tupl
     return waits, tokens
 
 
-def measure(name: str, model: Model, games: int, rounds: int, folder: Path) -> Measured:
+def measure(name: str, model: Model, games: int, rounds: int, folder: Path) -> ServerRun:
     """Start a server, play once to warm it up, and measure the next games."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -174,10 +172,10 @@ def measure(name: str, model: Model, games: int, rounds: int, folder: Path) -> M
         asyncio.run(play(port, key, called, games, 2))
         cpu, begun = cpu_seconds(server), time.monotonic()
         waits, tokens = asyncio.run(play(port, key, called, games, rounds))
-        return Measured(time.monotonic() - begun, np.array(waits), tokens, cpu_seconds(server) - cpu)
+        return ServerRun(time.monotonic() - begun, np.array(waits), tokens, cpu_seconds(server) - cpu)
 
 
-def show(measured: Mapping[str, Measured]) -> None:
+def show(measured: Mapping[str, ServerRun]) -> None:
     """Print a line for each server."""
     print(
         f"{'':22}{'requests/s':>11}{'tokens/s':>10}{'median, ms':>12}{'p99, ms':>9}{'CPU ms a request':>18}{'ratio':>7}"

@@ -13,7 +13,8 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,10 +47,7 @@ SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "Ctrl-C": signa
 def run(size: int, seed: int, built: Path | None = None) -> Counts:
     """Kill builds; return what came of it. built: what `trees.built_once` made."""
     counts, chance = Counts(), random.Random(seed)
-    with TemporaryDirectory(prefix="rmft-") as folder:
-        home = built or built_once(Path(os.environ.get("RMFT_BUILT", folder)))
-        tree = copy_of(home, Path(folder) / "home")
-        expected = undisturbed(home, Path(folder), ["as built", "numeric"] if size <= FEW else list(STATES))
+    with tree_to_harm(built, few=size <= FEW) as (tree, expected):
         killed = 0
         while killed < size and time_left():
             kills = min(KILLS, size - killed)
@@ -64,6 +62,18 @@ class Undisturbed:
 
     artifacts: dict[str, str]
     seconds: float
+
+
+@contextmanager
+def tree_to_harm(built: Path | None, *, few: bool) -> Iterator[tuple[Path, dict[str, Undisturbed]]]:
+    """Yield a built tree, and what builds of it give that nobody disturbs, by state.
+
+    built: what `trees.built_once` made. few: without the states whose builds take minutes.
+    """
+    with TemporaryDirectory(prefix="rmft-") as folder:
+        home = built or built_once(Path(os.environ.get("RMFT_BUILT", folder)))
+        tree = copy_of(home, Path(folder) / "home")
+        yield tree, undisturbed(home, Path(folder), ["as built", "numeric"] if few else list(STATES))
 
 
 def undisturbed(home: Path, folder: Path, states: list[str]) -> dict[str, Undisturbed]:

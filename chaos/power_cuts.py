@@ -8,7 +8,6 @@ undisturbed build. A journal is cut in the same way while responses are recorded
 Size: power cuts of a build; a hundred times as many of a journal.
 """
 
-import os
 import random
 import re
 import shutil
@@ -20,11 +19,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-from trees import built_once, copy_of, digests, environment
+from trees import digests, environment
 from trees import run as run_in
 
 from chaos.counts import Counts, time_left
-from chaos.kills import STATES, Undisturbed, at_work, set_state, undisturbed
+from chaos.kills import Undisturbed, at_work, set_state, tree_to_harm
 from rmft.endpoint import journal_file
 from rmft.endpoint.journal import Journal
 
@@ -37,10 +36,7 @@ MOST_COMMANDS = 12  # until the tree is mended
 def run(size: int, seed: int, built: Path | None = None) -> Counts:
     """Cut the power of builds and of journals; return what came of it. built: what `trees.built_once` made."""
     counts, chance = Counts(), random.Random(seed)
-    with TemporaryDirectory(prefix="rmft-") as folder:
-        home = built or built_once(Path(os.environ.get("RMFT_BUILT", folder)))
-        tree = copy_of(home, Path(folder) / "home")
-        expected = undisturbed(home, Path(folder), ["as built", "numeric"] if size <= FEW else list(STATES))
+    with tree_to_harm(built, few=size <= FEW) as (tree, expected):
         for _ in range(size):
             if time_left():
                 _cut_a_build(tree, expected, chance, counts)

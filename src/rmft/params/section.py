@@ -122,7 +122,7 @@ def _of_tag(context: Mapping[str, Any]) -> str | None:
     """Say which forms or kinds there are. Return None where none is given."""
     if "tag" not in context:
         return None
-    return str(unknown(context["tag"], re.findall(r"'([^']+)'", context["expected_tags"])))
+    return unknown(context["tag"], re.findall(r"'([^']+)'", context["expected_tags"]))
 
 
 def _keys(location: tuple[str | int, ...], values: object) -> tuple[list[str], set[str]]:

@@ -51,10 +51,8 @@ def check_messages(params: Params) -> None:
             if job.scenario_set and is_artifact(job.scenario_set) and not Path(job.scenario_set).exists():
                 continue  # the model that writes these scenarios has not run yet
             section = "on_request" if name in params.on_request else "experiments"
-            where, context = (
-                f"params.yaml: {section}.{name}: {played}",
-                getattr(params.models[experiment.model], "context", None),
-            )
+            where = f"params.yaml: {section}.{name}: {played}"
+            context = getattr(params.models[experiment.model], "context", None)
             try:
                 prompts = prompts_in(job.problem.protocol.prompts)
                 scenarios = scenarios_for(job, scenarios_in(job.scenario_set)) if job.scenario_set else None
