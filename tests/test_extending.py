@@ -139,6 +139,14 @@ def test_every_section_is_tested_here():
         assert f'"{title}"' in own, title
 
 
+@pytest.mark.parametrize("title", [title for title in TITLES if any(block.how for block in blocks_of(title))])
+def test_a_section_goes_into_the_whole_params_yaml(tmp_path, title):
+    """The sections are run on few experiments; this one catches a block that harms the others."""
+    checkout(tmp_path)
+    put(tmp_path, title)
+    done(tmp_path, "rmft", "params")
+
+
 # --- Section by section ---
 
 

@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from rmft.artifacts.job import end_with_run
-from rmft.errors import WORKFLOW, InputError, without_workflow
+from rmft.errors import AFTER_CTRL_C, WORKFLOW, InputError, without_workflow
 from rmft.tools import commands, eval_commands, export_commands, lineage_commands, person
 from rmft.workflow.runs import INTERRUPTED
 
@@ -217,5 +217,5 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:  # which is also what typer makes of Ctrl-C
-        print("rmft: interrupted; no file was left half-written", file=sys.stderr)
+        print(f"rmft: {AFTER_CTRL_C}", file=sys.stderr)
     sys.exit(code)

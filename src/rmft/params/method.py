@@ -30,8 +30,8 @@ class MethodExperiment(WordsExperiment):
     @classmethod
     def _registered(cls, method: str) -> str:
         if method not in extensions.METHODS:
-            there = ", ".join(extensions.METHODS) or "none: list a file with one under `extensions`"
-            raise ValueError(f"unknown {method!r}; one of {there}")
+            there = f"; those listed have {', '.join(extensions.METHODS)}" if extensions.METHODS else ""
+            raise ValueError(f"unknown {method!r}: list the file that defines it under `extensions`{there}")
         return method
 
     @model_validator(mode="before")

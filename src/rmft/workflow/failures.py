@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rmft.errors import InputError, did_you_mean
+from rmft.errors import AFTER_CTRL_C, InputError, did_you_mean
 from rmft.workflow.job_list import note_end
 
 OURS = "rmft: "  # begins the line that rmft writes for a mistake of the user
@@ -64,10 +64,13 @@ def say_last(scheduler: Any, total: int) -> None:  # noqa: ANN401 (Snakemake's, 
 def why_ended(scheduler: Any, total: int) -> str | None:  # noqa: ANN401
     """Return the line on a run that failed or was stopped; None where Snakemake itself failed and has said so."""
     after = f"after {scheduler.finished_jobs} of {total} jobs"
-    failed = [job for of in scheduler.failed for job in getattr(of, "jobs", [of])]
+    ended = [job for of in scheduler.failed for job in getattr(of, "jobs", [of])]
+    reasons = {Path(log): _reason(Path(log)) for job in ended for log in job.log}
+    # Ctrl-C in a terminal reaches jobs too, and one of them may end before Snakemake has noticed the Ctrl-C itself.
+    failed = [job for job in ended if AFTER_CTRL_C not in (reasons[Path(log)] for log in job.log)]
     if failed:
         logs = [Path(log) for job in failed for log in job.log]
-        reason, log = next(((line, log) for log in logs if (line := _reason(log))), ("no log says why", None))
+        reason, log = next(((reasons[log], log) for log in logs if reasons[log]), ("no log says why", None))
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
         where = f" (log: {log})" if log else ""
         job = next(job for job in failed if log is None or str(log) in map(str, job.log))
