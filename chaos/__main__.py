@@ -2,10 +2,11 @@
 
     python -m chaos                               # every check, with its usual size
     python -m chaos corruptions --size 50         # this one, smaller
+    python -m chaos kills --more                  # once more, with another seed; its counts are added
     python -m chaos --page                        # render the page alone
 
-The counts of a check are in chaos/results/NAME.json. The exit code is 1 where a case went wrong. RMFT_CHAOS_MINUTES is
-a limit for the long checks, which then count fewer cases.
+The runs of a check are in chaos/results/NAME.json, each with its counts. The exit code is 1 where a case went wrong.
+RMFT_CHAOS_MINUTES is a limit for the long checks, which then count fewer cases.
 """
 
 import argparse
@@ -14,13 +15,16 @@ import datetime
 import json
 import sys
 import time
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from chaos.counts import Counts
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
 
+Run = dict[str, Any]  # of a check: how it was made, and its counts
 ROOT = Path(__file__).parents[1]
 RESULTS, PAGE = ROOT / "chaos/results", ROOT / "docs/reliability.md"
 WRITTEN = ("chaos/results", "docs/reliability.md")  # files that do not change what happens
@@ -42,12 +46,13 @@ FAILURES = 20  # that are kept
 HEAD = """# What happens when something goes wrong
 
 `make chaos` does harm at random, counts what came of it, and renders this page from the counts. Each check ends in the
-outcomes of its tables, or in *went wrong*: a traceback, a hang, a lost or stale file, or harm that nobody noticed.
+outcomes of its table, or in *went wrong*: a traceback, a hang, a lost or stale file, or harm that nobody noticed. Where
+a check ran several times, with other seeds, its table has the counts of all these runs.
 """
 
 
-def run(name: str, size: int, seed: int) -> bool:
-    """Run a check and keep its counts; return whether nothing went wrong."""
+def run(name: str, size: int, seed: int, before: list[Run]) -> bool:
+    """Run a check and keep its counts beside those of runs before; return whether nothing went wrong."""
     print(f"{name}: size {size}, seed {seed}", flush=True)
     start, revision = time.monotonic(), commit(ROOT, WRITTEN)
     counts: Counts = import_module(f"chaos.{name}").run(size, seed)
@@ -60,31 +65,42 @@ def run(name: str, size: int, seed: int) -> bool:
         "outcomes": counts.outcomes,
         "failures": counts.failures[:FAILURES],
     }
+    text = json.dumps([*before, kept], indent=1, ensure_ascii=False)
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print("\n".join([_table(kept["outcomes"]), *counts.failures[:FAILURES]]), flush=True)
+    (RESULTS / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+    print("\n".join([_table([kept]), *kept["failures"]]), flush=True)
     return not counts.failures
+
+
+def recorded(name: str) -> list[Run]:
+    """Return the runs of a check that are kept."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def page() -> str:
     """Return docs/reliability.md."""
     parts = [HEAD]
     for name in SIZES:
-        if (path := RESULTS / f"{name}.json").exists():
-            kept = json.loads(path.read_text(encoding="utf-8"))
-            made = (
-                f"`{kept['command']}`; {kept['date']}, commit {kept['commit']}, {kept['machine']}, {kept['seconds']} s:"
+        if runs := recorded(name):
+            made = "\n".join(
+                f"`{of['command']}`; {of['date']}, commit {of['commit']}, {of['machine']}, {of['seconds']} s{end}"
+                for of, end in zip(runs, ["\\"] * (len(runs) - 1) + [":"], strict=True)
             )
-            parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n{made}\n\n{_table(kept['outcomes'])}\n")
-            if kept["failures"]:
-                parts.append("\n```text\n" + "\n".join(kept["failures"]) + "\n```\n")
+            parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n{made}\n\n{_table(runs)}\n")
+            if failures := [line for of in runs for line in of["failures"]]:
+                parts.append("\n```text\n" + "\n".join(failures) + "\n```\n")
     return "".join(parts)
 
 
-def _table(outcomes: dict[str, dict[str, int]]) -> str:
-    """Return counts as a table in Markdown: a row for each kind of harm, a column for each outcome."""
+def _table(runs: list[Run]) -> str:
+    """Return all counts of runs as a table in Markdown: a row for each kind of harm, a column for each outcome."""
+    outcomes: dict[str, Counter[str]] = {}
+    for of in runs:
+        for harm, counts in of["outcomes"].items():
+            outcomes.setdefault(harm, Counter()).update(counts)
     columns = list(dict.fromkeys(outcome for of in outcomes.values() for outcome in of))
-    rows = [(harm, *(of.get(column, 0) for column in columns), sum(of.values())) for harm, of in outcomes.items()]
+    rows = [(harm, *(of[column] for column in columns), of.total()) for harm, of in outcomes.items()]
     if len(rows) > 1:
         rows.append(("all", *(sum(row[place] for row in rows) for place in range(1, len(columns) + 2))))
     lines = [("harm", *columns, "cases"), ("---", *["---:"] * (len(columns) + 1)), *rows]
@@ -100,16 +116,18 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="chaos", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SIZES)}")
     parser.add_argument("--size", type=int, help="how many cases; what a case is, the check says")
-    parser.add_argument("--seed", type=int, default=0, help="of all random choices")
+    parser.add_argument("--seed", type=int, help="of all random choices; with --more the number of runs before, else 0")
+    parser.add_argument("--more", action="store_true", help="keep the runs before, and add the counts of this one")
     parser.add_argument("--page", action="store_true", help="render docs/reliability.md alone")
     options = parser.parse_args()
     if unknown := set(options.names) - SIZES.keys():
         parser.error(f"no check is named {', '.join(sorted(unknown))}; there are {', '.join(SIZES)}")
     try:
-        sound = [
-            run(name, options.size or SIZES[name], options.seed)
-            for name in ([] if options.page else options.names or SIZES)
-        ]
+        sound = []
+        for name in [] if options.page else options.names or SIZES:
+            before = recorded(name) if options.more else []
+            seed = len(before) if options.seed is None else options.seed
+            sound.append(run(name, options.size or SIZES[name], seed, before))
     except InputError as error:  # a library or program that a check needs is not here
         sys.exit(f"chaos: {error}")
     PAGE.write_text(page(), encoding="utf-8")
