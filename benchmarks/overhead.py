@@ -14,7 +14,6 @@ without it, and writes the CPU seconds to benchmarks/results/fork-server.csv.
 import argparse
 import csv
 import ctypes
-import json
 import os
 import re
 import resource
@@ -27,10 +26,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from build import jobs
 from same_bytes import check_out, environment
 
 from rmft.artifacts.job import JOB_OF, this_run
-from rmft.lineage.records import METADATA
 from rmft.workflow import forkserver
 
 MEASURED = Path(__file__).parent / "results/fork-server.csv"
@@ -50,15 +49,11 @@ def fastest(run: Callable[[], object]) -> float:
     return min(times)
 
 
-def jobs() -> dict[str, list[float]]:
+def by_command() -> dict[str, list[float]]:
     """Return how long each job of the last build took, in seconds, by sub-command."""
-    seconds, seen = defaultdict(list), set()
-    for file in METADATA.rglob("*"):
-        if file.is_file():
-            record = json.loads(file.read_text(encoding="utf-8"))
-            if record["shellcmd"] not in seen:
-                seen.add(record["shellcmd"])
-                seconds[record["shellcmd"].split()[1]].append(record["endtime"] - record["starttime"])
+    seconds = defaultdict(list)
+    for job in jobs():
+        seconds[job.command.split()[1]].append(job.seconds)
     return seconds
 
 
@@ -86,7 +81,7 @@ def handed_over(commands: list[str]) -> tuple[float, float]:
 
 def measure_start() -> bool:
     """Print both tables; return whether every bound holds."""
-    held, built = True, jobs()
+    held, built = True, by_command()
     print(f"{'sub-command':<14}{'jobs':>6}{'s a job':>10}{'imports s':>12}")
     total = alone = 0.0
     for command, seconds in sorted(built.items()):
@@ -118,7 +113,7 @@ def measure_fork_server(experiments: Sequence[str]) -> None:
             for forked in (True, False):
                 folder = Path(temporary) / f"{experiment}-{forked}"
                 check_out("HEAD", folder)
-                rows.append({"experiment": experiment, "fork_server": forked, **build(folder, experiment, forked)})
+                rows.append({"experiment": experiment, "fork_server": forked, **build_anew(folder, experiment, forked)})
                 print(rows[-1], flush=True)
     with MEASURED.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
@@ -126,7 +121,7 @@ def measure_fork_server(experiments: Sequence[str]) -> None:
         writer.writerows(rows)
 
 
-def build(folder: Path, experiment: str, forked: bool) -> dict[str, float]:
+def build_anew(folder: Path, experiment: str, forked: bool) -> dict[str, float]:
     """Build an experiment in a checkout; return its number of jobs, the CPU seconds and the seconds of the clock."""
     variables = environment(folder)
     if not forked:  # no socket fits below such a path, so that each job imports for itself

@@ -31,10 +31,11 @@ COMMANDS = {
     "scaling": ["--quick"],
     "prediction": [],
     "bit_stability": ["--games", "16", "--rounds", "10", "--steps", "2", "--iterations", "20"],
+    "build": [],
     "overhead": [],
     "engines": ["gemma-3-270m", "--games", "1", "16"],
 }
-UNASKED = ("overhead", "engines")  # the first needs a tree that is built, the second a model's file
+UNASKED = ("build", "overhead", "engines")  # the first two need a tree that is built, the third a model's file
 HEAD = """# How fast it is
 
 `make bench` runs the benchmarks and renders this page from what they printed. Each measurement sets ours beside a peer,

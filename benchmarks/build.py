@@ -1,0 +1,134 @@
+"""Where the time of a build goes: by rule, by experiment, on the longest chain of jobs, and on what is made twice.
+
+Run this in a checkout in which everything is built (`make reproduce`). Times are those of Snakemake's records, from the
+start of a job to its end; other work on the machine is part of them. An interval longer than a minute without a job
+ends a run, and the table has all runs of which artifacts are left. The longest chain is what a build would take on
+endless cores. Made twice: trajectories of the same bytes, without the job that took longest.
+"""
+
+import base64
+import graphlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmft.artifacts.receipts import read_receipt
+from rmft.lineage.records import METADATA
+
+BETWEEN_RUNS_SECONDS = 60.0
+MOST_ROWS = 12
+SHORT_SECONDS = 10.0  # of a job that the longest chain leaves out
+
+
+@dataclass
+class Job:
+    """A job of the last build. inputs, outputs: paths."""
+
+    rule: str
+    command: str
+    start: float
+    end: float
+    inputs: list[str]
+    outputs: list[str] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the job took."""
+        return self.end - self.start
+
+
+def jobs() -> list[Job]:
+    """Return the jobs that made the artifacts of this checkout, from Snakemake's records."""
+    found: dict[str, Job] = {}
+    for file in METADATA.rglob("*"):
+        encoded = "".join(part.removeprefix("@") for part in file.relative_to(METADATA).parts)
+        if file.is_file() and Path(path := base64.urlsafe_b64decode(encoded).decode()).exists():
+            record = json.loads(file.read_text(encoding="utf-8"))
+            command = record["shellcmd"]
+            job = Job(record["rule"], command, record["starttime"], record["endtime"], record["input"])
+            found.setdefault(command, job).outputs.append(path)
+    return list(found.values())
+
+
+def concurrency(built: Iterable[Job]) -> Counter[int]:
+    """Return for how many seconds of all runs so many jobs were at work at once."""
+    changes = sorted(change for job in built for change in ((job.start, 1), (job.end, -1)))
+    seconds, at_work, before = Counter(), 0, changes[0][0]
+    for moment, change in changes:
+        if at_work or moment - before < BETWEEN_RUNS_SECONDS:
+            seconds[at_work] += moment - before
+        at_work, before = at_work + change, moment
+    return seconds
+
+
+def longest_chain(built: list[Job]) -> list[Job]:
+    """Return the jobs, one after another, each of which needs the one before, that take longest together."""
+    maker = {path: number for number, job in enumerate(built) for path in job.outputs}
+    needs = {number: {maker[path] for path in job.inputs if path in maker} for number, job in enumerate(built)}
+    took: dict[int, float] = {}
+    before: dict[int, int | None] = {}
+    for number in graphlib.TopologicalSorter(needs).static_order():
+        before[number] = max(needs[number], key=took.__getitem__, default=None)
+        took[number] = built[number].seconds + (took[before[number]] if before[number] is not None else 0.0)
+    chain, number = [], max(took, key=took.__getitem__)
+    while number is not None:
+        chain.append(built[number])
+        number = before[number]
+    return chain[::-1]
+
+
+def made_again(built: Iterable[Job]) -> list[Job]:
+    """Return the jobs that made trajectories which another job, one that took longer, made too."""
+    first, again = set(), []
+    for job in sorted(built, key=lambda job: -job.seconds):
+        receipt = read_receipt(Path(job.outputs[0])) if job.outputs[0].endswith(".parquet") else None
+        if receipt and job.rule in ("rollouts_shard", "held_out"):
+            if receipt.sha256 in first:
+                again.append(job)
+            first.add(receipt.sha256)
+    return again
+
+
+def share_out(what: str, built: list[Job], names: Iterable[str]) -> None:
+    """Print the share of all time that jobs of each name took. names: one for each job."""
+    seconds, number, longest, total = Counter(), Counter(), Counter(), sum(job.seconds for job in built)
+    for name, job in zip(names, built, strict=True):
+        seconds[name] += job.seconds
+        number[name] += 1
+        longest[name] = max(longest[name], job.seconds)
+    print(f"{what:<32}{'jobs':>5}{'seconds':>9}{'share':>8}{'longest':>9}")
+    for name, took in seconds.most_common(MOST_ROWS):
+        print(f"{name:<32}{number[name]:>5}{took:>9.0f}{took / total:>8.1%}{longest[name]:>9.0f}")
+    print(f"{len(seconds) - MOST_ROWS} more\n" if len(seconds) > MOST_ROWS else "")
+
+
+def of_experiment(job: Job) -> str:
+    """Return the experiment that a job belongs to; that of no experiment is named so."""
+    parts = Path(job.outputs[0]).parts
+    return parts[2] if parts[:2] == ("results", "experiments") else "no single experiment"
+
+
+def main() -> None:
+    """Print where the time of this checkout's build went."""
+    built = jobs()
+    if not built:
+        raise SystemExit("nothing is built here; `make reproduce` first")
+    total, at_once = sum(job.seconds for job in built), concurrency(built)
+    share_out("rule", built, (job.rule for job in built))
+    share_out("experiment", built, map(of_experiment, built))
+    print(f"{len(built)} jobs took {total:.0f} s, in {at_once.total():.0f} s of the clock;")
+    print("; ".join(f"{number} at once: {at_once[number] / at_once.total():.1%}" for number in sorted(at_once)))
+    again = made_again(built)
+    seconds = sum(job.seconds for job in again)
+    print(f"made twice: {len(again)} jobs, {seconds:.0f} s, {seconds / total:.1%}")
+    chain = longest_chain(built)
+    print(f"\nlongest chain: {sum(job.seconds for job in chain):.0f} s")
+    for job in chain:
+        if job.seconds >= SHORT_SECONDS:
+            print(f"{job.seconds:>6.0f} s  {job.outputs[0]}")
+
+
+if __name__ == "__main__":
+    main()
