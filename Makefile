@@ -77,7 +77,7 @@ audit: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	python benchmarks/record.py
-	[ ! -d .snakemake/metadata ] || python benchmarks/record.py overhead
+	[ ! -d .snakemake/metadata ] || python benchmarks/record.py build overhead
 
 lint: $(VENV)/.ready
 	ruff format --check

@@ -3,6 +3,7 @@
 Symbols: M scenarios, L trajectories each, n = M · L, T rounds, d actions, k selected.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -201,6 +202,21 @@ def test_rerolled_regret_selects_good_play_over_luck():
     }
     assert means["rerolled"][1] < means["regret"][1]
     assert means["rerolled"][0] > means["regret"][0]
+
+
+def test_a_random_score_selects_whatever_was_earned_and_the_same_however_trajectories_come_in_batches():
+    count, scoring, source = 8, Scoring("mab", "realized", "nominal"), RewardSource(0, "test", ["gaussian"])
+    played = trajectories(table := draw("gaussian", 400, 3, 3), at_random(table, count)[0])
+    halves = [{name: column[part] for name, column in played.items()} for part in (slice(0, 1204), slice(1204, None))]
+    whole, parts, other = (
+        select(batches, scoring, replace(source, words=words), 1, 1, "random")
+        for batches, words in (([played], "test"), (halves, "test"), ([played], "another iteration"))
+    )
+    np.testing.assert_array_equal(whole["selected"], parts["selected"])
+    assert 0.05 < (whole["selected"] & other["selected"]).sum() / 400 < 0.25  # one of eight by chance
+    regret = whole["regret"].reshape(400, count)
+    of_selected = (regret - regret.mean(axis=1, keepdims=True))[whole["selected"].reshape(400, count)]
+    assert_mean(of_selected, 0.0)
 
 
 def test_invalid_replies_are_all_that_were_retried_or_replaced_by_a_uniform_action():

@@ -2,7 +2,8 @@
 
 Ours: trajectories may be ranked by another score than regret, and all of an iteration together. Within a scenario all
 trajectories have the same rewards, so regret is a constant less what was earned and ranks them as the reward does; the
-two differ where trajectories of several scenarios are ranked together.
+two differ where trajectories of several scenarios are ranked together. A random score is the control: it tells what
+fine-tuning on the model's own games does by itself.
 
 Trajectories of equal score are ranked in the order in which they were sampled. A trajectory whose replies repeat those
 of a better one of its scenario word for word is passed over, so that k demonstrations are k different ones; where fewer
@@ -27,9 +28,10 @@ from rmft.environments import environment_named, rewards_of
 from rmft.environments.regret import Mean, Notion, earned, regret
 from rmft.environments.tables import RewardTable
 from rmft.language.protocol import NOT_LEARNT
+from rmft.streams import stream
 
 TrajectoryColumns = dict[str, list[Any]]  # as `artifacts.trajectories` reads and writes them
-Score = Literal["regret", "reward", "rerolled"]
+Score = Literal["regret", "reward", "rerolled", "random"]
 Pool = Literal["scenario", "iteration"]
 
 
@@ -99,10 +101,11 @@ def _scored(
     """Return what selection needs of trajectories. texts: a hash of the replies of each."""
     rewards = table_of(played, played["d"][0])
     regrets, rerolled = final_regrets(played, rewards, scoring), rerolled_regrets(played, scoring, source, rerolls)
+    scores = {"regret": regrets, "rerolled": rerolled}.get(score)
     if score == "reward":
         scores = -earnings(played, rewards, scoring).cumsum(axis=1)[:, -1]
-    else:
-        scores = regrets if score == "regret" else rerolled
+    elif score == "random":
+        scores = random_scores(played, source)
     texts = [hashlib.blake2b("\0".join(replies).encode(), digest_size=16).digest() for replies in played["reply"]]
     return {
         "scenario": np.array(played["scenario"]),
@@ -146,6 +149,12 @@ def rerolled_regrets(played: TrajectoryColumns, scoring: Scoring, source: Reward
         drawn = rewards_of(source.seed, source.words, source.processes, scenario, shape, reroll, source.features)
         total += final_regrets(played, drawn, scoring)
     return total / rerolls
+
+
+def random_scores(played: TrajectoryColumns, source: RewardSource) -> np.ndarray:
+    """Return a uniform random number (n,) for each trajectory, the same however trajectories come in batches."""
+    names = zip(played["scenario"], played["trajectory"], strict=True)
+    return np.array([stream(source.seed, "selection", source.words, *name).random() for name in names])
 
 
 def invalid_replies(played: TrajectoryColumns) -> np.ndarray:

@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 
 Purpose = Literal[
-    "environment", "action", "fallback", "sampling", "perturbation", "initialisation", "shuffle", "bootstrap"
-]
+    "environment", "action", "fallback", "sampling", "perturbation", "initialisation", "shuffle", "bootstrap",
+    "selection",
+]  # fmt: skip
 Word = str | int
 
 BLOCK = 2520  # instances a block: (BLOCK, d) stays in a core's L2 cache, and 1..10 processes divide it

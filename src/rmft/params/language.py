@@ -37,7 +37,7 @@ class ProtocolSettings(Section):
     tolerance: NotNegative = Field(description="How far the sum of a stated policy may be from 1.")
 
 
-Score = Literal["regret", "reward", "rerolled"]
+Score = Literal["regret", "reward", "rerolled", "random"]
 Pool = Literal["scenario", "iteration"]
 
 
@@ -47,8 +47,8 @@ class LanguageRMFT(RMFT):
     temperature: Positive = Field(description="Temperature of sampling, by which trajectories differ.")
     score: Score = Field(
         default="regret",
-        description="What ranks trajectories: `regret`, as in the paper; `reward`; or `rerolled`, the regret of the "
-        "same decisions on rewards drawn again, without luck.",
+        description="What ranks trajectories: `regret`, as in the paper; `reward`; `rerolled`, the regret of the same "
+        "decisions on rewards drawn again, without luck; or `random`, a control.",
     )
     pool: Pool = Field(
         default="scenario",

@@ -75,7 +75,7 @@ def pages() -> dict[Path, str]:
         "prompts": measured_with_prompts(Path(RECORDED, "prompts")),
         "environments": ENVIRONMENT_TITLES,
     }
-    offered = (verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm)
+    offered = (verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm, over_trainings)
     values |= {function.__name__: function for function in offered}
     wanted = {REAL_MODELS: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
     texts = {page: environment.get_template(name).render(values) for page, name in wanted.items()}
@@ -140,6 +140,19 @@ def against_last(results: Recorded, label: str, row: Mapping[str, Any]) -> str:
     if "difference" not in found:
         return "–"
     return difference([found["difference_low"], found["difference"], found["difference_high"]])
+
+
+def over_trainings(metrics: Mapping[str, Any], other: Mapping[str, Any]) -> list[float]:
+    """Return how far trained models' regrets lie above those of other trainings: low, mean and high of 95%.
+
+    Trainings are paired by their seeds and the only sample (Student's t): all of them play the same instances.
+    """
+    from scipy import stats
+
+    means = [[training["mean"] for training in of["by_training_seed"]] for of in (metrics, other)]
+    tested = stats.ttest_rel(*means)
+    interval = tested.confidence_interval(0.95)
+    return [float(interval.low), float((interval.low + interval.high) / 2), float(interval.high)]
 
 
 def algorithm(metrics: Mapping[str, Any], name: str) -> float:
