@@ -25,6 +25,7 @@ from rmft.agents.local import LocalChatModel, load
 from rmft.errors import InputError
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.language.game import GameSettings
+from rmft.params.section import first_error
 from rmft.rollouts import roll_out
 from rmft.selection import invalid_replies
 
@@ -105,6 +106,49 @@ def test_uniform_play_has_the_regret_of_the_mean_action():
     games = offered(OPTIONS)
     means = games.games.rewards.means
     assert games.uniform == pytest.approx((means.max(axis=2) - means.mean(axis=2)).sum(axis=1))
+
+
+WRONG_TOGETHER = [
+    ({"actions": 5}, "actions: goes with environment, which is not given"),
+    ({"horizon": 25}, "horizon: goes with environment, which is not given"),
+    ({"process": "gamma", "part": "bandit-gaussian"}, "process: goes with environment, which is not given"),
+    ({"environment": "mab", "part": "bandit-gaussian"}, "part: does not go with environment"),
+    ({"environment": "fol", "suite": "quick", "actions": 5}, "suite: does not go with environment"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), WRONG_TOGETHER)
+def test_options_that_would_be_ignored_are_refused(options, words):
+    with pytest.raises(ValidationError) as refused:
+        GameOptions(**options)
+    assert first_error(refused.value, options) == words
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [({}, (40, 25, 3)), ({"environment": "mab"}, (50, 25, 3)), ({"environment": "mab", "actions": 5}, (50, 25, 5))],
+)
+def test_options_have_the_defaults_of_rmft_eval_and_survive_being_written_and_read(options, shape):
+    of = GameOptions(**options)
+    assert offered(of).games.rewards.shape == shape
+    assert GameOptions.model_validate_json(of.model_dump_json()) == of
+
+
+def test_means_before_clipping_take_the_reward_of_a_bandit_below_minus_one():
+    games = offered(GameOptions(environment="mab", process="gamma"))
+    means = games.games.rewards.means[:, 0]
+    instance = int(np.ptp(means, axis=1).argmax())
+    game = games.play(instance, 0, lambda *_: f"Action: {means[instance].argmin() + 1}")
+    assert game.reward == pytest.approx(-np.ptp(means[instance]) / 10)
+    assert game.reward < -1
+
+
+def test_who_beats_the_best_fixed_action_has_a_reward_above_zero():
+    games = offered(GameOptions(environment="fol", process="alternating", horizon=4, instances=1))
+    turns = games.games.rewards.rewards[0].argmax(axis=1)
+    replies = iter(f"Policy: {np.eye(3, dtype=int)[action].tolist()}" for action in turns)
+    game = games.play(0, 0, lambda *_: next(replies))
+    assert game.reward == pytest.approx((4 - 2) / 4)  # the best fixed action has its turn twice in four rounds
 
 
 # TRL
@@ -221,9 +265,13 @@ def test_inspect_measures_what_we_measure(regrets, tmp_path):
     assert by_name["regret"]["mean"].value == pytest.approx(np.mean(regrets))
     share = np.sum(regrets) / np.sum(offered(OPTIONS).uniform)
     assert by_name["regret"]["rmft/share_of_uniform"].value == pytest.approx(share)
-    wrong = command("inspect", "eval", "rmft/bandit", "--model", "openai-api/rmft/embedded", "-T", "part=none")
-    assert "unknown 'none'; one of bandit-gaussian" in " ".join((wrong.stdout + wrong.stderr).split())
-    assert "Traceback" not in wrong.stdout + wrong.stderr
+    for option, words in (
+        ("part=none", "rmft/bandit: part: unknown 'none'; one of bandit-gaussian"),
+        ("actions=5", "rmft/bandit: actions: goes with environment, which is not given"),
+    ):
+        wrong = command("inspect", "eval", "rmft/bandit", "--model", "openai-api/rmft/embedded", "-T", option)
+        assert words in " ".join((wrong.stdout + wrong.stderr).split())
+        assert "Traceback" not in wrong.stdout + wrong.stderr
 
 
 def test_verifiers_plays_what_we_play(regrets, server, tmp_path):
@@ -247,3 +295,8 @@ def test_verifiers_refuses_games_that_there_are_none_of():
 
     with pytest.raises(ValidationError, match=r"games: .*unknown 'none'; one of bandit-gaussian"):
         BanditConfig(games={"part": "none"})
+    with pytest.raises(ValidationError, match=r"games\n +Value error, actions: goes with environment"):
+        BanditConfig(games={"actions": 5})
+    wrong = command("vf-eval", "rmft-bandit", "--model", "m", "--env.taskset.games.actions", "5", "--no-push")
+    assert "actions: goes with environment, which is not given" in wrong.stdout + wrong.stderr
+    assert "Traceback" not in wrong.stdout + wrong.stderr

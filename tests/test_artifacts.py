@@ -16,7 +16,7 @@ from chaos.pickles import payloads
 from rmft.agents.numeric import SYMBOLS, LinearAttention, read_model, write_model
 from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.evaluations import read_evaluation, write_evaluation
-from rmft.artifacts.files import atomic
+from rmft.artifacts.files import atomic, reading
 from rmft.artifacts.json_files import read_json, read_jsonl, write_json, write_jsonl
 from rmft.artifacts.receipts import commit
 from rmft.artifacts.rewards import read_rewards, write_rewards
@@ -76,6 +76,14 @@ def test_a_truncated_or_foreign_file_is_refused_in_one_line(tmp_path, model, kee
             read(path)
         assert str(path) in str(refusal.value)
         assert "\n" not in str(refusal.value)
+
+
+def test_a_refusal_of_what_a_file_says_is_neither_cut_nor_repeated(tmp_path):
+    line = f"{tmp_path / 'x'}: line 1: {'word ' * 60}and the end"
+    (tmp_path / "x").touch()
+    with pytest.raises(InputError) as refused, reading(tmp_path / "x"):
+        raise InputError(line)
+    assert str(refused.value) == line
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from oracle import Oracle
 from trees import ROOT
 
 from rmft.artifacts.trajectories import read_trajectories, write_trajectories
+from rmft.errors import InputError
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.metrics.power import power
 from rmft.params import load
@@ -208,11 +209,15 @@ def test_the_key_that_a_refusal_names_opens_a_server_on_this_machine(rmft, tmp_p
         (["m", "--base-url", "localhost:80"], "--base-url: localhost:80: must look like http://localhost:8080/v1"),
         (["m", "--base-url", "http://127.0.0.1:9/v1", "--budget", "3"], "--budget: needs --prices"),
         (["m", "--base-url", "https://example.org/v1"], "say which environment variable holds its key: --key-env NAME"),
+        (["m", "--base-url", "https://localhost.example.org/v1"], "say which environment variable holds its key"),
+        (["m", "--base-url", "https://127.0.0.1.example.org/v1"], "say which environment variable holds its key"),
         (["m", "--base-url", "http:///"], "--base-url: http:///: must look like"),
         (["m", "--base-url", "http://127.0.0.1:9/v1", "--key-env", "my_key"], "--base-url or --key-env: 'my_key'"),
         (["m", "--base-url", "http://127.0.0.1:9/v1", "--prices", "-1,0,0"], "--prices: -1,0,0: must be three numbers"),
         (["embedded", "--budget", "3"], "--budget: goes with --base-url, which is not given"),
         (["embedded", "--horizon", "50"], "--horizon: goes with --environment, which is not given"),
+        (["embedded", "--environment", "mab", "--suite", "full"], "--suite: does not go with --environment"),
+        (["embedded", "--environment", "mab", "--part", "custom"], "--part: does not go with --environment"),
         (["embedded", "--revision", "main"], "--revision: embedded is no hub repository (owner/name)"),
         (["embedded", "--environment", "fol", "--process", "adaptive"], "adaptive rewards answer policies"),
         (["m", "--base-url", "http://127.0.0.1:9/v1", "--prices", "1,2"], "--prices: 1,2: must be three numbers"),
@@ -226,6 +231,27 @@ def test_a_mistake_is_one_line_and_nothing_is_written(arguments, words, rmft, tm
     assert not (tmp_path / "none").exists()
 
 
+def test_a_folder_of_results_hides_no_model_of_the_parameters(rmft, tmp_path, monkeypatch):
+    for name in ("params.yaml", "outputs.yaml", "extensions", "data"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "embedded").mkdir()
+    code, _, error = rmft("eval", "embedded", *SMALL, "--output", "embedded")
+    assert code == 0, error
+    assert read_result(tmp_path / "embedded").model.name == "embedded"
+
+
+@pytest.mark.parametrize("name", ["mine", "./mine", "owner/mine"])
+def test_a_folder_without_a_model_is_refused_and_no_folder_is_made(rmft, tmp_path, monkeypatch, name):
+    for shared in ("params.yaml", "outputs.yaml", "extensions", "data"):
+        (tmp_path / shared).symlink_to(ROOT / shared)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir(parents=True)
+    code, _, error = rmft("eval", name, *SMALL)
+    assert (code, f"eval: {name}: the folder has no config.json" in error, error.count("\n")) == (2, True, 1), error
+    assert not (tmp_path / "evals").exists()
+
+
 def test_the_same_instances_in_other_words_are_compared(measured, rmft, tmp_path):
     more = [*SMALL, "--prompts", "data/prompts/no-range", "--output", str(tmp_path / "two")]
     code, printed, error = rmft("eval", "embedded", *more, "--compare", str(measured))
@@ -236,6 +262,20 @@ def test_the_same_instances_in_other_words_are_compared(measured, rmft, tmp_path
     assert plain.parts["custom"].identity != other.parts["custom"].identity
     assert plain.parts["custom"].instances_identity == other.parts["custom"].instances_identity
     assert other.reply.prompts == "data/prompts/no-range"
+
+
+def test_a_result_is_not_replaced_by_one_with_other_replies(measured, rmft):
+    code, _, error = rmft("eval", "embedded", *SMALL, "--max-tokens", "99", "--output", str(measured))
+    assert (code, "is of another measurement (max_tokens is 16 there, and 99 here)" in error) == (2, True), error
+
+
+def test_a_process_of_someone_elses_extension_is_one_line(measured):
+    result = read_result(measured)
+    settings = {"settings": result.parts["custom"].settings | {"process": ["theirs"]}}
+    stopped = settings | {"stopping": Stopping(planned=90, anytime={})}
+    theirs = result.model_copy(update={"parts": {"custom": result.parts["custom"].model_copy(update=stopped)}})
+    with pytest.raises(InputError, match=r"a result to compare cannot be read: .*'theirs'"):
+        compared(theirs, theirs)
 
 
 def test_other_games_are_not_compared(measured, rmft, tmp_path):
@@ -267,12 +307,24 @@ def test_a_measurement_stops_when_it_is_decided_and_says_so(tmp_path, monkeypatc
         encoding="utf-8"
     )
     assert rmft("lineage", str(tmp_path / "eval.json"))[0] == 0
-    # Two equal models are never decided: the same command, compared with its own result, plays all games.
-    code, _, error = rmft("eval", "embedded", *options, "--compare", str(tmp_path), "--stop-when", "decided")
+    # Two equal models are never decided. So where the compared result has no more games, the other difference decides.
+    compare = ["--stop-when", "decided", "--compare"]
+    code, printed, error = rmft("eval", "embedded", *options, *compare, str(tmp_path))
+    assert code == 0, error
+    (again,) = read_result(tmp_path).parts.values()
+    assert (again.final_regrets, again.stopping.anytime["compared"][1]) == (part.final_regrets, 0)
+    assert "games, as many as the compared result has. Differences" in " ".join(printed.split())
+    whole = str(tmp_path / "whole")
+    assert rmft("eval", "embedded", *options[:-1], whole)[0] == 0
+    code, _, error = rmft("eval", "embedded", *options, *compare, whole)
     assert code == 0, error
     (longer,) = read_result(tmp_path).parts.values()
     assert (longer.instances, longer.final_regrets[: part.instances]) == (90, part.final_regrets)
     assert longer.stopping.anytime["compared"][1] == 0
+    assert compared(read_result(tmp_path), read_result(tmp_path))["custom"][1] == 0
+    # A result of all games is not replaced by one that could have fewer.
+    code, _, error = rmft("eval", "embedded", *options[:-1], whole, "--stop-when", "decided")
+    assert (code, "has all 90 games of custom, and --stop-when could leave fewer" in error) == (2, True), error
 
 
 def test_a_leaderboard_says_more_only_where_luck_over_all_pairs_is_ruled_out(measured):
@@ -287,12 +339,14 @@ def test_a_leaderboard_says_more_only_where_luck_over_all_pairs_is_ruled_out(mea
 
     near = with_regrets([0.0, 0.1, 0.2, 0.1, 0.0, 0.2])
     apart = with_regrets([0.5, 0.1, 0.8, 0.6, 0.2, 0.9])  # p = .016 to the one above
-    two = ranked({"near": near, "apart": apart}, 0)
-    many = ranked({"near": near, "apart": apart} | {f"copy {i}": near for i in range(4)}, 0)
+    two = ranked({"near": near, "apart": apart})
+    many = ranked({"near": near, "apart": apart} | {f"copy {i}": near for i in range(4)})
     sure = [{line["name"]: line["sure"] for line in lines}["apart"] for lines in (*two.values(), *many.values())]
     assert sure == [True, False]
     stopping = Stopping(planned=90, anytime={})
     early = with_regrets([0.5, 0.1, 0.8, 0.6, 0.2, 0.9], stopping=stopping)
-    low, mean, high = compared(early, near, 0)[part]
-    usual = compared(apart, near, 0)[part]
+    ((*_, last),) = ranked({"near": near, "early": early}).values()
+    assert not last["sure"]  # six games decide nothing that holds whenever one stops
+    low, mean, high = compared(early, near)[part]
+    usual = compared(apart, near)[part]
     assert (low < usual[0], mean, high > usual[2]) == (True, pytest.approx(usual[1]), True)

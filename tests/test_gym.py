@@ -79,3 +79,54 @@ def test_an_action_that_is_none_and_a_round_after_the_last_are_refused():
     env.step(0)
     with pytest.raises(InputError, match="the game is over after 1 rounds"):
         env.step(0)
+
+
+@pytest.mark.parametrize("environment", ["mab", "fol"])
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        ([[0], [1], [2]], r"shape \(3,\), one for each game, not int64 of shape \(3, 1\)"),
+        ([0, 1], r"shape \(3,\), one for each game, not int64 of shape \(2,\)"),
+        (1, r"not int64 of shape \(\)"),
+        ([0.0, 1.0, 2.0], r"whole numbers .* not float64 of shape \(3,\)"),
+        ([True, False, True], r"whole numbers .* not bool of shape \(3,\)"),
+    ],
+)
+def test_actions_of_another_shape_or_type_are_refused_and_play_no_round(environment, actions, words):
+    envs = rmft.make_vec(environment, num_envs=3)
+    envs.reset(seed=0)
+    with pytest.raises(InputError, match=words):
+        envs.step(actions)
+    _, paid, _, _, _ = envs.step(np.array([0, 1, 2], dtype=np.uint64))
+    assert (paid.shape, envs.games.actions.tolist(), envs.games.actions.dtype) == ((3,), [[0], [1], [2]], np.int64)
+
+
+def test_a_game_takes_a_number_not_a_list():
+    env = rmft.make("mab")
+    env.reset(seed=0)
+    for action in ([0], 1.0):
+        with pytest.raises(InputError, match="actions must be whole numbers"):
+            env.step(action)
+
+
+def test_a_step_before_the_first_reset_is_refused():
+    for env, action in ((rmft.make("mab"), 0), (rmft.make_vec("fol", num_envs=2), [0, 1])):
+        with pytest.raises(InputError, match="no game has begun: call reset before step"):
+            env.step(action)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"T": 0}, "T: 0: must be a whole number of at least 1"),
+        ({"T": 2.5}, "T: 2.5: must be a whole number of at least 1"),
+        ({"d": 1}, "d: 1: must be a whole number of at least 2"),
+        ({"num_envs": 0}, "num_envs: 0: must be a whole number of at least 1"),
+    ],
+)
+def test_a_game_needs_two_actions_and_a_round(wrong, words):
+    with pytest.raises(InputError, match=words):
+        rmft.make_vec("mab", **{"num_envs": 3, **wrong})
+    if "num_envs" not in wrong:
+        with pytest.raises(InputError, match=words):
+            rmft.make("mab", **wrong)

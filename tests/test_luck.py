@@ -1,7 +1,9 @@
 """`rmft luck`: how much of the selected trajectories' advantage is left where rewards are drawn again."""
 
 import json
+import math
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,8 @@ from helpers import games
 
 from rmft.artifacts.trajectories import write_trajectories
 from rmft.errors import InputError
-from rmft.tools.luck import Keep, selection_in
+from rmft.metrics.luck import advantages, survival
+from rmft.tools.luck import NO_REDRAW, Keep, selection_in
 
 GOOD = {"group": "a", "actions": [0, 1], "rewards": [[1, 2], [3, 4]], "means": [1, 2]}
 
@@ -57,6 +60,62 @@ def test_our_rollouts_meet_the_true_means_of_their_rewards(tmp_path):
         earned = [sum(table[i, t, a] for t, a in enumerate(played["action"][i])) for i in range(6)]
         # Regret is a constant of the group less what was earned; here each game has rewards of its own.
         np.testing.assert_allclose(selection[column], table.sum(axis=1).max(axis=1) - earned)
+
+
+def groups_of_many_sizes(seed: int) -> dict[str, np.ndarray]:
+    """Return a selection of groups of 2 to 40 trajectories, in no order, of which some have none selected."""
+    random = np.random.default_rng(seed)
+    scenario = random.permutation(np.repeat(np.arange(60), random.integers(2, 41, 60)))
+    regret, rerolled = random.normal(10, 3, (2, len(scenario)))
+    selected = (regret < random.normal(8, 2, len(scenario))) & (scenario % 7 > 0)
+    return {"scenario": scenario, "regret": regret, "rerolled": rerolled + 0.3 * regret, "selected": selected}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_jackknife_is_to_the_last_bit_the_one_that_leaves_each_group_out_of_the_selection(seed):
+    selection = groups_of_many_sizes(seed)
+    shares = []
+    for group in range(60):
+        in_hindsight, again = advantages({name: of[selection["scenario"] != group] for name, of in selection.items()})
+        shares.append(again / in_hindsight)
+    in_hindsight, again = advantages(selection)
+    assert survival(selection) == (again / in_hindsight, math.sqrt(59 * np.var(shares)))
+
+
+def test_an_error_is_unknown_where_one_group_has_all_that_is_selected():
+    selection = {
+        "scenario": np.array([0, 0, 1, 1]),
+        "regret": np.array([1.0, 3.0, 2.0, 2.0]),
+        "rerolled": np.array([1.5, 2.5, 2.0, 2.0]),
+        "selected": np.array([True, False, False, False]),
+    }
+    share, error = survival(selection)
+    assert (share, np.isnan(error)) == (0.5, True)
+
+
+def test_the_best_of_each_of_many_groups_are_audited_in_seconds():
+    random, scenario = np.random.default_rng(0), np.repeat(np.arange(20_000), 8).astype(str)
+    regret, rerolled = random.normal(size=(2, len(scenario)))
+    began = time.process_time()
+    selected = Keep.parse("best:1").mask(scenario, regret)
+    survival({"scenario": scenario, "regret": regret, "rerolled": rerolled, "selected": selected})
+    assert time.process_time() - began < 20  # minutes, where each group looks at all rows
+    assert (selected.reshape(-1, 8).argmax(axis=1) == regret.reshape(-1, 8).argmin(axis=1)).all()
+    assert selected.sum() == 20_000
+
+
+def test_the_best_of_each_part_of_a_group_are_kept_wherever_its_lines_stand():
+    scenario = np.array(["b", "a", "b", "a", "b", "b", "a", "b"])
+    regret = np.array([5.0, 1, 4, 0, 2, 3, 9, 0])
+    assert Keep.parse("best:1/2").mask(scenario, regret).nonzero()[0].tolist() == [2, 3, 4]
+    with pytest.raises(InputError, match="group b has 5 trajectories, too few to keep the best 1 of 9"):
+        Keep.parse("best:1/9").mask(scenario, regret)  # the first group of the file
+
+
+def test_what_is_wrong_with_a_line_is_said_once_and_to_its_end(rmft, tmp_path):
+    path = lines(tmp_path / "games.jsonl", {"group": 1, "actions": [0], "rewards": [1]})
+    _, _, error = rmft("luck", path, "--keep", "best:1")
+    assert error == f"rmft: {path}: line 1: {NO_REDRAW}\n"
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,10 @@
 Symbols: T rounds, d actions.
 """
 
+import errno
 import io
 import json
+import os
 import re
 import signal
 import subprocess
@@ -121,6 +123,47 @@ def test_a_damaged_line_is_named(play, tmp_path):
     (tmp_path / "play/games.jsonl").write_text('{"instance": 1}\n', encoding="utf-8")
     code, _, error = play()
     assert (code, "games.jsonl:1: at: is missing" in error, error.count("\n")) == (2, True, 1), error
+
+
+@pytest.mark.parametrize("case", ["a file in place of the folder", "a read-only file of games"])
+def test_no_round_is_played_where_the_game_could_not_be_kept(play, tmp_path, case):
+    if case == "a read-only file of games":
+        (tmp_path / "play").mkdir()
+        (tmp_path / "play/games.jsonl").touch(mode=0o444)
+    else:
+        (tmp_path / "play").touch()
+    code, printed, error = play("--plain", "--rounds", "3", typed="1\n1\n1\n")
+    assert (code, printed, error.count("\n")) == (2, "", 1)
+    assert "play/games.jsonl: cannot be written: " in error
+
+
+def full_disk(monkeypatch, failures: int) -> None:
+    """Let the first writes to a file of games fail for want of space."""
+    write, left = os.pwrite, iter(range(failures))
+
+    def pwrite(*arguments) -> int:
+        if next(left, None) is not None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(*arguments)
+
+    monkeypatch.setattr("os.pwrite", pwrite)
+
+
+def test_a_game_that_finds_the_disk_full_is_kept_once_there_is_space(play, tmp_path, monkeypatch):
+    full_disk(monkeypatch, 2)
+    code, printed, error = play("--plain", "--rounds", "3", typed="1\n2\n3\n\n\n")
+    assert (code, error) == (0, "")
+    assert printed.count("games.jsonl: cannot be written: No space left on device\nPress Enter to try again") == 2
+    (game,) = read_games(tmp_path / "play/games.jsonl")
+    assert (game.finished, game.actions) == (True, [0, 1, 2])
+
+
+def test_a_game_that_is_given_up_on_a_full_disk_ends_in_one_line(play, tmp_path, monkeypatch):
+    full_disk(monkeypatch, 9)
+    code, printed, error = play("--plain", "--rounds", "3", typed="1\n2\n3\n")  # no more lines
+    assert (code, printed.count("Press Enter to try again"), error.count("\n")) == (2, 1, 1), error
+    assert "games.jsonl: cannot be written: No space left on device" in error
+    assert read_games(tmp_path / "play/games.jsonl") == []
 
 
 @pytest.fixture

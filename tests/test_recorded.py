@@ -149,7 +149,8 @@ def test_what_is_not_built_or_not_played_in_words_is_refused_in_one_line(rmft, t
         (["results", "numeric_mabb"], "unknown 'numeric_mabb'; did you mean numeric_mab?"),
         (["prompt", "numeric_mab"], "'numeric_mab' is played in words"),
         (["prompt", "closed_mab", "--evaluation", "gaussian"], "--evaluation gaussian: must be one of gaussian-25"),
-        (["record", "numeric_mab"], "is not there yet; `snakemake exp_numeric_mab`"),
+        (["record", "closed_mab"], "is not there yet; `snakemake exp_closed_mab`"),
+        (["record", "numeric_mab"], "record: numeric_mab: plays numbers; only an experiment that is played in words"),
     ):
         code, _, error = rmft(*arguments)
         assert (code, words in error, error.count("\n")) == (2, True, 1), error

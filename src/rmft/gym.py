@@ -21,16 +21,23 @@ LARGEST_ROOT = 2**31
 
 
 class Episodes:
-    """n games that end together after T rounds. Raise InputError for a process that they cannot have."""
+    """n games that end together after T rounds.
+
+    Raise InputError for a process that they cannot have, for n < 1, d < 2 or T < 1.
+    """
 
     def __init__(self, environment: str, process: str | Sequence[str], n: int, d: int, T: int) -> None:
         self.processes = [process] if isinstance(process, str) else list(process)
         check_processes(environment, self.processes)
         self.environment, self.settings = environment, ENVIRONMENTS[environment]
-        self.n, self.d, self.T = n, d, T
+        for name, value, least in (("num_envs", n, 1), ("d", d, 2), ("T", T, 1)):
+            if not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{name}: {value!r}: must be a whole number of at least {least}")
+        self.n, self.d, self.T = int(n), int(d), int(T)
+        self.actions: np.ndarray | None = None  # (n, t) from `begin` on
         if self.settings.contextual or ADAPTIVE in self.processes:
             raise InputError(f"{environment}, {', '.join(self.processes)}: not offered as a Gymnasium environment")
-        self.observed = d if self.settings.full_feedback else 1
+        self.observed = self.d if self.settings.full_feedback else 1
 
     def begin(self, generator: np.random.Generator) -> np.ndarray:
         """Draw new rewards, and return the first observation (n, …): zeros, since nothing has been paid yet."""
@@ -41,21 +48,27 @@ class Episodes:
 
     @property
     def t(self) -> int:
-        """Return how many rounds are over."""
+        """Return how many rounds are over. Raise InputError before the first reset."""
+        if self.actions is None:
+            raise InputError("no game has begun: call reset before step")
         return self.actions.shape[1]
 
     def play(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Play a round; return the observation (n, …) and the rewards (n,) of actions (n,).
+        """Play a round; return the observation (n, …) and the rewards (n,) of actions (n,), whole numbers.
 
-        Raise InputError for an action that there is none of, or after the last round.
+        Raise InputError for actions of another shape or type, for an action that there is none of, before the first
+        reset and after the last round.
         """
         if self.t == self.T:
             raise InputError(f"the game is over after {self.T} rounds: call reset")
+        if actions.shape != (self.n,) or actions.dtype.kind not in "iu":
+            wanted = f"whole numbers of shape ({self.n},), one for each game"
+            raise InputError(f"actions must be {wanted}, not {actions.dtype} of shape {actions.shape}")
         if (actions < 0).any() or (actions >= self.d).any():
             raise InputError(f"actions are 0 to {self.d - 1}, not {actions.tolist()}")
         shown = self.table.rewards[:, self.t]
         paid = shown[np.arange(self.n), actions]
-        self.actions = np.column_stack([self.actions, actions])
+        self.actions = np.column_stack([self.actions, actions.astype(np.int64)])
         return (shown.copy() if self.settings.full_feedback else paid[:, None]), paid
 
     def info(self) -> dict[str, np.ndarray]:
@@ -91,7 +104,7 @@ class GameEnv(gymnasium.Env):
         return self.games.begin(self.np_random)[0], {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Play a round."""
+        """Play a round. Raise InputError for a wrong action, before `reset` and after the last round."""
         observation, paid = self.games.play(np.array([action]))
         info = {name: of[0].item() for name, of in self.games.info().items()}
         return observation[0], float(paid[0]), False, self.games.t == self.games.T, info
@@ -117,7 +130,10 @@ class GamesEnv(VectorEnv):
         return self.games.begin(self.np_random), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Play a round of all games; where they are over, begin new ones in place of a round."""
+        """Play a round of all games, with actions (n,); where they are over, begin new ones in place of a round.
+
+        Raise InputError for wrong actions, and before `reset`.
+        """
         none = np.zeros(self.games.n, dtype=bool)
         if self.games.t == self.games.T:
             return self.games.begin(self.np_random), np.zeros(self.games.n), none, none, {}
@@ -131,11 +147,11 @@ def make(environment: str, process: str | Sequence[str] = "gaussian", *, d: int 
     Args:
         environment: "fol" (full information), "mab" (bandit) or "ns-mab" (bandit whose means change).
         process: of rewards; several make an even mixture.
-        d: actions.
-        T: rounds.
+        d: actions, at least 2.
+        T: rounds, at least 1.
 
     Raises:
-        InputError: for an unknown environment, or a process that does not belong in it.
+        InputError: for an unknown environment, a process that does not belong in it, or a wrong number.
 
     Examples:
         >>> env = make("mab", "gaussian", d=3, T=25)

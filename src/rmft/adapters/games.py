@@ -6,11 +6,11 @@ Symbols: n instances, T rounds, d actions.
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, Self, TypeVar
 
 import numpy as np
 from anyio import CapacityLimiter, from_thread, to_thread
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rmft.agents.asked import Ask, AskedChatModel, Message
 from rmft.environments.clipping import HIGH, LOW
@@ -22,25 +22,44 @@ from rmft.suite.measuring import MEAN, MODEL, ReplySettings
 from rmft.suite.parts import CUSTOM, own_part, read_suite
 from rmft.suite.stopping import UNIFORM
 
+Value = TypeVar("Value")
+OF_SUITE = ("suite", "part")  # options that choose games of the suite
+OF_OWN_GAMES = ("process", "actions", "horizon")  # options that describe games of one's own
+
 
 class GameOptions(BaseModel):
-    """Which games are played, with the names that the options of `rmft eval` have."""
+    """Which games are played, with the names that the options of `rmft eval` have.
+
+    Options of the suite and options of one's own games are None unless they are given. Raise ValueError (pydantic's
+    ValidationError) for an option that means nothing beside the others.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    suite: str = Field(default="quick", description="quick, standard or full: how many games.")
-    part: str = Field(default="bandit-gaussian", description="The part of the suite.")
+    suite: str | None = Field(default=None, description="quick, standard or full: how many games. Default: quick.")
+    part: str | None = Field(default=None, description="The part of the suite. Default: bandit-gaussian.")
     environment: Literal["fol", "mab", "ns-mab"] | None = Field(
         default=None, description="Environment of games of one's own, in place of the suite."
     )
-    process: str = Field(default="gaussian", description="Reward processes of one's own games, with commas.")
-    actions: int = Field(default=3, ge=2, le=127, description="d of one's own games.")
-    horizon: int = Field(default=25, ge=1, le=1000, description="T of one's own games.")
+    process: str | None = Field(
+        default=None, description="Reward processes of one's own games, with commas. Default: gaussian."
+    )
+    actions: int | None = Field(default=None, ge=2, le=127, description="d of one's own games. Default: 3.")
+    horizon: int | None = Field(default=None, ge=1, le=1000, description="T of one's own games. Default: 25.")
     instances: int | None = Field(default=None, ge=1, description="Games. Default: the suite's, or 50 of one's own.")
     seed: int | None = Field(default=None, description="A private root of the rewards. Default: the suite's.")
     reasoning: bool = Field(default=False, description="Let the model reason before each decision.")
     max_tokens: int | None = Field(default=None, ge=1, description="Of a reply. Default: what its form needs.")
     retries: int = Field(default=2, ge=0, le=100, description="Further replies asked for after an invalid one.")
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        own = self.environment is not None
+        for name in OF_SUITE if own else OF_OWN_GAMES:
+            if getattr(self, name) is not None:
+                reason = "does not go with environment" if own else "goes with environment, which is not given"
+                raise ValueError(f"{name}: {reason}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -59,7 +78,12 @@ class GameResult:
 
     @property
     def reward(self) -> float:
-        """Return minus the regret as a share of the largest possible one, in [-1, 0]."""
+        """Return minus the regret, divided by 10 T. It is usually in [-1, 0], but not always.
+
+        In bandits it is at most 0, and below -1 where means differ by more than 10: regret counts means before
+        clipping, which reach 20 in the process gamma. With full information it is at least -1, and above 0 where the
+        policies earn more than the best fixed action in hindsight.
+        """
         return -self.regret / ((HIGH - LOW) * len(self.actions))
 
     def describe(self) -> str:
@@ -124,9 +148,10 @@ class OfferedGames:
 @lru_cache(maxsize=8)
 def offered(options: GameOptions) -> OfferedGames:
     """Return the games that options name. Raise InputError where one is wrong."""
-    suite, level, part = read_suite(), options.suite, options.part
+    suite, level, part = read_suite(), _or(options.suite, "quick"), _or(options.part, "bandit-gaussian")
     if options.environment is not None:
-        of = own_part(options.environment, options.process.split(","), options.actions, options.horizon)
+        processes, d, horizon = _or(options.process, "gaussian"), _or(options.actions, 3), _or(options.horizon, 25)
+        of = own_part(options.environment, processes.split(","), d, horizon)
         level, part, suite = CUSTOM, CUSTOM, suite.with_part(of, options.instances or 50)
     suite.instances(level)
     if part not in suite.parts:
@@ -142,3 +167,8 @@ def offered(options: GameOptions) -> OfferedGames:
     all_instances = Instances(table, words, suite.seed, of.environment, MEAN)
     uniform = evaluate_in_words(all_instances, [], {UNIFORM: suite.algorithms[UNIFORM]})
     return OfferedGames(games, [float(curve[-1]) for curve in uniform["regret"]], reply.limit(of.output))
+
+
+def _or(option: Value | None, default: Value) -> Value:
+    """Return an option, or the default where it is not given."""
+    return default if option is None else option

@@ -106,5 +106,5 @@ class TrainerClient:
 
 
 def minus_regret(game_reward: list[float], **_: object) -> list[float]:
-    """Return the rewards of games: minus the regret, as a share of the largest possible one."""
+    """Return the rewards of games: minus the regret, divided by 10 a round; see `GameResult.reward`."""
     return game_reward

@@ -68,12 +68,14 @@ def _sweep(path: Path) -> None:
 def reading(path: Path, *errors: type[Exception]) -> Iterator[None]:
     """Note for the job's receipts that `path` is read, and raise InputError, one line, where reading fails.
 
-    errors: exceptions of the library that reads the file.
+    An InputError of the block passes unchanged. errors: exceptions of the library that reads the file.
     """
     try:
         if is_job():
             JOB_CONTEXT.read[path.as_posix()] = _digest(path)
         yield
+    except InputError:
+        raise
     except FileNotFoundError:
         remedy = f"; `snakemake {path}` makes it" if is_artifact(path.as_posix()) else ""
         raise InputError(f"{path}: no such file{remedy}") from None

@@ -5,12 +5,14 @@ the budget, waits where the endpoint is busy, retries where a response was lost,
 """
 
 import asyncio
+import ipaddress
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
 from rmft.endpoint.budget import Reservation, SpendingLimit, Usage
 from rmft.endpoint.failures import (
@@ -38,7 +40,6 @@ SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # seconds
 IDLE_SECONDS = 30.0  # for which an idle connection is kept open
 TEMPLATE_TOKENS = 32  # that any chat template adds to a message, at most
 ROUTE = "/chat/completions"
-LOOPBACK = ("://127.", "://localhost", "://[::1]")
 
 
 @dataclass(frozen=True)
@@ -333,8 +334,11 @@ def text_of(response: Json) -> str:
 
 
 def is_local(url: str) -> bool:
-    """Return whether an address is on this machine: the user's proxy settings do not apply to it."""
-    return any(here in url for here in LOOPBACK)
+    """Return whether an address is on this machine: it may be sent any key, and no proxy is asked for it."""
+    host = urlsplit(url).hostname or ""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _backoff(key: str, attempt: int) -> float:

@@ -13,7 +13,6 @@ from rmft.lineage.trace import Trace
 from rmft.metrics.comparison import paired_difference
 from rmft.params.files import evaluation_of
 from rmft.results import read_players
-from rmft.streams import stream
 from rmft.suite.measuring import mean_interval
 from rmft.workflow.plan_outputs import ENVIRONMENT_TITLES
 
@@ -167,8 +166,7 @@ def _measured(source: BuiltIteration, name: str) -> str:
         return f"- `{name}` did not evaluate iteration {source.iteration}."
     after, base = players[player].final[source.training_seed], players["base"].final
     before = base[source.training_seed if len(base) > 1 else 0]
-    bootstrap = stream(source.params.seed, "bootstrap", "metrics", source.experiment, name)
-    paired = paired_difference(after, before, bootstrap)
+    paired = paired_difference(after, before)
     means = ("{mean:.2f} [{low:.2f}, {high:.2f}]".format(**mean_interval(of)) for of in (before, after))
     difference = f"{paired.mean:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
     return f"| {' | '.join([name, str(len(after)), str(players[player].regret.shape[2]), *means, difference])} |"

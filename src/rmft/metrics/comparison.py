@@ -44,35 +44,20 @@ class PairedDifference:
     p: float
 
 
-def paired_difference(trained: np.ndarray, base: np.ndarray, generator: np.random.Generator) -> PairedDifference:
+def paired_difference(trained: np.ndarray, base: np.ndarray) -> PairedDifference:
     """Compare final regrets of two players on the same n instances (ours; the paper's test is unpaired).
 
-    trained, base: (S, n), of S training seeds, or (n,) of one. Between single trainings, the interval is a bootstrap
-    over instances, and holds for these trainings. Otherwise trainings and instances are both samples: Student's t,
-    where the variances of both add up, with Satterthwaite's degrees of freedom.
+    trained, base: (S, n), of S training seeds, or (n,) of one. Student's t. Between single trainings instances are the
+    sample, and the interval holds for these trainings. Otherwise trainings and instances are both samples: the
+    variances of both add up, with Satterthwaite's degrees of freedom.
     """
     from scipy import stats
 
     trained, base = np.atleast_2d(trained), np.atleast_2d(base)
-    if max(len(trained), len(base)) > 1:
-        return _between_trainings(trained, base)
-    difference = trained[0] - base[0]
-    if np.ptp(difference) < 1e-9:  # n equal differences are a sample of one, which has no p-value
-        mean = float(difference[0])
-        return PairedDifference(mean, mean, mean, float("nan"))
-    interval = stats.bootstrap((difference,), np.mean, method="percentile", rng=generator).confidence_interval
-    p = paired_p(trained[0], base[0])
-    return PairedDifference(float(difference.mean()), float(interval.low), float(interval.high), p)
-
-
-def _between_trainings(trained: np.ndarray, base: np.ndarray) -> PairedDifference:
-    """Compare final regrets (S, n) where one player has several training seeds."""
-    from scipy import stats
-
     difference = trained.mean(axis=0) - base.mean(axis=0)
     samples = [means for means in (trained.mean(axis=1), base.mean(axis=1), difference) if len(means) > 1]
     mean, parts = float(difference.mean()), [values.var(ddof=1) / len(values) for values in samples]
-    if (variance := sum(parts)) < 1e-18:
+    if (variance := sum(parts)) < 1e-18:  # equal differences are a sample of one, which has no p-value
         return PairedDifference(mean, mean, mean, float("nan"))
     freedom = variance**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, samples, strict=True))
     of_mean = stats.t(freedom, mean, variance**0.5)

@@ -51,24 +51,24 @@ def summarised(metrics: Metrics) -> Metrics:
     }
 
 
-def against_base(names: tuple[str, str], players: Players, seed: int) -> PairedDifference:
-    """Return trained minus base. names: the experiment and the evaluation, which name the bootstrap's random stream."""
-    after, before = (players[player].final for player in ("trained", "base"))
-    return paired_difference(after, before, stream(seed, "bootstrap", "metrics", *names))
+def against_base(players: Players) -> PairedDifference:
+    """Return trained minus base."""
+    return paired_difference(players["trained"].final, players["base"].final)
 
 
 def _of_one(names: tuple[str, str], players: Players, seed: int, floor: float | None) -> dict[str, Any]:
     base, trained = players["base"], players["trained"]
-    words = ("metrics", *names)
     after, before = trained.by_instance[:, -1], base.by_instance[:, -1]
-    paired = against_base(names, players, seed)
-    fits, _ = resampled_growth(trained.regret, RESAMPLES, floor, stream(seed, "bootstrap", *words, "exponent"))
+    paired = against_base(players)
+    fits, _ = resampled_growth(
+        trained.regret, RESAMPLES, floor, stream(seed, "bootstrap", "metrics", *names, "exponent")
+    )
     by_seed = ks_by_seed(trained, base)
     summaries = {name: _summary(played, floor) for name, played in players.items()}
     between = {name: summaries.pop(name) for name in [*summaries] if name.startswith("iteration-")}
     of_base, of_trained = summaries.pop("base"), summaries.pop("trained")
     for name, algorithm in summaries.items():
-        difference = paired_difference(trained.final, players[name].final, stream(seed, "bootstrap", *words, name))
+        difference = paired_difference(trained.final, players[name].final)
         algorithm["paired_difference"] = [difference.low, difference.mean, difference.high]
     return {
         "base": of_base,

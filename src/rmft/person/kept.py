@@ -121,7 +121,7 @@ def _rows(games: Sequence[KeptGame], others: dict[str, np.ndarray]) -> Iterator[
     for name, theirs in others.items():
         if common := [instance for instance in regret if instance < len(theirs)]:
             ours = np.array([regret[instance] for instance in common])
-            low, mean, high = difference(ours, theirs[common], 0, "person", name)
+            low, mean, high = difference(ours, theirs[common])
             enough = len(common) >= FEWEST
             margin = (low if enough else None, mean, high if enough else None)
             found.append(PlayerRow(name, len(common), float(theirs[common].mean()), margin))

@@ -3,9 +3,12 @@
 Symbols: d actions.
 """
 
+import errno
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rmft.endpoint.journal_file import open_file, unwritable
 from rmft.errors import InputError
 from rmft.person.game import PERSON, Position
 from rmft.person.kept import FILE, KeptGame, keep, read_games
@@ -25,16 +28,27 @@ class Session:
             )
 
     def begin(self, instance: int | None = None) -> None:
-        """Begin a game; without a number, of the first instance not yet played. Raise InputError after the last one."""
+        """Begin a game; without a number, of the first instance not yet played.
+
+        Raise InputError after the last instance, and where the file of games cannot be written.
+        """
         if instance is None:
             known = {game.instance for game in read_games(self.path) if game.games == self.source.named}
             n = self.source.shape[0]
             instance = next((i for i in range(n) if i not in known), None)
             if instance is None:
                 raise InputError(f"play: all {n} instances of {self.source.title} are played; name one: --instance")
-        self.instance, self.replies = instance, []
-        self.game = self.source.game(instance, self.rounds)
+        game = self.source.game(instance, self.rounds)
+        self._check_writable()
+        self.instance, self.replies, self.game = instance, [], game
         self.position: Position = self.game.after([])
+
+    def _check_writable(self) -> None:
+        """Make the file of games if there is none. Raise InputError where it cannot be written."""
+        file, writable = open_file(self.path)
+        os.close(file)
+        if not writable:
+            raise unwritable(self.path, PermissionError(errno.EACCES, "is read-only"))
 
     @property
     def over(self) -> bool:
@@ -47,7 +61,10 @@ class Session:
         return f"{self.source.title}, instance {self.instance}"
 
     def reply(self, text: str) -> bool:
-        """Play a round, and after the last one keep the game; return False where a text decides nothing."""
+        """Play a round, and after the last one keep the game; return False where a text decides nothing.
+
+        Raise InputError where the game cannot be kept; the last round can then be played again.
+        """
         reply = self.game.understood(text)
         if reply is None or self.over:
             return False
@@ -57,7 +74,7 @@ class Session:
         try:
             if self.over:
                 self.keep()
-        except InputError:  # the last round can be played again, when the file can be written
+        except InputError:
             self.replies.pop()
             self.position = before
             raise

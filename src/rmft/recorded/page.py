@@ -22,7 +22,6 @@ from rmft.workflow.plan_outputs import ENVIRONMENT_TITLES
 REAL_MODELS, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
 README, BLOCK = Path("README.md"), "readme.md.j2"
 BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
-SEED = 0  # of the bootstrap
 LEVEL = 0.05  # of tests
 DEMO = "demo/all"  # the bundle of everything that `snakemake` builds at this scale
 
@@ -98,7 +97,7 @@ def measured_with_prompts(folder: Path) -> list[MeasuredWith]:
     results = [read_result(path) for path in sorted(folder.glob("*.json"))]
     results.sort(key=lambda result: (result.reply.prompts != PROMPTS, result.reply.prompts))
     return [
-        MeasuredWith(result, next(iter(compared(result, results[0], SEED).values())) if number else None)
+        MeasuredWith(result, next(iter(compared(result, results[0]).values())) if number else None)
         for number, result in enumerate(results)
     ]
 

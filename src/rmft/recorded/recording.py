@@ -33,10 +33,16 @@ ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}
 def record(folder: Path, params: Params, experiment: str) -> Bundle:
     """Write the bundle of an experiment, in place of an earlier one in this folder.
 
-    Raise InputError where one of the experiment's artifacts is missing, or is not what its job wrote.
+    Raise InputError for a numeric experiment, which has no games to show, and where one of the experiment's artifacts
+    is missing, or is not what its job wrote.
     """
     if experiment not in params.experiments:
         raise InputError(f"record: {unknown(experiment, params.experiments)}")
+    if not params.experiments[experiment].in_words:
+        raise InputError(
+            f"record: {experiment}: plays numbers; only an experiment that is played in words is recorded alone, and "
+            "`rmft record --all` records the metrics and tables of the numeric ones"
+        )
     shown = params.only(experiment)
     outputs = [f"results/{name}" for name in _outputs(shown)]
     traced = _built([*paths.artifacts_of(shown, experiment), *outputs], f"exp_{experiment}")

@@ -11,7 +11,8 @@ import numpy as np
 from rmft.errors import InputError
 from rmft.metrics.comparison import holm, paired_p
 from rmft.suite import FILE
-from rmft.suite.results import EvalResult, PartResult, compared, read_result
+from rmft.suite.results import EvalResult, PartResult, anytime_difference, compared, read_result
+from rmft.suite.stopping import leaves_out_zero
 
 LEVEL = 0.05  # of the corrected p-values, up to which models are said to differ
 
@@ -32,7 +33,7 @@ def read_all(folder: Path) -> dict[str, EvalResult]:
     }
 
 
-def ranked(results: Mapping[str, EvalResult], seed: int) -> dict[str, list[dict[str, Any]]]:
+def ranked(results: Mapping[str, EvalResult]) -> dict[str, list[dict[str, Any]]]:
     """Return the lines of a table for each part, the lowest mean regret first.
 
     Results are in the same table where they played exactly the same instances of a part.
@@ -43,16 +44,15 @@ def ranked(results: Mapping[str, EvalResult], seed: int) -> dict[str, list[dict[
             groups.setdefault((part, of.identity, of.instances), {})[name] = result
     several = [part for part, _, _ in groups]
     return {
-        part if several.count(part) == 1 else f"{part}, {n} games ({identity[:8]})": list(_lines(part, of, seed))
+        part if several.count(part) == 1 else f"{part}, {n} games ({identity[:8]})": list(_lines(part, of))
         for (part, identity, n), of in groups.items()
     }
 
 
-def _lines(part: str, results: Mapping[str, EvalResult], seed: int) -> Iterator[dict[str, Any]]:
+def _lines(part: str, results: Mapping[str, EvalResult]) -> Iterator[dict[str, Any]]:
     """Yield models and algorithms by mean regret; models with the difference to the model above them.
 
-    sure: whether they differ, once it is counted how many pairs of models there are. Where one of the two stopped
-    early, its interval alone decides, which holds whenever one stops.
+    sure: whether they differ, once it is counted how many pairs of models there are.
     """
     played = {name: result.parts[part] for name, result in results.items()}
     first = next(iter(played.values()))
@@ -61,24 +61,38 @@ def _lines(part: str, results: Mapping[str, EvalResult], seed: int) -> Iterator[
         {"name": name, "model": of, "regret": of.regret, "words": results[name].reply.words}
         for name, of in played.items()
     ]
-    p_values, above = _corrected(played), None
+    apart, above = _surely_apart(played), None
     for line in sorted(lines, key=lambda line: line["regret"].mean):
         name, difference, sure = line["name"], None, False
         if line["model"]:
             if above:
-                difference = compared(_only(results[name], part), _only(results[above], part), seed)[part]
-                early = played[name].stopped_early or played[above].stopped_early
-                sure = early or p_values[frozenset((name, above))] <= LEVEL
+                difference = compared(_only(results[name], part), _only(results[above], part))[part]
+                sure = apart[frozenset((name, above))]
             above = name
         yield line | {"games": first.instances, "difference": difference, "sure": sure}
 
 
-def _corrected(played: Mapping[str, PartResult]) -> dict[frozenset[str], float]:
-    """Return for each pair of models the two-sided p-value of the paired t-test, corrected by Holm for all pairs."""
+def _surely_apart(played: Mapping[str, PartResult]) -> dict[frozenset[str], bool]:
+    """Return for each pair of models whether they differ, with a chance of LEVEL that any pair is wrong.
+
+    Paired t-tests, two-sided, corrected by Holm for all pairs. Where a model stopped early, each pair has its share of
+    LEVEL instead, and pairs with such a model are judged by intervals that hold whenever one stops.
+    """
     pairs = [frozenset(pair) for pair in combinations(played, 2)]
-    one_sided = [paired_p(*(np.array(played[name].final_regrets) for name in pair)) for pair in pairs]
-    two_sided = [1.0 if math.isnan(p) else 2 * min(p, 1 - p) for p in one_sided]
-    return dict(zip(pairs, holm(two_sided), strict=True))
+    of_pairs = [[played[name] for name in pair] for pair in pairs]
+    p_values = [_two_sided(*(np.array(of.final_regrets) for of in both)) for both in of_pairs]
+    if not any(of.stopped_early for of in played.values()):
+        return {pair: p <= LEVEL for pair, p in zip(pairs, holm(p_values), strict=True)}
+    share = LEVEL / max(len(pairs), 1)
+    return {
+        pair: leaves_out_zero(anytime_difference(*both, share)) if any(of.stopped_early for of in both) else p <= share
+        for pair, both, p in zip(pairs, of_pairs, p_values, strict=True)
+    }
+
+
+def _two_sided(ours: np.ndarray, theirs: np.ndarray) -> float:
+    p = paired_p(ours, theirs)
+    return 1.0 if math.isnan(p) else 2 * min(p, 1 - p)
 
 
 def _only(result: EvalResult, part: str) -> EvalResult:

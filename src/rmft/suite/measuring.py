@@ -34,10 +34,9 @@ from rmft.progress import speed
 from rmft.results import read_players
 from rmft.rollouts import Games, roll_out
 from rmft.selection import TrajectoryColumns
-from rmft.streams import stream
 from rmft.suite.models import Measured
 from rmft.suite.parts import Part, Suite
-from rmft.suite.stopping import BLOCK, UNIFORM, StoppingRule, decided
+from rmft.suite.stopping import BLOCK, COMPARED, UNIFORM, StoppingRule
 from rmft.workflow.games import game_settings, game_settings_of, games_of, read_prompts
 from rmft.workflow.records import RolloutsJob
 
@@ -166,8 +165,8 @@ class Measurement:
 class PlayedPart:
     """The results of all players by name, the model first; games: of the model. chance: share of random decisions.
 
-    files: with games and results. planned: how many games there would be without stopping early. anytime: see
-    `StoppingRule`; None where no one asked to stop early.
+    files: with games and results. planned: how many games there would be without stopping early. anytime, widest: the
+    intervals of `StoppingRule`, and how far two regrets can differ; None where no one asked to stop early.
     """
 
     players: dict[str, PlayerResults]
@@ -176,6 +175,7 @@ class PlayedPart:
     files: list[Path]
     planned: int
     anytime: dict[str, list[float]] | None
+    widest: float | None
 
 
 def play_part(measurement: Measurement, part: str, compared: Sequence[float] | None = None) -> PlayedPart:
@@ -200,12 +200,13 @@ def play_part(measurement: Measurement, part: str, compared: Sequence[float] | N
                 scored = _scored(measurement, part, table, games, [UNIFORM])
                 final = np.array([curve[-1] for curve in scored["regret"]])  # of the model, then of uniform play
                 anytime = rule.intervals(*np.split(final, 2))
-                if decided(anytime):
+                if rule.decided(anytime, len(games["scenario"])):
                     break
     path = measurement.results(part, len(games["scenario"]))
     write_evaluation(path, _scored(measurement, part, table, games, references))
     chance = float(np.mean(games["fallback"]))
-    return PlayedPart(read_players(path), games, chance, [*files, path], planned, anytime)
+    widest = rule.ranges[COMPARED][1] if rule else None
+    return PlayedPart(read_players(path), games, chance, [*files, path], planned, anytime, widest)
 
 
 def _scored(
@@ -239,7 +240,7 @@ def _playing(measurement: Measurement, part: str, table: RewardTable) -> Iterato
                 print(f"eval {part}: {summary}", file=sys.stderr)
 
 
-def summary_of(played: PlayedPart, seed: int, part: str) -> dict[str, Any]:
+def summary_of(played: PlayedPart) -> dict[str, Any]:
     """Return what eval.json says of a part: the model's regret and exploration, and every reference beside it."""
     model, exponent = played.players[MODEL], growth(played.players[MODEL].curve).exponent
     final = model.by_instance[:, -1]
@@ -254,25 +255,22 @@ def summary_of(played: PlayedPart, seed: int, part: str) -> dict[str, Any]:
         "best_action": float((model.actions[0] == best).mean()),
         "invalid_replies": float(model.invalid.sum() / model.actions[0].size),
         "chance": played.chance,
-        "references": dict(_references(played.players, seed, part)),
+        "references": dict(_references(played.players)),
         "final_regrets": [round(float(regret), 6) for regret in final],
     }
 
 
-def _references(players: dict[str, PlayerResults], seed: int, part: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _references(players: dict[str, PlayerResults]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the mean regret of each reference, and the model's regret less the reference's, with a 95% interval."""
     ours = players[MODEL].by_instance[:, -1]
     for name in players.keys() - {MODEL}:
         theirs = players[name].by_instance[:, -1]
-        yield name, {"regret": mean_interval(theirs), "difference": difference(ours, theirs, seed, part, name)}
+        yield name, {"regret": mean_interval(theirs), "difference": difference(ours, theirs)}
 
 
-def difference(ours: np.ndarray, theirs: np.ndarray, seed: int, *words: str) -> list[float]:
-    """Return our final regrets (n,) less theirs on the same instances: low, mean and high of a 95% interval.
-
-    words: name the bootstrap's random stream.
-    """
-    found = paired_difference(ours, theirs, stream(seed, "bootstrap", "eval", *words))
+def difference(ours: np.ndarray, theirs: np.ndarray) -> list[float]:
+    """Return our final regrets (n,) less theirs on the same instances: low, mean and high of a 95% interval."""
+    found = paired_difference(ours, theirs)
     return [found.low, found.mean, found.high]
 
 

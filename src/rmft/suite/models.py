@@ -159,9 +159,11 @@ def at_url(
 def at_hand(words: str, revision: str | None, device: str) -> Measured:
     """Return a model that runs on this machine: a name in params.yaml, a folder, a GGUF file, or a hub repository.
 
-    Raise InputError where it is none of these.
+    A folder counts where it has a config.json, so that folders of results hide no model of params.yaml. Raise
+    InputError where it is none of these.
     """
     path = Path(words)
+    no_model = path.is_dir() and not (path / "config.json").is_file()
     on_hub = words.count("/") == 1 and not path.exists() and path.suffix != ".gguf"
     if revision is not None and not on_hub:
         raise InputError(f"--revision: {words} is no hub repository (owner/name), which alone has revisions")
@@ -171,12 +173,17 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
         digest = sha256(path)
         settings = _endpoint(path.stem, SLOTS, FREE, "NO_KEY", batch=SLOTS, serves=f"gguf-{digest[:16]}")
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
-    if path.is_dir():
+    if path.is_dir() and not no_model:
         small = sum(Path(file).stat().st_size for file in model_files(words)) < SMALL
         return Measured(path.resolve().name, _language(words, None, device, small=small), _hashes(words))
     params = _params()
     if words in params.models:
         return _in_params(params, words)
+    if no_model:
+        raise InputError(
+            f"eval: {words}: the folder has no config.json, and params.yaml has no model of this name "
+            f"({', '.join(params.models)}); if a hub repository is meant, run rmft where no folder has its name"
+        )
     if on_hub:
         return Measured(words, _language(words, revision or _newest(words), device))
     raise InputError(

@@ -15,13 +15,14 @@ from rmft.artifacts.files import altered_files, sha256
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
+from rmft.metrics.sequential import LEVEL
 from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section, first_error
 from rmft.suite import FILE
 from rmft.suite.measuring import Measurement, PlayedPart, difference, summary_of
 from rmft.suite.models import without_machine
 from rmft.suite.parts import CUSTOM, PROMPTS, Part, digest_of, read_suite
-from rmft.suite.stopping import COMPARED, anytime_interval, ranges_of
+from rmft.suite.stopping import COMPARED, anytime_interval, leaves_out_zero, ranges_of
 
 RANDOM = 0.1  # share of rounds decided by chance, from which on a regret says little of the model
 Interval = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -48,6 +49,9 @@ class Stopping(Section):
     planned: int = Field(description="Games that there would have been without stopping early.")
     anytime: dict[str, Interval] = Field(
         description="Of the differences that decide (uniform, compared): low, mean, high. They hold whenever one stops."
+    )
+    widest: float | None = Field(
+        default=None, description="How far two final regrets can differ; null in results of earlier versions."
     )
 
 
@@ -86,6 +90,8 @@ class PartResult(Section):
         of, planned = self.stopping.anytime.items(), self.stopping.planned
         sure = "; ".join(f"from {name} {mean:+.2f} [{low:+.2f}, {high:+.2f}]" for name, (low, mean, high) in of)
         early = f"Stopped early, decided after {self.instances} of {planned} games"
+        if COMPARED in self.stopping.anytime and not leaves_out_zero(self.stopping.anytime[COMPARED]):
+            early += ", as many as the compared result has"
         return (
             f"{early if self.stopped_early else f'All {planned} games were played'}. Differences with 95% "
             f"intervals that hold whenever one stops: {sure}. The other intervals would be right only for a number of "
@@ -182,8 +188,8 @@ def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalRe
                 instances_identity=suite.instances_identity(part),
                 settings=suite.parts[part].model_dump(mode="json"),
                 max_tokens=reply.limit(suite.parts[part].output),
-                stopping=None if of.anytime is None else Stopping(planned=of.planned, anytime=of.anytime),
-                **summary_of(of, suite.seed, part),
+                stopping=of.anytime and Stopping(planned=of.planned, anytime=of.anytime, widest=of.widest),
+                **summary_of(of),
             )
             for part, of in played.items()
         },
@@ -222,10 +228,20 @@ def refuse_other_measurement(measurement: Measurement) -> None:
     except OSError as error:
         raise InputError(f"--output: {measurement.folder}: cannot be written: {error.strerror}") from None
     if path.exists():
-        there = read_result(path).model_dump(mode="json")
+        found = read_result(path)
+        there = found.model_dump(mode="json")
         for section, ours in head_of(measurement).items():
             for differs in _differences(section, there[section], ours.model_dump(mode="json")):
                 raise InputError(f"eval: {path}: is of another measurement ({differs}); give --output FOLDER")
+        for part in found.parts.keys() & measurement.suite.instances(measurement.level).keys():
+            of = found.parts[part]
+            limit = measurement.reply.limit(measurement.suite.parts[part].output)
+            if of.max_tokens != limit:
+                differs = f"max_tokens is {of.max_tokens} there, and {limit} here"
+                raise InputError(f"eval: {path}: is of another measurement ({differs}); give --output FOLDER")
+            if measurement.stop and of.stopping is None:
+                has = f"has all {of.instances} games of {part}, and --stop-when could leave fewer"
+                raise InputError(f"eval: {path}: {has}; give --output FOLDER")
 
 
 def _differences(key: str, there: object, here: object) -> Iterator[str]:
@@ -257,14 +273,14 @@ def altered(path: Path, result: EvalResult) -> Iterator[str]:
     return (line for _, line in altered_files(path.parent, result.files, "measured"))
 
 
-def compared(ours: EvalResult, theirs: EvalResult, seed: int) -> dict[str, Interval]:
+def compared(ours: EvalResult, theirs: EvalResult) -> dict[str, Interval]:
     """Return our regret less theirs in each common part, on the instances of both: low, mean, high.
 
     Where one of the two stopped early, the interval holds whenever one stops. Raise InputError where no part has the
     same instances in both.
     """
     common = _common({part: {of.identity, of.instances_identity} for part, of in ours.parts.items()}, theirs)
-    return {part: _difference(ours.parts[part], theirs.parts[part], seed, part) for part in common}
+    return {part: _difference(ours.parts[part], theirs.parts[part]) for part in common}
 
 
 def regrets_to_compare(measurement: Measurement, theirs: EvalResult) -> dict[str, list[float]]:
@@ -290,10 +306,32 @@ def _common(identities: dict[str, set[str | None]], theirs: EvalResult) -> list[
     return common
 
 
-def _difference(ours: PartResult, theirs: PartResult, seed: int, part: str) -> Interval:
-    n = min(ours.instances, theirs.instances)  # a part with fewer instances begins like one with more
-    first, second = (np.array(one.final_regrets[:n]) for one in (ours, theirs))
+def _difference(ours: PartResult, theirs: PartResult) -> Interval:
     if ours.stopped_early or theirs.stopped_early:
-        played = read_suite().with_part(Part.model_validate(ours.settings), n)
-        return anytime_interval(first - second, *ranges_of(played, CUSTOM)[COMPARED])
-    return difference(first, second, seed, part, "compare")
+        return anytime_difference(ours, theirs)
+    return difference(*_common_regrets(ours, theirs))
+
+
+def anytime_difference(ours: PartResult, theirs: PartResult, level: float = LEVEL) -> Interval:
+    """Return our regret less theirs, where one of the two stopped early: low, mean, high; wrong with chance `level`."""
+    first, second = _common_regrets(ours, theirs)
+    widest = _widest_difference(ours, theirs)
+    return anytime_interval(first - second, -widest, widest, level)
+
+
+def _common_regrets(ours: PartResult, theirs: PartResult) -> list[np.ndarray]:
+    """Return the final regrets of both on their common instances: fewer instances are the first of more."""
+    n = min(ours.instances, theirs.instances)
+    return [np.array(one.final_regrets[:n]) for one in (ours, theirs)]
+
+
+def _widest_difference(ours: PartResult, theirs: PartResult) -> float:
+    """Return how far two final regrets can differ in a part that both played, of which one stopped early."""
+    kept = [one.stopping.widest for one in (ours, theirs) if one.stopping and one.stopping.widest]
+    if kept:
+        return kept[0]
+    try:
+        of = Part.model_validate(ours.settings)
+    except ValidationError as error:
+        raise InputError(f"eval: a result to compare cannot be read: {first_error(error, ours.settings)}") from None
+    return ranges_of(read_suite().with_part(of, ours.instances), CUSTOM)[COMPARED][1]

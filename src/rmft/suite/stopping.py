@@ -1,16 +1,18 @@
 """`--stop-when decided`: when a part of a measurement has been played often enough.
 
 It is decided when the anytime-valid intervals of all differences of regret leave out 0: that to uniform play and, where
-the measurement is compared with another one, that to the other model. Symbols: n instances, T rounds, d actions.
+the measurement is compared with another one, that to the other model, as long as the other one has games. Symbols: n
+instances, T rounds, d actions.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from rmft.environments import ENVIRONMENTS, draw_rewards
-from rmft.metrics.sequential import confidence_sequence
+from rmft.metrics.sequential import LEVEL, confidence_sequence
 from rmft.suite.parts import Suite
 
 UNIFORM, COMPARED = "uniform", "compared"
@@ -35,8 +37,18 @@ class StoppingRule:
         if self.compared is not None:
             n = min(len(ours), len(self.compared))
             pairs[COMPARED] = (ours[:n], np.array(self.compared[:n]))
-        ranges = ranges_of(self.suite, self.part)
+        ranges = self.ranges
         return {name: anytime_interval(first - second, *ranges[name]) for name, (first, second) in pairs.items()}
+
+    def decided(self, intervals: Mapping[str, list[float]], played: int) -> bool:
+        """Return whether all intervals (low, mean, high) leave out 0 that more games could change. played: games."""
+        open_ = [name for name in intervals if name != COMPARED or played < len(self.compared)]
+        return all(leaves_out_zero(intervals[name]) for name in open_)
+
+    @cached_property
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Return between which values each difference lies; see `ranges_of`."""
+        return ranges_of(self.suite, self.part)
 
 
 def ranges_of(suite: Suite, part: str) -> dict[str, tuple[float, float]]:
@@ -56,12 +68,13 @@ def ranges_of(suite: Suite, part: str) -> dict[str, tuple[float, float]]:
     }
 
 
-def decided(intervals: Mapping[str, list[float]]) -> bool:
-    """Return whether all intervals (low, mean, high) leave out 0."""
-    return all(low > 0 or high < 0 for low, _, high in intervals.values())
+def leaves_out_zero(interval: Sequence[float]) -> bool:
+    """Return whether an interval (low, mean, high) leaves out 0."""
+    low, _, high = interval
+    return low > 0 or high < 0
 
 
-def anytime_interval(differences: np.ndarray, least: float, most: float) -> list[float]:
-    """Return low, mean and high of an interval of the mean that holds whenever one stops."""
-    low, high = confidence_sequence(differences, least, most)[-1]
+def anytime_interval(differences: np.ndarray, least: float, most: float, level: float = LEVEL) -> list[float]:
+    """Return low, mean and high of an interval that holds whenever one stops, but for a chance of `level`."""
+    low, high = confidence_sequence(differences, least, most, level)[-1]
     return [float(low), float(differences.mean()), float(high)]

@@ -132,7 +132,7 @@ def methods_table(
     if paper is not None:
         of_paper = {row.player: PaperMean(row.model, int(row.T), float(row.value)) for row in paper.itertuples()}
     paper_means = {ours: of_paper[theirs] for ours, theirs in beside.items() if theirs in of_paper}
-    rows = list(_rows(estimation, trained, results, paper_means, model))
+    rows = list(_rows(trained, results, paper_means, model))
     return RenderedTable(
         TITLES.get(estimation.label, estimation.label),
         tidy_frame(KEYS, (line for row in rows for line in _tidy(row))),
@@ -142,7 +142,6 @@ def methods_table(
 
 
 def _rows(
-    estimation: Estimation,
     trained: Sequence[TrainedBy],
     results: Mapping[tuple[str, str], Mapping[str, PlayerResults]],
     paper: Mapping[str, PaperMean],
@@ -162,7 +161,7 @@ def _rows(
                 reward,
                 of,
                 played.final,
-                None if itself else paired_difference(played.final, reference.final, estimation.stream(reward, name)),
+                None if itself else paired_difference(played.final, reference.final),
                 math.nan if itself else standard_error(pair[0] - pair[1]),
                 mean,
                 mean.mean - first_mean.mean if mean and first_mean and not itself else None,
@@ -215,7 +214,7 @@ def _notes(rows: list[MethodRow], model: str, *, compared: bool) -> list[str]:
     return [
         f"regret: mean at the last round over the same {n} instances, ± its standard error"
         f"{', over training seeds too' if runs > 1 else ', of one training run'}.",
-        f"difference: to {rows[-1].method}, game by game on the same instances, with a 95% bootstrap interval; above 0 "
+        f"difference: to {rows[-1].method}, game by game on the same instances, with a 95% interval; above 0 "
         "the other method is worse.",
         "played, learnt: trajectories that were played for training, by the model or by a teacher, and those that were "
         "fine-tuned on.",

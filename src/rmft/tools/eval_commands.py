@@ -29,7 +29,9 @@ def evaluate(
     model: Annotated[
         str, Argument(help="A hub repository, a folder, a GGUF file, a model of params.yaml, or an endpoint's model.")
     ],
-    suite: Annotated[str, Option(help="quick, standard or full: how many games of which kinds.")] = "quick",
+    suite: Annotated[
+        str | None, Option(help="quick, standard or full: how many games of which kinds. Default: quick.")
+    ] = None,
     part: Annotated[list[str] | None, Option(help="Only this part of the suite. May be repeated.")] = None,
     compare: Annotated[Path | None, Option(help="An earlier eval.json, perhaps of the model before training.")] = None,
     stop_when: Annotated[
@@ -103,12 +105,13 @@ def evaluate(
     from rmft.suite.parts import CUSTOM, own_part, read_suite
     from rmft.suite.results import read_result
 
-    chosen, level = read_suite(), suite
+    chosen, level = read_suite(), "quick" if suite is None else suite
     if prompts is not None:
         Prompts.load(prompts)
         chosen = chosen.model_copy(update={"prompts": prompts.as_posix()})
     own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
+        _refuse_beside("--environment", {"--suite": suite, "--part": part or None})
         own_games = own_part(environment, (process or "gaussian").split(","), actions or 3, horizon or 25)
         chosen, level = chosen.with_part(own_games, instances or 50), CUSTOM
     else:
@@ -144,6 +147,13 @@ def _refuse_without(option: str, others: dict[str, object]) -> None:
             raise InputError(f"{name}: goes with {option}, which is not given")
 
 
+def _refuse_beside(option: str, others: dict[str, object]) -> None:
+    """Raise InputError where an option is given that means nothing beside another one."""
+    for name, value in others.items():
+        if value is not None:
+            raise InputError(f"{name}: does not go with {option}")
+
+
 def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     """Play all parts, and write and print what came out. other: a result to compare with."""
     from rmft.suite.card import write_card
@@ -171,7 +181,7 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     result = result_of(measurement, played)
     path = measurement.folder / FILE
     write_result(path, result)
-    comparison = compared(result, other, measurement.suite.seed) if other else {}
+    comparison = compared(result, other) if other else {}
     name = f"{other.model.name}, compared" if other else None
     card = write_card(measurement, result, played, comparison, name)
     print_tables(*_tables(result, comparison, name), LEGEND)
@@ -275,10 +285,9 @@ def leaderboard(
     """Rank everything that `rmft eval` measured, as a page: models and algorithms, and which differences are sure."""
     from rmft.suite.card import write_leaderboard
     from rmft.suite.leaderboard import ranked, read_all
-    from rmft.suite.parts import read_suite
 
     results = read_all(folder)
-    write_leaderboard(output, results, ranked(results, read_suite().seed))
+    write_leaderboard(output, results, ranked(results))
     print(f"{output}: {len(results)} models")
 
 

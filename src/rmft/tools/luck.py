@@ -57,11 +57,15 @@ class Keep:
     def mask(self, scenario: np.ndarray, regret: np.ndarray) -> np.ndarray:
         """Return which trajectories are kept. Raise InputError where a group is too small."""
         kept = np.zeros(len(scenario), dtype=bool)
-        for group in dict.fromkeys(scenario.tolist()):
-            rows = np.flatnonzero(scenario == group)
+        _, first, place, counts = np.unique(scenario, return_index=True, return_inverse=True, return_counts=True)
+        groups = np.split(np.argsort(place, kind="stable"), np.cumsum(counts)[:-1])
+        for group in np.argsort(first):
+            rows = groups[group]
             size = self.of or len(rows)
             if len(rows) < size or self.best >= size:
-                raise InputError(f"--keep: group {group} has {len(rows)} trajectories, too few to keep the {self}")
+                raise InputError(
+                    f"--keep: group {scenario[rows[0]]} has {len(rows)} trajectories, too few to keep the {self}"
+                )
             for start in range(0, len(rows) - size + 1, size):
                 part = rows[start : start + size]
                 kept[part[np.argsort(regret[part], kind="stable")[: self.best]]] = True

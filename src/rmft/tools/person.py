@@ -84,7 +84,7 @@ def _in_terminal(session: "Session") -> None:
             if not session.plain:
                 print(session.position.message)
             prompt = f"Round {len(session.replies) + 1} of {session.rounds}, action 1 to {d}: "
-            while not session.reply(input(prompt if session.plain else "> ")):
+            while not _play_round(session, input(prompt if session.plain else "> ")):
                 print(f"That says no action. Type a number from 1 to {d}, or answer as it was asked.")
             if session.plain or session.over:
                 print(session.payments()[-1])
@@ -93,6 +93,15 @@ def _in_terminal(session: "Session") -> None:
         print(f"\n{session.leave()}")
         return
     _print_result(session)
+
+
+def _play_round(session: "Session", text: str) -> bool:
+    """Play a round as `Session.reply` does; where the game cannot be kept, ask whether to try again."""
+    while True:
+        try:
+            return session.reply(text)
+        except InputError as error:
+            input(f"{error}\nPress Enter to try again, Ctrl-C to give the game up: ")
 
 
 def _print_result(session: "Session") -> None:

@@ -64,7 +64,7 @@ def _built(params: Params, experiments: Sequence[str]) -> Iterator[BuiltEvaluati
                     len(trained.by_instance),
                     len(trained.regret),
                     {player: float(of.final.mean()) for player, of in players.items()},
-                    against_base((name, evaluation), players, params.seed),
+                    against_base(players),
                 )
 
 
