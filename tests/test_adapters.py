@@ -134,6 +134,10 @@ def test_options_have_the_defaults_of_rmft_eval_and_survive_being_written_and_re
     assert GameOptions.model_validate_json(of.model_dump_json()) == of
 
 
+def test_several_processes_are_the_same_as_a_text_and_as_the_list_that_inspect_makes_of_it():
+    assert len({GameOptions(environment="mab", process=of) for of in ("gamma,gaussian", ["gamma", "gaussian"])}) == 1
+
+
 def test_means_before_clipping_take_the_reward_of_a_bandit_below_minus_one():
     games = offered(GameOptions(environment="mab", process="gamma"))
     means = games.games.rewards.means[:, 0]

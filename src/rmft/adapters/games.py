@@ -10,7 +10,7 @@ from typing import Literal, Self, TypeVar
 
 import numpy as np
 from anyio import CapacityLimiter, from_thread, to_thread
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rmft.agents.asked import Ask, AskedChatModel, Message
 from rmft.environments.clipping import HIGH, LOW
@@ -51,6 +51,12 @@ class GameOptions(BaseModel):
     reasoning: bool = Field(default=False, description="Let the model reason before each decision.")
     max_tokens: int | None = Field(default=None, ge=1, description="Of a reply. Default: what its form needs.")
     retries: int = Field(default=2, ge=0, le=100, description="Further replies asked for after an invalid one.")
+
+    @field_validator("process", mode="before")
+    @classmethod
+    def _with_commas(cls, process: object) -> object:
+        """Return several processes as one text: Inspect splits options at commas."""
+        return ",".join(map(str, process)) if isinstance(process, list) else process
 
     @model_validator(mode="after")
     def _fit(self) -> Self:
