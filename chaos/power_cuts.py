@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import psutil
-from trees import digests, environment
+from trees import copy_of, digests, environment
 from trees import run as run_in
 
 from chaos.counts import Counts, time_left
@@ -30,16 +30,18 @@ from rmft.endpoint.journal import Journal
 FEW = 3  # cuts; what is changed for fewer builds in seconds
 JOURNALS = 100  # cuts of a journal for one of a build
 UNSYNCED = ("results", "data/rewards", "logs", ".snakemake", ".rmft")
-MOST_COMMANDS = 12  # until the tree is mended
+MOST_COMMANDS = 30  # until the tree is mended
 
 
 def run(size: int, seed: int, built: Path | None = None) -> Counts:
     """Cut the power of builds and of journals; return what came of it. built: what `trees.built_once` made."""
     counts, chance = Counts(), random.Random(seed)
     with tree_to_harm(built, few=size <= FEW) as (tree, expected):
+        sound = copy_of(tree.parent, tree.parent.with_name("sound"))
         for _ in range(size):
-            if time_left():
-                _cut_a_build(tree, expected, chance, counts)
+            if time_left() and not _cut_a_build(tree, expected, chance, counts):
+                shutil.rmtree(tree.parent)  # the next cut harms a sound tree again
+                copy_of(sound.parent, tree.parent)
     return cut_journals(JOURNALS * size, seed, counts)
 
 
@@ -52,7 +54,8 @@ def cut_journals(size: int, seed: int, counts: Counts | None = None) -> Counts:
     return counts
 
 
-def _cut_a_build(tree: Path, expected: dict[str, Undisturbed], chance: random.Random, counts: Counts) -> None:
+def _cut_a_build(tree: Path, expected: dict[str, Undisturbed], chance: random.Random, counts: Counts) -> bool:
+    """Cut the power of a build, and count what came of it; return whether the tree is sound again."""
     state = chance.choice(list(expected))
     (tree / "results/metrics.json").unlink(missing_ok=True)  # there is something to do, whatever the state
     set_state(tree, state)
@@ -87,6 +90,8 @@ def _cut_a_build(tree: Path, expected: dict[str, Undisturbed], chance: random.Ra
         counts.fail(harm, f"lineage: {audit.stderr[:500]}")
     else:
         counts.add(harm, f"identical after {commands} command{'s' * (commands > 1)}" if commands else "identical")
+        return True
+    return False
 
 
 def _mend(tree: Path) -> tuple[int, str]:
@@ -96,7 +101,7 @@ def _mend(tree: Path) -> tuple[int, str]:
         if finished.returncode == 0:
             return commands, ""
         line = (finished.stderr.strip().splitlines() or [""])[-1]
-        remedy = re.search(r"`(mv [^;`]+);", line) or re.search(r"`(mkdir [^`]+);", line)
+        remedy = re.search(r"`(mkdir [^`]+);", line) or re.search(r"`(mv [^;`]+);", line)  # of all files, or of one
         if not line.startswith("rmft: ") or remedy is None:
             return commands, f"{finished.stdout[-1000:]} {finished.stderr[-500:]}"
         run_in(tree, "bash", "-c", remedy[1])

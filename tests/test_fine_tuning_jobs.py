@@ -295,7 +295,7 @@ def test_a_cancelled_job_stays_cancelled_until_its_journal_is_gone_and_then_ther
         stop(url, *jobs_at(url, wanted.key))
 
     for _ in range(2):
-        with pytest.raises(InputError, match=f"was cancelled at the endpoint; to begin again, move {journal} away"):
+        with pytest.raises(InputError, match=f"was cancelled at the endpoint; to begin again, run `mv {journal} .; snakemake`"):
             tune(url, journal, wanted, cancel)
     assert len(jobs_at(url, wanted.key)) == 1
     journal.unlink()
@@ -308,7 +308,7 @@ def test_a_cancelled_job_stays_cancelled_until_its_journal_is_gone_and_then_ther
 
 def test_a_failed_job_says_why(proxy, tmp_path):
     wanted = request(key="failed", file=as_text(DIALOGUES[:9]))  # not validated
-    with pytest.raises(InputError, match=r"failed: job ftjob.* failed: .*9 conversations.*; to begin again, move"):
+    with pytest.raises(InputError, match=r"failed: job ftjob.* failed: .*9 conversations.*; to begin again, run `mv "):
         tune(proxy.url, tmp_path / "tuning.jsonl.zst", wanted)
 
 

@@ -244,7 +244,7 @@ class _Run:
 
     @property
     def _begin_again(self) -> str:
-        return f"to begin again, move {self.journal.path} away and run again"
+        return f"to begin again, run `mv {self.journal.path} .; snakemake`"
 
     def _new_events(self, job_id: str, seen: Mapping[str, FineTuningJobEvent]) -> list[FineTuningJobEvent]:
         """Return the events after those seen, the oldest first; the endpoint lists the latest first."""
