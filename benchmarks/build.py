@@ -6,7 +6,6 @@ ends a run, and the table has all runs of which artifacts are left. The longest 
 endless cores. Made twice: trajectories of the same bytes, without the job that took longest.
 """
 
-import base64
 import graphlib
 import json
 from collections import Counter
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmft.artifacts.receipts import read_receipt
-from rmft.lineage.records import METADATA
+from rmft.lineage.records import METADATA, artifact_of
 
 BETWEEN_RUNS_SECONDS = 60.0
 MOST_ROWS = 12
@@ -23,7 +22,7 @@ SHORT_SECONDS = 10.0  # of a job that the longest chain leaves out
 
 
 @dataclass
-class Job:
+class BuiltJob:
     """A job of the last build. inputs, outputs: paths."""
 
     rule: str
@@ -39,20 +38,19 @@ class Job:
         return self.end - self.start
 
 
-def jobs() -> list[Job]:
+def jobs() -> list[BuiltJob]:
     """Return the jobs that made the artifacts of this checkout, from Snakemake's records."""
-    found: dict[str, Job] = {}
+    found: dict[str, BuiltJob] = {}
     for file in METADATA.rglob("*"):
-        encoded = "".join(part.removeprefix("@") for part in file.relative_to(METADATA).parts)
-        if file.is_file() and Path(path := base64.urlsafe_b64decode(encoded).decode()).exists():
+        if file.is_file() and (path := artifact_of(file)).exists():
             record = json.loads(file.read_text(encoding="utf-8"))
             command = record["shellcmd"]
-            job = Job(record["rule"], command, record["starttime"], record["endtime"], record["input"])
-            found.setdefault(command, job).outputs.append(path)
+            job = BuiltJob(record["rule"], command, record["starttime"], record["endtime"], record["input"])
+            found.setdefault(command, job).outputs.append(path.as_posix())
     return list(found.values())
 
 
-def concurrency(built: Iterable[Job]) -> Counter[int]:
+def concurrency(built: Iterable[BuiltJob]) -> Counter[int]:
     """Return for how many seconds of all runs so many jobs were at work at once."""
     changes = sorted(change for job in built for change in ((job.start, 1), (job.end, -1)))
     seconds, at_work, before = Counter(), 0, changes[0][0]
@@ -63,7 +61,7 @@ def concurrency(built: Iterable[Job]) -> Counter[int]:
     return seconds
 
 
-def longest_chain(built: list[Job]) -> list[Job]:
+def longest_chain(built: list[BuiltJob]) -> list[BuiltJob]:
     """Return the jobs, one after another, each of which needs the one before, that take longest together."""
     maker = {path: number for number, job in enumerate(built) for path in job.outputs}
     needs = {number: {maker[path] for path in job.inputs if path in maker} for number, job in enumerate(built)}
@@ -79,7 +77,7 @@ def longest_chain(built: list[Job]) -> list[Job]:
     return chain[::-1]
 
 
-def made_again(built: Iterable[Job]) -> list[Job]:
+def made_again(built: Iterable[BuiltJob]) -> list[BuiltJob]:
     """Return the jobs that made trajectories which another job, one that took longer, made too."""
     first, again = set(), []
     for job in sorted(built, key=lambda job: -job.seconds):
@@ -91,7 +89,7 @@ def made_again(built: Iterable[Job]) -> list[Job]:
     return again
 
 
-def share_out(what: str, built: list[Job], names: Iterable[str]) -> None:
+def share_out(what: str, built: list[BuiltJob], names: Iterable[str]) -> None:
     """Print the share of all time that jobs of each name took. names: one for each job."""
     seconds, number, longest, total = Counter(), Counter(), Counter(), sum(job.seconds for job in built)
     for name, job in zip(names, built, strict=True):
@@ -104,7 +102,7 @@ def share_out(what: str, built: list[Job], names: Iterable[str]) -> None:
     print(f"{len(seconds) - MOST_ROWS} more\n" if len(seconds) > MOST_ROWS else "")
 
 
-def of_experiment(job: Job) -> str:
+def of_experiment(job: BuiltJob) -> str:
     """Return the experiment that a job belongs to; that of no experiment is named so."""
     parts = Path(job.outputs[0]).parts
     return parts[2] if parts[:2] == ("results", "experiments") else "no single experiment"

@@ -83,11 +83,11 @@ def page() -> str:
     parts = [HEAD]
     for name in SIZES:
         if runs := recorded(name):
-            made = "\n".join(
-                f"`{of['command']}`; {of['date']}, commit {of['commit']}, {of['machine']}, {of['seconds']} s{end}"
-                for of, end in zip(runs, ["\\"] * (len(runs) - 1) + [":"], strict=True)
+            made = "\\\n".join(
+                f"`{of['command']}`; {of['date']}, commit {of['commit']}, {of['machine']}, {of['seconds']} s"
+                for of in runs
             )
-            parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n{made}\n\n{_table(runs)}\n")
+            parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n{made}:\n\n{_table(runs)}\n")
             if failures := [line for of in runs for line in of["failures"]]:
                 parts.append("\n```text\n" + "\n".join(failures) + "\n```\n")
     return "".join(parts)

@@ -37,7 +37,7 @@ from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.cli import app
 from rmft.endpoint.journal import Journal, read_journal, usage_of
 from rmft.errors import InputError
-from rmft.lineage.records import METADATA, read_record
+from rmft.lineage.records import artifact_of, read_record
 from rmft.recorded.bundle import read_bundle
 from rmft.report.evidence import picture
 from rmft.suite import FILE
@@ -69,19 +69,11 @@ def _rows(path: Path) -> object:
 
 
 def _record(path: Path) -> object:
-    return read_record(_of_metadata(path).as_posix())
+    return read_record(artifact_of(path).as_posix())
 
 
 def _receipt_record(path: Path) -> object:
     return read_record(_of_receipt(path).as_posix())
-
-
-def _of_metadata(path: Path) -> Path:
-    """Return the artifact of one of Snakemake's records."""
-    import base64
-
-    parts = path.relative_to(METADATA).parts
-    return Path(base64.urlsafe_b64decode("".join(part.removeprefix("@") for part in parts)).decode())
 
 
 def _journal(path: Path) -> object:
@@ -110,7 +102,7 @@ TYPES = {
     "table (tex)": FileType("results/**/*.tex", read_text),
     "report (html)": FileType("results/*.html", read_text),
     "receipt (json)": FileType(".snakemake/receipts/**/*.json", _receipt_record, _of_receipt),
-    "Snakemake's record (json)": FileType(".snakemake/metadata/*", _record, _of_metadata),
+    "Snakemake's record (json)": FileType(".snakemake/metadata/*", _record, artifact_of),
     "recorded result (csv)": FileType("data/recorded/**/*.csv", _rows),
     "recorded result (json)": FileType("data/recorded/**/bundle.json", lambda path: read_bundle(path.parent), None),
     "measured games (parquet)": FileType("evals/*/games/*.parquet", read_bytes, lambda path: path.parents[1] / FILE),

@@ -101,11 +101,12 @@ def _scored(
     """Return what selection needs of trajectories. texts: a hash of the replies of each."""
     rewards = table_of(played, played["d"][0])
     regrets, rerolled = final_regrets(played, rewards, scoring), rerolled_regrets(played, scoring, source, rerolls)
-    scores = {"regret": regrets, "rerolled": rerolled}.get(score)
     if score == "reward":
         scores = -earnings(played, rewards, scoring).cumsum(axis=1)[:, -1]
     elif score == "random":
         scores = random_scores(played, source)
+    else:
+        scores = regrets if score == "regret" else rerolled
     texts = [hashlib.blake2b("\0".join(replies).encode(), digest_size=16).digest() for replies in played["reply"]]
     return {
         "scenario": np.array(played["scenario"]),

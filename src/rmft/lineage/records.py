@@ -78,3 +78,9 @@ def file_of(folder: Path, path: str) -> Path:
     encoded = base64.urlsafe_b64encode(path.encode()).decode()
     parts = [encoded[start : start + NAME_BYTES] for start in range(0, len(encoded), NAME_BYTES)]
     return folder.joinpath(*(f"@{part}" for part in parts[:-1]), parts[-1])
+
+
+def artifact_of(metadata: Path) -> Path:
+    """Return the artifact that one of Snakemake's files below METADATA is about."""
+    parts = metadata.relative_to(METADATA).parts
+    return Path(base64.urlsafe_b64decode("".join(part.removeprefix("@") for part in parts)).decode())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rmft.artifacts.json_files import read_json
@@ -14,6 +15,7 @@ from rmft.artifacts.text import read_text
 from rmft.errors import InputError
 from rmft.metrics.comparison import holm, surely_negative
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
+from rmft.suite.measuring import difference as paired
 from rmft.suite.parts import PROMPTS
 from rmft.suite.results import EvalResult, compared, read_result
 from rmft.workflow.paths import BUNDLE_METRICS, RECORDED
@@ -146,12 +148,8 @@ def over_trainings(metrics: Mapping[str, Any], other: Mapping[str, Any]) -> list
 
     Trainings are paired by their seeds and the only sample (Student's t): all of them play the same instances.
     """
-    from scipy import stats
-
-    means = [[training["mean"] for training in of["by_training_seed"]] for of in (metrics, other)]
-    tested = stats.ttest_rel(*means)
-    interval = tested.confidence_interval(0.95)
-    return [float(interval.low), float((interval.low + interval.high) / 2), float(interval.high)]
+    means = [np.array([training["mean"] for training in of["by_training_seed"]]) for of in (metrics, other)]
+    return paired(*means)
 
 
 def algorithm(metrics: Mapping[str, Any], name: str) -> float:

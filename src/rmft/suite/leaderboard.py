@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from rmft.errors import InputError
-from rmft.metrics.comparison import holm, paired_p
+from rmft.metrics.comparison import holm, paired_p, surely_negative
 from rmft.suite import FILE
 from rmft.suite.results import EvalResult, PartResult, anytime_difference, compared, read_result
-from rmft.suite.stopping import leaves_out_zero
 
 LEVEL = 0.05  # of the corrected p-values, up to which models are said to differ
 
@@ -85,7 +84,9 @@ def _surely_apart(played: Mapping[str, PartResult]) -> dict[frozenset[str], bool
         return {pair: p <= LEVEL for pair, p in zip(pairs, holm(p_values), strict=True)}
     share = LEVEL / max(len(pairs), 1)
     return {
-        pair: leaves_out_zero(anytime_difference(*both, share)) if any(of.stopped_early for of in both) else p <= share
+        pair: surely_negative(anytime_difference(*both, share)) is not None
+        if any(of.stopped_early for of in both)
+        else p <= share
         for pair, both, p in zip(pairs, of_pairs, p_values, strict=True)
     }
 

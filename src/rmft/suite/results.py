@@ -15,6 +15,7 @@ from rmft.artifacts.files import altered_files, sha256
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
+from rmft.metrics.comparison import surely_negative
 from rmft.metrics.sequential import LEVEL
 from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section, first_error
@@ -22,7 +23,7 @@ from rmft.suite import FILE
 from rmft.suite.measuring import Measurement, PlayedPart, difference, summary_of
 from rmft.suite.models import without_machine
 from rmft.suite.parts import CUSTOM, PROMPTS, Part, digest_of, read_suite
-from rmft.suite.stopping import COMPARED, anytime_interval, leaves_out_zero, ranges_of
+from rmft.suite.stopping import COMPARED, anytime_interval, ranges_of
 
 RANDOM = 0.1  # share of rounds decided by chance, from which on a regret says little of the model
 Interval = Annotated[list[float], Field(min_length=3, max_length=3)]
@@ -90,7 +91,7 @@ class PartResult(Section):
         of, planned = self.stopping.anytime.items(), self.stopping.planned
         sure = "; ".join(f"from {name} {mean:+.2f} [{low:+.2f}, {high:+.2f}]" for name, (low, mean, high) in of)
         early = f"Stopped early, decided after {self.instances} of {planned} games"
-        if COMPARED in self.stopping.anytime and not leaves_out_zero(self.stopping.anytime[COMPARED]):
+        if COMPARED in self.stopping.anytime and surely_negative(self.stopping.anytime[COMPARED]) is None:
             early += ", as many as the compared result has"
         return (
             f"{early if self.stopped_early else f'All {planned} games were played'}. Differences with 95% "

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from rmft.environments import ENVIRONMENTS, draw_rewards
+from rmft.metrics.comparison import surely_negative
 from rmft.metrics.sequential import LEVEL, confidence_sequence
 from rmft.suite.parts import Suite
 
@@ -43,7 +44,7 @@ class StoppingRule:
     def decided(self, intervals: Mapping[str, list[float]], played: int) -> bool:
         """Return whether all intervals (low, mean, high) leave out 0 that more games could change. played: games."""
         open_ = [name for name in intervals if name != COMPARED or played < len(self.compared)]
-        return all(leaves_out_zero(intervals[name]) for name in open_)
+        return all(surely_negative(intervals[name]) is not None for name in open_)
 
     @cached_property
     def ranges(self) -> dict[str, tuple[float, float]]:
@@ -66,12 +67,6 @@ def ranges_of(suite: Suite, part: str) -> dict[str, tuple[float, float]]:
         UNIFORM: (float((mean - best).min()), float((mean - worst).max())),
         COMPARED: (-widest, widest),
     }
-
-
-def leaves_out_zero(interval: Sequence[float]) -> bool:
-    """Return whether an interval (low, mean, high) leaves out 0."""
-    low, _, high = interval
-    return low > 0 or high < 0
 
 
 def anytime_interval(differences: np.ndarray, least: float, most: float, level: float = LEVEL) -> list[float]:
