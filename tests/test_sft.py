@@ -19,6 +19,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from trees import ROOT, run
+from trl.kernels.chunked_logprob import ChunkedLogProbFunction
+from trl.trainer import utils
 
 from rmft.errors import InputError
 from rmft.params import load as load_params
@@ -205,6 +207,20 @@ def test_attention_in_blocks_is_attention(model):
     assert within_window(model).config._attn_implementation == IN_BLOCKS != "sdpa"
     assert torch.allclose(forward(), plain, atol=1e-5)
     assert torch.allclose(gradient(), plain_gradient, atol=1e-5)
+
+
+def test_the_output_layer_is_computed_where_a_token_is_learnt_and_nowhere_else(base, monkeypatch):
+    class Spy:
+        positions = 0
+
+        @classmethod
+        def apply(cls, hidden: torch.Tensor, *rest: object) -> tuple[torch.Tensor, ...]:
+            cls.positions += len(hidden)
+            return ChunkedLogProbFunction.apply(hidden, *rest)
+
+    monkeypatch.setattr(utils, "_ChunkedLogProbFunction", Spy)
+    fine_tune(BATCH, base, None, ONE_STEP, seed=0)
+    assert Spy.positions == sum(label != -100 for line in BATCH for label in line["labels"])
 
 
 def test_several_passes_a_step_give_the_step_of_one_pass(base):

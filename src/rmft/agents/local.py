@@ -100,7 +100,7 @@ def sample(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> 
     """Return tokens (n,) from logits (n, V), by inverting the distribution functions at uniforms (n,) in [0, 1)."""
     if temperature == 0:
         return logits.argmax(dim=-1)
-    probabilities = torch.softmax(logits / temperature, dim=-1)
+    probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
     if probabilities.shape[-1] > LARGE_VOCABULARY:
         return _inverted_in_blocks(probabilities, uniforms)
     return _inverted(probabilities, uniforms)
@@ -291,7 +291,7 @@ class LocalChatModel:
         for end in range((q - 1) % self.chunk + 1, q + 1, self.chunk):
             part = np.s_[:, max(0, end - self.chunk) : end]
             logits = self._forward(rows if few else slice(first, last + 1), ids[part], positions[part], kept[part])
-        return logits[place]
+        return logits if np.array_equal(place, np.arange(len(logits))) else logits[place]
 
     def _forward(
         self, rows: np.ndarray | slice, ids: np.ndarray, positions: np.ndarray, kept: np.ndarray

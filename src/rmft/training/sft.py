@@ -39,6 +39,7 @@ from rmft.params.language import LanguageSFT, LoRA
 from rmft.params.language_model import LanguageModelSettings
 from rmft.streams import Word, stream
 from rmft.training.attention import within_window
+from rmft.training.output_layer import learnt_positions_only
 
 TENSORBOARD = "logs/tensorboard/"  # the folder of each training's log, where `report_to` names tensorboard
 
@@ -123,6 +124,7 @@ def trainable(
     model: transformers.PreTrainedModel, settings: LanguageSFT, start: Path | None
 ) -> transformers.PreTrainedModel | peft.PeftModel:
     """Return θ_i, ready to be trained: the model with the weights or the adapter in `start`, if given."""
+    learnt_positions_only()
     model = within_window(model)
     if settings.method == "lora":
         return with_adapter(model, settings.lora, start)

@@ -1,0 +1,24 @@
+"""TRL's output layer, computed where a token is learnt and nowhere else, on a CPU as on a GPU.
+
+About an eighth of a game's tokens are sampled, and learnt from; the loss masks the rest. Where Triton is missing, TRL
+computes the output layer at every position, for the sake of devices that compile anew for each number of positions. A
+CPU compiles nothing, and for a vocabulary of a quarter million tokens the output layer is most of a step.
+"""
+
+import torch
+from trl.trainer import utils
+
+_has_triton = utils._use_triton
+
+
+def _learnt_positions_suffice(device: torch.device) -> bool:
+    """Return whether TRL's fused output layer is to leave out positions whose label is -100."""
+    return device.type == "cpu" or _has_triton(device)
+
+
+def learnt_positions_only() -> None:
+    """Have TRL's trainers in this process compute the output layer at learnt positions; see the module.
+
+    `utils` asks this function about nothing else: which kernels are used is asked in `trl.kernels`.
+    """
+    utils._use_triton = _learnt_positions_suffice
