@@ -302,6 +302,7 @@ def section(params: Params, experiments: list[str]) -> list[str]:
 
 def everything(params: Params) -> list[str]:
     """Return every artifact that the workflow makes."""
-    experiments = [path for name in params.experiments for path in artifacts_of(params, name)]
+    # Experiments with one model share what makes the model.
+    experiments = dict.fromkeys(path for name in params.experiments for path in artifacts_of(params, name))
     outputs = [*figures(params), *tables(params), *metrics_of(params), *report_of(params)]
     return [*reward_sets(params), *scenarios(params), *experiments, THEORY, *outputs]
