@@ -265,6 +265,16 @@ def test_messages_are_prompts_and_replies_in_turn(conversations):
     ]
 
 
+@pytest.mark.parametrize(("conversations", "left"), [(1, 0), (4, 1)])
+def test_a_conversation_without_a_valid_reply_is_left_out(conversations, left):
+    played = two_games(conversations=conversations)
+    played["fallback"] = [[True] * 4 if conversations == 1 else [True, True, False, True], [False, True, False, False]]
+    lines = demonstrations(played, [True, True])
+    assert [line["scenario"] for line in lines].count(0) == left
+    assert [line["ids"] for line in lines if line["scenario"] == 0] == played["ids"][0][2 : 2 + left]
+    assert [line["scenario"] for line in lines].count(1) == (1 if conversations == 1 else 3)
+
+
 # --- Luck in hindsight ---
 
 

@@ -176,6 +176,9 @@ def demonstrations(played: TrajectoryColumns, selected: Sequence[bool]) -> list[
 
     Labels are NOT_LEARNT where the model did not choose the token. An invalid reply has weight 0 and is not to be
     learnt from either. A dialogue is one conversation, a summary T of them.
+
+    # ASSUME: a conversation without a valid reply is left out, because nothing in it can be learnt. Its game stays
+    selected: the paper ranks all games, whoever chose their actions.
     """
     lines = []
     for row in np.flatnonzero(selected):
@@ -191,6 +194,8 @@ def demonstrations(played: TrajectoryColumns, selected: Sequence[bool]) -> list[
         conversations = list(zip(played["ids"][row], played["replied"][row], strict=True))
         chats = [[message for messages in rounds for message in messages]] if len(conversations) == 1 else rounds
         for (ids, replied), messages in zip(conversations, chats, strict=True):
+            if all("weight" in message for message in messages if message["role"] == "assistant"):
+                continue
             lines.append(
                 {
                     "scenario": played["scenario"][row],
