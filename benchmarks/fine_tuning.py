@@ -99,7 +99,9 @@ def large_vocabulary(folder: Path) -> LanguageModelSettings:
         tie_word_embeddings=True,
     )
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+    tokenizer = byte_tokenizer()
+    tokenizer.pad_token = tokenizer.eos_token = "<end>"
+    tokenizer.save_pretrained(folder)
     return LanguageModelSettings(kind="language", weights=str(folder), dtype="bfloat16", device="cpu", batch=1)
 
 
