@@ -24,6 +24,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
@@ -42,8 +43,7 @@ from rmft.params import load
 from rmft.params.language import LanguageSFT
 from rmft.params.language_model import LanguageModelSettings
 from rmft.selection import demonstrations_in
-from rmft.training import sft as training
-from rmft.training.sft import fine_tune
+from rmft.training import sft
 
 GOALS = {"of the plain loop": 1.1, "padding": 0.05}
 REPEATS = 3
@@ -60,25 +60,25 @@ def games(count: int, rounds: int) -> list[Line]:
         return list(demonstrations_in(trajectory_batches(Path("games.parquet")), np.ones(count, dtype=bool)))
 
 
-def seconds_a_step(lines: Sequence[Line], sft: LanguageSFT) -> list[float]:
+def seconds_a_step(lines: Sequence[Line], settings: LanguageSFT, model: LanguageModelSettings) -> list[float]:
     """Return the CPU seconds of each step of ours, but the first, which also starts the trainer."""
     times: list[float] = []
-    fine_tune(lines, embedded(1), None, sft, 0, (), lambda *_: times.append(time.process_time()))
+    sft.fine_tune(lines, model, None, settings, 0, (), lambda *_: times.append(time.process_time()))
     return np.diff(times).tolist()
 
 
-def plain_seconds_a_step(lines: Sequence[Line], sft: LanguageSFT) -> list[float]:
+def plain_seconds_a_step(lines: Sequence[Line], settings: LanguageSFT) -> list[float]:
     """Return the CPU seconds of each step of the plain loop, but the first."""
     model, _ = load_pretrained(embedded(1))
     model = model.float().train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=sft.learning_rate, weight_decay=sft.weight_decay)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     times = []
-    for batch in batches(lines, sft.batch_size):
+    for batch in batches(lines, settings.batch_size):
         ids, labels, mask = padded(batch)
         logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=NOT_LEARNT)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), sft.max_grad_norm)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimiser.step()
         optimiser.zero_grad()
         times.append(time.process_time())
@@ -105,20 +105,15 @@ def large_vocabulary(folder: Path) -> LanguageModelSettings:
     return LanguageModelSettings(kind="language", weights=str(folder), dtype="bfloat16", device="cpu", batch=1)
 
 
-def seconds_with_large_vocabulary(lines: Sequence[Line], sft: LanguageSFT) -> tuple[float, float]:
+def seconds_with_large_vocabulary(lines: Sequence[Line], settings: LanguageSFT) -> tuple[float, float]:
     """Return the CPU seconds of a step with the output layer at learnt tokens, and at all tokens."""
-    lora = sft.model_copy(update={"method": "lora", "batch_size": 1})
-    learnt_alone, has_triton = training.learnt_positions_only, utils._use_triton
+    lora = settings.model_copy(update={"method": "lora", "batch_size": 1})
     with tempfile.TemporaryDirectory() as folder:
         model = large_vocabulary(Path(folder))
-        found = []
-        for positions in (learnt_alone, lambda: None):
-            training.learnt_positions_only, utils._use_triton = positions, has_triton
-            times: list[float] = []
-            fine_tune(lines, model, None, lora, 0, (), lambda *_, to=times: to.append(time.process_time()))
-            found.append(float(np.median(np.diff(times))))
-    training.learnt_positions_only = learnt_alone
-    return found[0], found[1]
+        with patch.object(utils, "_use_triton", utils._use_triton):  # restored at the end
+            learnt = seconds_a_step(lines, lora, model)
+        with patch.object(sft, "learnt_positions_only"):
+            return float(np.median(learnt)), float(np.median(seconds_a_step(lines, lora, model)))
 
 
 def batches(lines: Sequence[Line], size: int) -> Iterator[Sequence[Line]]:
@@ -152,23 +147,23 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    sft = load(ROOT / "params.yaml").at_scale().experiments["open_mab_qwen"].sft
-    sft = sft.model_copy(update={"epochs": 1, "gradient_checkpointing": False})
+    settings = load(ROOT / "params.yaml").at_scale().experiments["open_mab_qwen"].sft
+    settings = settings.model_copy(update={"epochs": 1, "gradient_checkpointing": False})
     lines = games(options.games, options.rounds)
     tokens = sum(len(line["ids"]) for line in lines) / len(lines)
     weights = load_pretrained(embedded(1))[0].num_parameters()
 
-    learnt, all_tokens = seconds_with_large_vocabulary(lines[:FEW], sft)
+    learnt, all_tokens = seconds_with_large_vocabulary(lines[:FEW], settings)
     speed, ours, plain = [], [], []
     for _ in range(REPEATS):
         speed.append(reached(torch.randn(SQUARE, SQUARE), torch.ones(MANY), time.process_time)[0])
-        ours += seconds_a_step(lines, sft)
-        plain += plain_seconds_a_step(lines, sft)
+        ours += seconds_a_step(lines, settings, embedded(1))
+        plain += plain_seconds_a_step(lines, settings)
     step, plain_step = float(np.median(ours)), float(np.median(plain))
-    floor = 6 * weights * sft.batch_size * tokens / float(np.median(speed))
-    found = {"of the plain loop": step / plain_step, "padding": padding(lines, sft.batch_size)}
+    floor = 6 * weights * settings.batch_size * tokens / float(np.median(speed))
+    found = {"of the plain loop": step / plain_step, "padding": padding(lines, settings.batch_size)}
 
-    print(f"{len(lines)} games of {options.rounds} rounds, {tokens:.0f} tokens each; batches of {sft.batch_size}")
+    print(f"{len(lines)} games of {options.rounds} rounds, {tokens:.0f} tokens each; batches of {settings.batch_size}")
     print(f"{'':12}{'s a step':>9}{'× floor':>9}")
     for name, seconds in {"rmft (TRL)": step, "plain loop": plain_step}.items():
         print(f"{name:12}{seconds:9.2f}{seconds / floor:9.1f}")

@@ -20,6 +20,7 @@ from rmft.conversion import checkpoint, gate
 from rmft.conversion.checkpoint import convert, stop_ids
 from rmft.errors import InputError
 from rmft.params import load
+from rmft.params.files import CHECKPOINT
 from rmft.params.language_model import Checkpoint, LanguageModelSettings
 from rmft.stages import conversion
 from rmft.workflow import paths
@@ -171,7 +172,7 @@ def test_files_of_a_conversion_are_known_before_they_are_made(monkeypatch):
     params = load()
     folder = "results/models/gemma-3-270m"
     assert params.models["gemma-3-270m"].folder == folder
-    assert paths.base_model_of(params, "gemma-3-270m") == [f"{folder}/{name}" for name in paths.CHECKPOINT]
+    assert paths.base_model_of(params, "gemma-3-270m") == [f"{folder}/{name}" for name in CHECKPOINT]
     embedded = json.loads(params.models["embedded"].canonical())
     assert not {"file", "sha256", "chat_template", "stop_tokens", "converted", "llama_cpp"} & embedded.keys()
     with pytest.raises(ValueError, match="converted: rmft names this folder"):

@@ -80,6 +80,10 @@ def test_no_stage_imports_another_one_or_the_command_line():
         assert not modules & {"rmft.cli", "rmft.workflow.stage", "rmft.workflow.by_hand", "rmft.workflow.plan"}
 
 
+def test_a_new_artifact_of_the_workflow_replays_no_game_and_trains_no_model():
+    assert [stage for stage in code.stages() if "rmft.workflow.paths" in code.code_of(stage)] == ["report"]
+
+
 def test_the_ground_floor_imports_nothing_of_ours_but_itself():
     floor = ("environments", "algorithms", "metrics", "language")
     allowed = tuple(f"rmft.{name}" for name in (*floor, "errors", "streams"))

@@ -16,6 +16,7 @@ from rmft.artifacts.files import sha256
 from rmft.lineage.audit import refuse_altered
 from rmft.lineage.code import not_locked, stages
 from rmft.params import load
+from rmft.params.files import prompt_files
 from rmft.artifacts.job import JOB_OF, this_run
 from rmft.workflow.checks import check_inputs
 from rmft.workflow.failures import BriefErrors, interrupted_early, say_last

@@ -81,9 +81,9 @@ def threads_to_learn(wildcards):
     return model.threads if model.kind == "language" else 1
 
 
-def prompt_files(experiment):
+def prompts_of(experiment):
     """Return the templates of an experiment's prompts."""
-    return paths.prompt_files(EXPERIMENTS[experiment].protocol.prompts)
+    return prompt_files(EXPERIMENTS[experiment].protocol.prompts)
 
 
 def players_of(wildcards):

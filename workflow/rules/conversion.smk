@@ -5,7 +5,7 @@ rule conversion:
     input:
         gguf=lambda wildcards: or_stop(paths.gguf_of, PARAMS, wildcards.model),
         chat_template=lambda wildcards: paths.chat_template_of(PARAMS, wildcards.model),
-        prompts=paths.prompt_files(PARAMS.conversion.prompts),
+        prompts=prompt_files(PARAMS.conversion.prompts),
         scenarios=lambda wildcards: plan.conversion_job(PARAMS, wildcards.model).scenario_sets,
     output:
         [f"results/models/{{model}}/{name}" for name in paths.CONVERTED],

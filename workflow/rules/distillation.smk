@@ -4,7 +4,7 @@
 rule distillation:
     input:
         model=lambda wildcards: model_files(wildcards.experiment),
-        prompts=lambda wildcards: prompt_files(wildcards.experiment),
+        prompts=lambda wildcards: prompts_of(wildcards.experiment),
         rationale=lambda wildcards: EXPERIMENTS[wildcards.experiment].distillation.rationale or [],
         scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
         extensions=lambda wildcards: extensions(

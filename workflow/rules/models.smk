@@ -3,7 +3,7 @@
 
 rule embedded_model:
     input:
-        prompts=paths.prompt_files(PARAMS.pretraining.prompts),
+        prompts=prompt_files(PARAMS.pretraining.prompts),
     output:
         [f"results/models/{{model}}/{name}" for name in paths.PRETRAINED],
     log:

@@ -5,7 +5,7 @@ rule rollouts_shard:
     input:
         model=lambda wildcards: played_files(wildcards.experiment),
         weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
-        prompts=lambda wildcards: prompt_files(wildcards.experiment),
+        prompts=lambda wildcards: prompts_of(wildcards.experiment),
         scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
         extensions=lambda wildcards: extensions(
             plan.rollouts_job(PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard))
@@ -53,7 +53,7 @@ rule held_out:
     input:
         model=lambda wildcards: played_files(wildcards.experiment),
         weights=lambda wildcards: paths.weights_of_player(PARAMS, wildcards.experiment, wildcards.player),
-        prompts=lambda wildcards: prompt_files(wildcards.experiment),
+        prompts=lambda wildcards: prompts_of(wildcards.experiment),
         scenarios=lambda wildcards: scenarios_in(
             evaluation_of(wildcards).scenarios or EXPERIMENTS[wildcards.experiment].protocol.scenarios
         ),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rmft.agents.gguf_header import read_gguf
 from rmft.artifacts.files import noted
 from rmft.errors import InputError
+from rmft.params.files import CHECKPOINT
 from rmft.params.language_model import Checkpoint
-from rmft.workflow.paths import CHECKPOINT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -1,13 +1,28 @@
 """Where the files of experiments and models are, by their names alone."""
 
+from pathlib import Path
+
 THEORY = "results/theory/minimisers.csv"
 JARGON = "data/scenarios/jargon.txt"
 REASONING = ("replies.parquet", "claims.parquet", "accuracy.csv")
+CHECKPOINT = (  # a language model as jobs write it
+    "model.safetensors",
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+)
 
 
 def model_folder_of(model: str) -> str:
     """Return the folder of a language model that a job makes: converted from a GGUF file, or pre-trained."""
     return f"results/models/{model}"
+
+
+def prompt_files(folder: str | Path) -> list[str]:
+    """Return the templates in a folder."""
+    return sorted(file.as_posix() for file in Path(folder).glob("*.j2"))
 
 
 def training_log_of(experiment: str) -> str:

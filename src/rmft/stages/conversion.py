@@ -21,8 +21,8 @@ from rmft.conversion.llama_cpp import llama_cpp
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.language.scenarios import read_scenarios
+from rmft.params.files import prompt_files
 from rmft.progress import now_and_then
-from rmft.workflow.paths import prompt_files
 from rmft.workflow.records import ConversionJob
 
 MOST_THREADS = 4  # as the rule says

@@ -15,8 +15,8 @@ from rmft.embedded_model.pretraining import pretrain
 from rmft.embedded_model.tokenizer import build_tokenizer
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
+from rmft.params.files import prompt_files
 from rmft.progress import training_steps
-from rmft.workflow.paths import prompt_files
 from rmft.workflow.records import ModelsJob
 
 

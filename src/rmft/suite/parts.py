@@ -16,8 +16,8 @@ from rmft.errors import InputError, unknown
 from rmft.language.protocol import Format, Output
 from rmft.package_data import find_file
 from rmft.params.evaluation import Algorithm
+from rmft.params.files import prompt_files
 from rmft.params.section import Actions, Count, Section, Several, first_error, prefixed
-from rmft.workflow.paths import prompt_files
 
 SUITE = Path("data/suite/suite.yaml")
 PROMPTS = "data/prompts/plain"  # of the suite

@@ -1,8 +1,8 @@
 """TRL's output layer, computed where a token is learnt and nowhere else, on a CPU as on a GPU.
 
-About an eighth of a game's tokens are sampled, and learnt from; the loss masks the rest. Where Triton is missing, TRL
-computes the output layer at every position, for the sake of devices that compile anew for each number of positions. A
-CPU compiles nothing, and for a vocabulary of a quarter million tokens the output layer is most of a step.
+Only the tokens that the model sampled are learnt; the loss masks all other positions of a conversation. Where Triton is
+missing, TRL computes the output layer at masked positions as well, for the sake of devices that compile anew for each
+number of positions. A CPU compiles nothing, and for a large vocabulary the output layer is most of a training step.
 """
 
 import torch

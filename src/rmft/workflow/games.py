@@ -11,9 +11,9 @@ from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol, Scenario
 from rmft.language.scenarios import for_actions, read_scenarios
 from rmft.package_data import find_file
+from rmft.params.files import prompt_files
 from rmft.params.language import LanguageProblem
 from rmft.rollouts import Games, games_of_shard
-from rmft.workflow.paths import prompt_files
 from rmft.workflow.records import RolloutsJob
 
 

@@ -4,7 +4,15 @@ import os
 from pathlib import Path
 
 from rmft.params import Params
-from rmft.params.files import THEORY, evaluation_of, iteration_of, model_folder_of, reasoning_of, training_log_of
+from rmft.params.files import (
+    CHECKPOINT,
+    THEORY,
+    evaluation_of,
+    iteration_of,
+    model_folder_of,
+    reasoning_of,
+    training_log_of,
+)
 from rmft.params.language_model import check_gguf, model_files
 from rmft.params.reasoning import LEXICAL
 
@@ -14,14 +22,6 @@ BUNDLE, BUNDLE_METRICS, BUNDLE_FIGURES = "bundle.json", "metrics.json", "figures
 REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
 REPORT_TEMPLATES = "data/report/templates"
 GLOSSARY = "docs/glossary.md"
-CHECKPOINT = (  # a language model as jobs write it
-    "model.safetensors",
-    "config.json",
-    "generation_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-)
 PRETRAINED = (*CHECKPOINT, "fidelity.csv")  # an embedded model as `snakemake models` makes it
 CONVERTED = (*CHECKPOINT, "conversion.csv")  # what a GGUF file is converted into
 FIGURE_ENDINGS = ("pdf", "png", "csv")
@@ -108,11 +108,6 @@ def played_from(params: Params, model: str) -> list[str]:
     settings = params.models[model]
     by_llama_cpp = settings.kind == "language" and settings.llama_cpp
     return [*base_model_of(params, model), *(gguf_of(params, model) if by_llama_cpp else [])]
-
-
-def prompt_files(folder: str | Path) -> list[str]:
-    """Return the templates in a folder."""
-    return sorted(file.as_posix() for file in Path(folder).glob("*.j2"))
 
 
 def weights_of(params: Params, experiment: str, training_seed: int, iteration: int) -> list[str]:
