@@ -34,7 +34,7 @@ def write_artifact(
     """Write an artifact of the current folder in a process that takes itself for a job, and Snakemake's record."""
     text = json.dumps({**(settings or {}), "code": CODE}, separators=(",", ":"))
     read = {name: sha256(Path(name)) for name in inputs}
-    context = JobContext(text, read, dict(hub or {}))
+    context = JobContext(text, {Path(name).as_posix(): digest for name, digest in read.items()}, dict(hub or {}))
     with patch.context() as job:
         job.setenv(JOB_OF, this_run())
         job.setattr("rmft.artifacts.receipts.JOB_CONTEXT", context)

@@ -91,6 +91,15 @@ def test_arrays_that_do_not_fit_have_no_regret(choices, words):
         rmft.regret(np.zeros((1, 1, 3)), choices)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("trajectories", 0), ("trajectories", 1.5), ("seed", -1), ("max_tokens", 0), ("temperature", -1.0)],
+)
+def test_nonsense_is_refused_by_its_name(argument, value):
+    with pytest.raises(rmft.InputError, match=rf"play: {argument}: .*must be"):
+        rmft.play("ucb", rmft.make("mab"), **{argument: value})
+
+
 def cells_of(notebook: Path) -> list[dict]:
     """Return the code cells of a notebook."""
     return [of for of in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if of["cell_type"] == "code"]

@@ -41,7 +41,7 @@ def here(monkeypatch, tmp_path) -> dict[str, dict[str, list]]:
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "extensions", tmp_path / "extensions")
     played = {"base": game_of_two("at-first", best_in=-1), "trained-0": game_of_two("later", best_in=1)}
-    rewards = table_of(played["base"], 3).rows(np.array([1, 0]))
+    rewards = table_of(played["base"]).rows(np.array([1, 0]))
     instances = Instances(rewards, "gaussian", 0, "mab", "nominal")
     models = [("base", 0, played["base"]), ("trained", 0, played["trained-0"])]
     write_rewards(Path("data/rewards/gaussian.npz"), rewards)

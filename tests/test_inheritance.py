@@ -67,6 +67,15 @@ def variants_of(name: str) -> set[str]:
     return {other for other, of in (WRITTEN | VALUES["on_request"]).items() if of.get("varies") == name}
 
 
+def test_an_experiment_is_in_one_section(tmp_path):
+    copy_parameters(tmp_path)
+    values = values_in(tmp_path)
+    values["on_request"]["numeric_mab"] = {"varies": "open_mab_qwen"}
+    write_values(tmp_path, values)
+    with pytest.raises(InputError, match=r"on_request\.numeric_mab: experiments has an experiment of this name"):
+        load(tmp_path / "params.yaml")
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 def test_setting_every_leaf_of_an_experiment_changes_that_one_and_its_variants_alone(name, tmp_path):
     path = tmp_path / "params.yaml"

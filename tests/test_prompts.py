@@ -6,11 +6,12 @@ import shutil
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rmft.errors import InputError
 from rmft.language.parsing import parse
-from rmft.language.prompts import TEMPLATES, Prompts
+from rmft.language.prompts import TEMPLATES, Prompts, _example
 from rmft.language.protocol import Protocol, Round, Scenario
 
 FOLDER = Path(__file__).parents[1] / "data" / "prompts" / "plain"
@@ -184,6 +185,13 @@ def assert_refused_in_one_line(folder, name):
     with pytest.raises(InputError, match=re.escape(str(folder / name))) as refused:
         Prompts.load(folder).message(*PLAYED)
     assert "\n" not in str(refused.value)
+
+
+def test_the_example_of_a_policy_is_one_whatever_the_number_of_actions():
+    for d in range(2, 128):
+        policy = np.array(_example(d)["policy"])
+        assert (len(policy), round(policy.sum(), 9)) == (d, 1)
+        assert not np.signbit(policy).any()
 
 
 @pytest.mark.parametrize("name", ["opening.j2", "feedback.j2", "summary.j2", "request.j2"])

@@ -1,6 +1,7 @@
 """Experiments on request, and the results bundles that are made of them."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -83,6 +84,16 @@ def test_every_bundle_in_git_is_whole(monkeypatch):
     for folder in bundles():
         assert not list(altered(folder, read_bundle(folder)))
         assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < 20e6
+
+
+def test_a_file_that_was_not_recorded_is_named(monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT)
+    bundle = bundles()[0]
+    copy = Path(shutil.copytree(bundle, tmp_path / "bundle"))
+    (copy / "mine.csv").write_text("made by hand")
+    assert list(altered(copy, read_bundle(copy))) == [
+        f"unrecorded: {copy}/mine.csv is no file of this bundle; run `mv {copy}/mine.csv .`"
+    ]
 
 
 @pytest.mark.long

@@ -454,7 +454,7 @@ def write_games(job: ReportJob, experiment: str) -> None:
     held_out = {name: held_out_games(name) for name in job.in_words[experiment].held_out[job.story[1]]}
     for name, path in job.in_words[experiment].held_out[job.story[1]].items():
         write_trajectories(Path(path), held_out[name])
-    rewards = table_of(held_out["base"], 3)
+    rewards = table_of(held_out["base"])
     models = [("base", 0, held_out["base"]), ("trained", 0, held_out["trained-0"])]
     columns = evaluate_in_words(
         Instances(rewards, "gaussian", 0, "mab", "nominal"), models, {"ucb": AlgorithmSettings("ucb")}

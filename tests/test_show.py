@@ -208,7 +208,7 @@ def test_rollouts_are_ranked_by_the_regret_that_selects(experiment):
     job = selection_job(PARAMS, experiment, 0, 1)
     final = regret_curves(played, scoring)[scoring.notion][:, -1]
     as_selected = Scoring(job.problem.environment, job.problem.training_regret, job.mean)
-    np.testing.assert_allclose(final, final_regrets(played, table_of(played, 3), as_selected))
+    np.testing.assert_allclose(final, final_regrets(played, table_of(played), as_selected))
 
 
 def test_games_of_an_evaluation_are_ranked_by_expected_regret_wherever_one_stands(monkeypatch, tmp_path):

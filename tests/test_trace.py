@@ -77,8 +77,16 @@ def test_a_source_outside_the_repository_is_not_said_to_be_in_git(rmft, monkeypa
     own.write_text("{}", encoding="utf-8")
     write_artifact(monkeypatch, "results/report.html", "report", [str(own)])
     _, out, _ = rmft("lineage", "results/report.html")
-    assert f"sources outside the repository: {own.parent}" in " ".join(out.split())
+    assert f"sources outside of git: {own.parent}" in " ".join(out.split())
     assert "sources in git" not in out
+
+
+@pytest.mark.usefixtures("recorded")
+def test_another_spelling_of_a_path_is_the_same_input(rmft, monkeypatch):
+    Path("data/paper/own.csv").write_text("own", encoding="utf-8")
+    write_artifact(monkeypatch, "results/report.html", "report", ["./data//paper/own.csv"])
+    code, out, _ = rmft("lineage", "results/report.html")
+    assert (code, "data/paper/own.csv" in out) == (0, True)
 
 
 @pytest.mark.usefixtures("recorded")

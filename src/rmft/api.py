@@ -18,7 +18,7 @@ from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 from rmft.game import action_uniforms
 from rmft.game import play as play_rounds
-from rmft.gym import GameEnv, GamesEnv
+from rmft.gym import GameEnv, GamesEnv, check_whole
 from rmft.rollouts import games_of_shard
 from rmft.selection import TrajectoryColumns
 
@@ -122,6 +122,11 @@ def play(
     """
     if not isinstance(getattr(env, "unwrapped", None), GameEnv | GamesEnv):
         raise InputError("play: env: must be made by rmft.make or rmft.make_vec")
+    limit = 1 if max_tokens is None else max_tokens
+    for name, value, least in (("seed", seed, 0), ("trajectories", trajectories, 1), ("max_tokens", limit, 1)):
+        check_whole(f"play: {name}", value, least)
+    if not temperature >= 0:
+        raise InputError(f"play: temperature: {temperature!r}: must be at least 0")
     env.reset(seed=seed)
     episodes = env.unwrapped.games
     ids = games_of_shard(episodes.n, trajectories, 1, 1)

@@ -85,7 +85,7 @@ def evaluate_in_words(
     rewards, parts = instances.rewards, []
     for name, seed, played in games:
         order = np.argsort(played["scenario"])[: rewards.shape[0]]
-        table = table_of(played, rewards.shape[2]).rows(order)
+        table = table_of(played).rows(order)
         if table.shape != rewards.shape or not np.array_equal(table.rewards, rewards.rewards):
             raise InputError(f"{name}: was not played on {instances.name}; move its games away and run again")
         policies = np.array(played["policy"])[order].reshape(rewards.shape)

@@ -20,6 +20,12 @@ from rmft.errors import InputError
 LARGEST_ROOT = 2**31
 
 
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raise InputError where a value is no whole number of at least `least`."""
+    if not isinstance(value, int | np.integer) or value < least:
+        raise InputError(f"{name}: {value!r}: must be a whole number of at least {least}")
+
+
 class Episodes:
     """n games that end together after T rounds.
 
@@ -31,8 +37,7 @@ class Episodes:
         check_processes(environment, self.processes)
         self.environment, self.settings = environment, ENVIRONMENTS[environment]
         for name, value, least in (("num_envs", n, 1), ("d", d, 2), ("T", T, 1)):
-            if not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{name}: {value!r}: must be a whole number of at least {least}")
+            check_whole(name, value, least)
         self.n, self.d, self.T = int(n), int(d), int(T)
         self.actions: np.ndarray | None = None  # (n, t) from `begin` on
         if self.settings.contextual or ADAPTIVE in self.processes:

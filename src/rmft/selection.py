@@ -99,7 +99,7 @@ def _scored(
     played: TrajectoryColumns, scoring: Scoring, source: RewardSource, rerolls: int, score: Score
 ) -> dict[str, np.ndarray]:
     """Return what selection needs of trajectories. texts: a hash of the replies of each."""
-    rewards = table_of(played, played["d"][0])
+    rewards = table_of(played)
     regrets, rerolled = final_regrets(played, rewards, scoring), rerolled_regrets(played, scoring, source, rerolls)
     if score == "reward":
         scores = -earnings(played, rewards, scoring).cumsum(axis=1)[:, -1]
@@ -119,9 +119,10 @@ def _scored(
     }
 
 
-def table_of(played: TrajectoryColumns, d: int) -> RewardTable:
+def table_of(played: TrajectoryColumns) -> RewardTable:
     """Return the rewards (n, T, d) of trajectories, with their means."""
-    arrays = (np.array(played[name]).reshape(len(played["d"]), -1, d) for name in ("rewards", "means", "clipped_means"))
+    n, d = len(played["d"]), played["d"][0]
+    arrays = (np.array(played[name]).reshape(n, -1, d) for name in ("rewards", "means", "clipped_means"))
     return RewardTable(*arrays)
 
 

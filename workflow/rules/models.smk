@@ -4,6 +4,7 @@
 rule embedded_model:
     input:
         prompts=prompt_files(PARAMS.pretraining.prompts),
+        extensions=lambda wildcards: extensions(plan.models_job(PARAMS, wildcards.model)),
     output:
         [f"results/models/{{model}}/{name}" for name in paths.PRETRAINED],
     log:

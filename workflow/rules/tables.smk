@@ -21,7 +21,7 @@ rule table:
     message:
         "Make {wildcards.label}"
     shell:
-        "rmft tables --settings {params.settings:q} --stem {params.stem} {input} 2>&1 | tee {log}"
+        "rmft tables --settings {params.settings:q} --stem {params.stem} {input:q} 2>&1 | tee {log}"
 
 
 # Metrics of the experiments on request are in files of their own.

@@ -41,28 +41,30 @@ class Conversations:
 
     def capacity(self, chat_tokenizer: "ChatTokenizer") -> int:
         """Return how many tokens a conversation may come to. Raise InputError if the model cannot read so many."""
-        template, (first_message, last_message) = chat_tokenizer.template, self._longest_messages()
+        template, limit = chat_tokenizer.template, chat_tokenizer.limit
+        messages = [self._messages(protocol, action) for protocol in self._protocols() for action in range(protocol.d)]
         if self.settings.protocol.interaction == "summary":
-            return context_needed(chat_tokenizer.limit, len(template.first(last_message)), 1, 0, self.max_tokens)
-        opening, feedback = len(template.first(first_message)), len(template.next(last_message))
-        return context_needed(
-            chat_tokenizer.limit, opening, self.horizon, feedback if self.horizon > 1 else 0, self.max_tokens
-        )
+            prompt = max(len(template.first(last)) for _, last in messages)
+            return context_needed(limit, prompt, 1, 0, self.max_tokens)
+        opening = max(len(template.first(first)) for first in {first for first, _ in messages})
+        feedback = max(len(template.next(last)) for last in {last for _, last in messages})
+        return context_needed(limit, opening, self.horizon, feedback, self.max_tokens)
 
     def characters(self) -> tuple[int, int]:
         """Return how many characters the first message of a dialogue has, and each later one, at most."""
-        first_message, last_message = self._longest_messages()
-        return len(first_message), len(last_message)
+        messages = [self._messages(protocol, protocol.d - 1) for protocol in self._protocols()]
+        first, last = (max(map(len, some)) for some in zip(*messages, strict=True))
+        return first, last
 
-    def _longest_messages(self) -> tuple[str, str]:
-        """Return the first and the last message of the longest conversation."""
-        protocol = self.settings.protocol
-        if self.scenarios:
-            longest = max(self.scenarios, key=lambda scenario: len(scenario.text) + sum(map(len, scenario.names)))
-            protocol = self.settings.about(longest)
+    def _protocols(self) -> list[Protocol]:
+        """Return the protocols of the games, each once."""
+        return [self.settings.about(scenario) for scenario in dict.fromkeys(self.scenarios or [None])]
+
+    def _messages(self, protocol: Protocol, action: int) -> tuple[str, str]:
+        """Return the first and the last message of a game in which one action was played in every round."""
         policy = (1 / protocol.d,) * protocol.d if protocol.output == "distribution" else None
         context, rewards = typical_context(protocol), (10.0,) * protocol.d
-        history = [Round(t, protocol.d - 1, policy, rewards, context) for t in range(1, self.horizon)]
+        history = [Round(t, action, policy, rewards, context) for t in range(1, self.horizon)]
         prompts = self.settings.prompts
         return prompts.message(protocol, [], context), prompts.message(protocol, history, context)
 

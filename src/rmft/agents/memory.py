@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from rmft.agents.cache import conversation_bytes
 from rmft.agents.checkpoint import checkpoint
+from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings
 
 LARGE = 100_000_000  # parameters
@@ -17,8 +18,11 @@ def shape_of(settings: LanguageModelSettings) -> tuple[PretrainedConfig, int]:
     """Return the configuration of a model, and the number of its parameters, without loading them."""
     with checkpoint(settings) as origin:
         config = AutoConfig.from_pretrained(settings.folder, **origin)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+    except ValueError:
+        raise InputError(f"{settings.folder}: a {config.model_type} is no causal language model") from None
     return config, model.num_parameters()
 
 

@@ -82,19 +82,23 @@ def with_weights(model: PreTrainedModel, path: Path) -> PreTrainedModel:
     to, so there the adapter stays separate.
     """
     tensors, metadata = read_tensors(path)
-    if ADAPTER_CONFIG in metadata:
-        from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+    try:
+        if ADAPTER_CONFIG in metadata:
+            from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 
-        warnings.filterwarnings("ignore", category=FutureWarning)  # peft uses an old name of transformers
-        adapted = get_peft_model(model, LoraConfig(**json.loads(metadata[ADAPTER_CONFIG])))
-        misfits = set_peft_model_state_dict(adapted, tensors).unexpected_keys
-        model = adapted.get_base_model() if getattr(model, "is_loaded_in_4bit", False) else merged(adapted)
-    else:
-        result = model.load_state_dict(tensors, strict=False)
-        misfits = [*result.unexpected_keys, *set(result.missing_keys).difference(model.all_tied_weights_keys)]
+            warnings.filterwarnings("ignore", category=FutureWarning)  # peft uses an old name of transformers
+            adapted = get_peft_model(model, LoraConfig(**json.loads(metadata[ADAPTER_CONFIG])))
+            misfits = set_peft_model_state_dict(adapted, tensors).unexpected_keys
+        else:
+            result = model.load_state_dict(tensors, strict=False)
+            misfits = [*result.unexpected_keys, *set(result.missing_keys).difference(model.all_tied_weights_keys)]
+    except RuntimeError as error:  # a tensor of another shape
+        misfits = [str(error).splitlines()[-1].strip()]
     if misfits:
         raise InputError(f"{path}: not weights of a {model.config.model_type} of this shape: see {misfits[0]}")
-    return model
+    if ADAPTER_CONFIG not in metadata:
+        return model
+    return adapted.get_base_model() if getattr(model, "is_loaded_in_4bit", False) else merged(adapted)
 
 
 def merged(adapted: "PeftModel") -> PreTrainedModel:

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from numbers import Real
 
 import numpy as np
 
@@ -172,9 +173,10 @@ def check_settings(settings: AlgorithmSettings) -> None:
         if value is not None and option not in algorithm.tuning:
             owners = [other for other, of in ALGORITHMS.items() if option in of.tuning]
             raise InputError(f"{option} belongs to {' and '.join(owners)}, not to {name}")
-        if option != "normalise" and isinstance(value, int | float):
+        if value is not None and option != "normalise" and not (option == "eta" and isinstance(value, str)):
             limit = 1.0 if name == "exp3" else float("inf")  # the appendix has η and γ of EXP3 in (0, 1]
-            if isinstance(value, bool) or not (0 < value <= limit and value < float("inf")):
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if not (number and 0 < value <= limit and value < float("inf")):
                 allowed = "in (0, 1]" if name == "exp3" else "a positive number"
                 raise InputError(f"{option} must be {allowed}, not {value!r}")
     if isinstance(settings.eta, str) and (settings.eta != "anytime" or name == "exp3"):

@@ -14,9 +14,11 @@ import numpy as np
 from rmft.language.parsing import Decision
 
 START, LOWEST, HIGHEST, GOOD = 5, 0, 9, 5.0
-NOTE = re.compile(r"(\d+) paid (\d+\.\d\d), (good|poor)(?:: (\d+) goes from (\d+) to (\d+)=(\d+))?\.")
-SCORES = re.compile(r"Scores:(?: \d+=\d+)+\.")
-SCORE = re.compile(r" (\d+)=(\d+)")
+NOTE = re.compile(
+    r"\b(\d{1,9}) paid (\d+\.\d\d), (good|poor)(?:: (\d{1,9}) goes from (\d{1,9}) to (\d{1,9})=(\d{1,9}))?\."
+)
+SCORES = re.compile(r"Scores:(?: \d{1,9}=\d{1,9})+\.")
+SCORE = re.compile(r" (\d{1,9})=(\d{1,9})\b")
 CHOICE = re.compile(r": (\d+)\.$")
 
 

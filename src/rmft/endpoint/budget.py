@@ -142,4 +142,4 @@ class SpendingLimit:
         try:
             return sum(cost(used, self.prices[model]) for model, used in usage.items())
         except KeyError as error:
-            raise InputError(f"prices: none are known for {error}, so that budget.dollars cannot be kept") from None
+            raise InputError(f"prices: none are known for {error}, so that {self.option} cannot be kept") from None

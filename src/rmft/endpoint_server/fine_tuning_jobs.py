@@ -221,8 +221,12 @@ class FineTuningJobs:
 
     async def _succeed(self, name: str, model_file: Path) -> None:
         """Serve the model of a job."""
-        model, result = self.models.add(model_file), read_json(model_file)
+        result = read_json(model_file)
         losses = await self._write_losses(name, result["log"])
+        if self._has_ended(name):  # cancelled meanwhile; nothing below waits, so that none can cancel it any more
+            model_file.unlink(missing_ok=True)
+            return
+        model = self.models.add(model_file)
         last = result["log"][-1]
         checkpoint = {
             "id": f"ftckpt-{name.removeprefix('ftjob-')}",

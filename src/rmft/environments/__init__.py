@@ -64,6 +64,8 @@ def check_policy_space(environment: str, *, on_ball: bool) -> None:
 def check_processes(environment: str, processes: Sequence[str]) -> None:
     """Raise InputError where App. `reward_dist` does not allow a process in an environment."""
     allowed = environment_named(environment).processes
+    if not processes:
+        raise InputError(f"no process is named; one or more of {', '.join(allowed)}")
     for process in processes:
         if process not in (there := (*TABULAR, ADAPTIVE, *CONTEXTUAL)):
             raise InputError(f"unknown process {process!r}; one of {', '.join(there)}")

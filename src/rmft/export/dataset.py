@@ -46,7 +46,7 @@ def _rows(
     played: TrajectoryColumns, scoring: Scoring, selected: list[bool], *, everything: bool
 ) -> Iterator[dict[str, Any]]:
     games = zip(played["scenario"], played["trajectory"], strict=True)
-    regrets = final_regrets(played, table_of(played, played["d"][0]), scoring).tolist()
+    regrets = final_regrets(played, table_of(played), scoring).tolist()
     about = dict(zip(games, zip(regrets, selected, strict=True), strict=True))
     for line in demonstrations(played, [everything or one for one in selected]):
         regret, mark = about[line["scenario"], line["trajectory"]]

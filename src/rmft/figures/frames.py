@@ -34,6 +34,13 @@ def printed(panel: str, player: str, what: str, value: float) -> pd.DataFrame:
     return rows(panel, player, PRINTED + what, [None], [value])
 
 
+def t_quantile(n: int) -> float:
+    """Return the factor of a standard error in a 95% interval of the mean of n values; NaN for one value."""
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, n - 1)) if n > 1 else float("nan")
+
+
 def mean_over_games(
     panel: str, player: str, values: np.ndarray, bounds: tuple[float, float] | None = None
 ) -> pd.DataFrame:
@@ -45,7 +52,7 @@ def mean_over_games(
     seeds, n, horizon = values.shape
     rounds = np.arange(1, horizon + 1)
     mean, by_game = values.mean(axis=(0, 1)), values.mean(axis=0)
-    margin = Z * by_game.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(horizon, np.nan)
+    margin = t_quantile(n) * by_game.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else np.full(horizon, np.nan)
     low, high = (np.clip(mean + sign * margin, *(bounds or (-np.inf, np.inf))) for sign in (-1, 1))
     lines = [rows(panel, player, CURVE, rounds, mean, low=low, high=high)]
     if seeds > 1:

@@ -64,7 +64,7 @@ def read_jargon(path: Path) -> dict[str, str]:
     """Read a list of terms with one domain a line (`domain: term, term`; `#` begins a comment), as {term: domain}."""
     domains: dict[str, str] = {}
     for number, line in enumerate(read_user_text(path).splitlines(), start=1):
-        if not line.strip() or line.startswith("#"):
+        if not (line := line.partition("#")[0].strip()):
             continue
         domain, colon, terms = line.partition(":")
         if not colon:

@@ -137,7 +137,12 @@ def _marked(scenario: Scenario) -> str:
     places = {name.casefold(): place for place, name in enumerate(scenario.names)}
     longest_first = "|".join(map(re.escape, sorted(scenario.names, key=len, reverse=True)))
     name = re.compile(rf"\b({longest_first})(?:e?s)?\b", re.IGNORECASE)
-    return name.sub(lambda match: chr(MARK + places[match[1].casefold()]), scenario.text)
+
+    def mark(match: re.Match[str]) -> str:
+        place = places.get(match[1].casefold())  # None: regular expressions ignore case where casefold differs
+        return match[0] if place is None else chr(MARK + place)
+
+    return name.sub(mark, scenario.text)
 
 
 def _about(piece: str) -> set[int]:

@@ -96,7 +96,8 @@ def rendered(template: Template, values: dict[str, Any]) -> str:
 
 def _example(d: int) -> dict[str, list[float] | float]:
     """Return a policy (d,), rewards (d,) and their inner product, as an example in prompts."""
-    policy = [0.5, *([round(0.5 / (d - 1), 2)] * (d - 1))]
-    policy[-1] = round(1 - sum(policy[:-1]), 2)
+    each = min(round(0.5 / (d - 1), 2), 50 // max(d - 2, 1) / 100)  # so small that none is below 0
+    policy = [0.5, *([each] * (d - 1))]
+    policy[-1] = round(1 - sum(policy[:-1]), 2) + 0.0  # no negative zero
     rewards = [round(8.0 - 6.0 * a / (d - 1), 1) for a in range(d)]
     return {"policy": policy, "rewards": rewards, "earned": sum(p * r for p, r in zip(policy, rewards, strict=True))}

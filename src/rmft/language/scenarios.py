@@ -85,7 +85,10 @@ def _rows(path: Path) -> Iterator[tuple[int, Record]]:
     rows = csv.reader(
         io.StringIO(text, newline=""), strict=True, delimiter=";" if header.count(";") > header.count(",") else ","
     )
-    names = [name.strip().lower() for name in next(rows, [])]
+    try:
+        names = [name.strip().lower() for name in next(rows, [])]
+    except csv.Error as error:
+        raise InputError(f"{path}:1: is no CSV ({error})") from None
     actions = [name for name in names if name.startswith("action")]
     unknown = [name for name in names if not name.startswith("action") and name not in ("scenario", "domain")]
     if "scenario" not in names or not actions or unknown or len(set(names)) < len(names):

@@ -98,7 +98,7 @@ def _add_entities(crate: "ROCrate", trace: Trace) -> None:
     jobs: dict[str, list[Record]] = {}  # of one job, the records of its outputs
     for ancestor in trace.ancestors.values():
         if ancestor.record:
-            jobs.setdefault(_job_id(ancestor.record), []).append(ancestor.record)
+            jobs.setdefault(identity(ancestor.record), []).append(ancestor.record)
     for job, records in jobs.items():
         _add_job(crate, job, records)
 
@@ -121,7 +121,8 @@ def _link(crate: "ROCrate", identifier: str, **objects: list[str]) -> None:
         entity.append_to(name, [{"@id": one} for one in dict.fromkeys(identifiers) if one not in known], compact=True)
 
 
-def _job_id(record: Record) -> str:
+def identity(record: Record) -> str:
+    """Return the identifier of the job that wrote an artifact: all outputs of one job share it."""
     text = json.dumps([record.rule, record.settings, record.code, record.inputs], sort_keys=True)
     return f"#job-{record.rule}-{hashlib.sha256(text.encode()).hexdigest()[:SHORT]}"
 

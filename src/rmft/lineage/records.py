@@ -8,7 +8,7 @@ import base64
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from rmft.artifacts.receipts import Receipt, job_id, read_receipt
@@ -46,8 +46,10 @@ def read_record(path: str) -> Record | None:
     try:
         raw = json.loads(file_of(METADATA, path).read_text(encoding="utf-8"))
         # Snakemake does not hash very large files; for them the receipt has the hash.
-        hashes = {**receipt.read, **{name: text.split(":")[-1] for name, text in raw["input_checksums"].items()}}
-        inputs = {name: hashes.get(name) for name in raw["input"]}
+        # Receipts have paths in this form, Snakemake those of params.yaml.
+        named = {PurePath(name).as_posix(): text.split(":")[-1] for name, text in raw["input_checksums"].items()}
+        hashes = {**receipt.read, **named}
+        inputs = {name: hashes.get(name) for name in (PurePath(path).as_posix() for path in raw["input"])}
         job = next(text for text in map(ast.literal_eval, raw["params"]) if '"code":{' in text)
         settings = json.loads(job)
         code = settings.pop("code")

@@ -100,7 +100,7 @@ def _last(trace: Trace, rules: tuple[str, ...]) -> list[Record]:
     records = [of.record for path, of in trace.ancestors.items() if path != trace.path and of.record]
     own = trace.ancestors[trace.path].record
     found = (of for of in records if of.rule.startswith(rules) and not (own and own.rule.startswith(rules)))
-    return list(found)[:1]
+    return sorted(found, key=lambda record: record.started)[-1:]
 
 
 def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
@@ -115,14 +115,15 @@ def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
 
 def _input(file: Ancestor, sources: int) -> str:
     if sources > 1 and not is_artifact(file.path):
-        return f"{_folder(file)}  {sources} sources, {'outside the repository' if _elsewhere(file) else 'in git'}"
+        return f"{_folder(file)}  {sources} sources, {'outside of git' if _elsewhere(file) else 'in git'}"
     rule = file.record.rule if file.record else _kind(file)
     return f"{file.path}  {(file.sha256 or 'missing')[:SHORT]}  {rule}"
 
 
 def _elsewhere(file: Ancestor) -> bool:
-    """Return whether a source lies outside the repository, as the folder of a model of one's own may."""
-    return PurePath(file.path).is_absolute() or ".." in PurePath(file.path).parts
+    """Return whether a source is outside of git: outside the repository, or in models/, which git ignores."""
+    path = PurePath(file.path)
+    return path.is_absolute() or ".." in path.parts or path.parts[0] == "models"
 
 
 def _folder(file: Ancestor) -> str:
@@ -141,7 +142,7 @@ def _origins(trace: Trace) -> Iterator[str]:
     if in_git:
         yield f"sources in git: {_counts(in_git)}"
     if elsewhere:
-        yield f"sources outside the repository: {_counts(elsewhere)}"
+        yield f"sources outside of git: {_counts(elsewhere)}"
     seeds = {ancestor.record.settings.get("seed") for ancestor in trace.ancestors.values() if ancestor.record} - {None}
     if seeds:
         yield f"root seed {', '.join(map(str, sorted(seeds)))}"
@@ -189,7 +190,9 @@ def _job(record: Record, shown: set[str]) -> Iterator[str]:
 
 
 def _kind(ancestor: Ancestor) -> str:
-    return "no record" if is_artifact(ancestor.path) else "a source, in git"
+    if is_artifact(ancestor.path):
+        return "no record"
+    return "a source outside of git" if _elsewhere(ancestor) else "a source, in git"
 
 
 def _run(record: Record) -> str:

@@ -36,12 +36,13 @@ def surely_negative(interval: Sequence[float | None]) -> bool | None:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """trained - base on common instances: mean, 95% interval, one-sided p-value for a mean below 0."""
+    """trained - base on common instances: mean, 95% interval, one-sided p-value for a mean below 0, standard error."""
 
     mean: float
     low: float
     high: float
     p: float
+    error: float
 
 
 def paired_difference(trained: np.ndarray, base: np.ndarray) -> PairedDifference:
@@ -55,15 +56,16 @@ def paired_difference(trained: np.ndarray, base: np.ndarray) -> PairedDifference
 
     trained, base = np.atleast_2d(trained), np.atleast_2d(base)
     difference = trained.mean(axis=0) - base.mean(axis=0)
+    if len(difference) < 2:  # one instance says nothing about others, however often a model is trained
+        return PairedDifference(float(difference.mean()), *[math.nan] * 4)
     samples = [means for means in (trained.mean(axis=1), base.mean(axis=1), difference) if len(means) > 1]
     mean, parts = float(difference.mean()), [values.var(ddof=1) / len(values) for values in samples]
     if (variance := sum(parts)) < 1e-18:  # equal differences are a sample of one, which has no p-value
-        return PairedDifference(mean, mean, mean, float("nan"))
+        return PairedDifference(mean, mean, mean, float("nan"), 0.0)
     freedom = variance**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, samples, strict=True))
-    of_mean = stats.t(freedom, mean, variance**0.5)
-    return PairedDifference(
-        mean, *map(float, of_mean.interval(0.95)), float(stats.t.cdf(mean / variance**0.5, freedom))
-    )
+    error = float(variance**0.5)
+    low, high = map(float, stats.t(freedom, mean, error).interval(0.95))
+    return PairedDifference(mean, low, high, float(stats.t.cdf(mean / error, freedom)), error)
 
 
 def paired_p(trained: np.ndarray, base: np.ndarray) -> float:

@@ -6,6 +6,7 @@ alone. The paired_difference of an algorithm is the trained model's regret less 
 instances, and over several training seeds.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -101,7 +102,7 @@ def _summary(played: PlayerResults, floor: float | None) -> dict[str, float]:
     parts = [means.var(ddof=1) / len(means) for means in (final.mean(axis=0), final.mean(axis=1)) if len(means) > 1]
     return {
         "mean": float(final.mean()),
-        "se": float(sum(parts) ** 0.5),
+        "se": float(sum(parts) ** 0.5) if final.shape[1] > 1 else math.nan,
         "max": float(final.max()),
         "exponent": fit.exponent,
         "slope": fit.slope,

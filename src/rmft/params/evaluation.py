@@ -100,8 +100,9 @@ class Evaluation(Section):
         if self.instances > rewards.instances:
             stored = f"the {rewards.instances} instances of {self.rewards}"
             raise ValueError(f"{key}.instances: {self.instances} is more than {stored}")
-        if len(set(self.algorithms)) < len(self.algorithms):
-            raise ValueError(f"{key}.algorithms: one is there twice")
+        for part in ("algorithms", "iterations"):
+            if len({*getattr(self, part)}) < len(getattr(self, part)):
+                raise ValueError(f"{key}.{part}: one is there twice")
 
 
 class Measures(Section):
@@ -124,6 +125,6 @@ class Measures(Section):
     def check(self) -> None:
         """Raise ValueError where an algorithm has a model's name, or settings that it does not take."""
         for name, settings in self.algorithms.items():
-            if name.startswith(("base", "trained")):
+            if name.startswith(("base", "iteration", "trained")):
                 raise ValueError(f"evaluation.algorithms.{name}: names like this are those of models")
             prefixed(f"evaluation.algorithms.{name}", check_settings, settings)

@@ -77,6 +77,16 @@ def _located(line: str, file: Path, places: Mapping[Place, Place | None]) -> str
     return f"{path}: {key}{colon}{message}"
 
 
+def _refuse_two_places(path: Path, values: object) -> None:
+    """Raise InputError where an experiment is in both sections, of which only one could count."""
+    first, second = (values.get(section) for section in SECTIONS) if isinstance(values, dict) else (None, None)
+    for name in first if isinstance(first, dict) and isinstance(second, dict) else ():
+        if name in second:
+            raise InputError(
+                f"{path}: {SECTIONS[1]}.{name}: {SECTIONS[0]} has an experiment of this name; take another"
+            )
+
+
 def load(path: Path = Path("params.yaml"), scale: str | None = None) -> Params:
     """Read and check params.yaml and outputs.yaml, at full size; `at_scale` resizes.
 
@@ -92,6 +102,7 @@ def read(path: Path = Path("params.yaml"), scale: str | None = None) -> tuple[Pa
     written, outputs = _values(path), _values(path.with_name(OUTPUTS))
     _refuse_misplaced(path, written, Outputs, OUTPUTS)
     _refuse_misplaced(path.with_name(OUTPUTS), outputs, Science, path.name)
+    _refuse_two_places(path, written)
     extensions.load(_extensions_in(written), path.parent)
     values, places = with_origins(written)
     if isinstance(values, dict):

@@ -61,8 +61,8 @@ class Section(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             found = error.errors()[0]
-            key = ".".join(str(part) for part in found["loc"])
-            raise InputError(f"settings: {key}: {found['msg']}") from None
+            key = ".".join(map(str, ("settings", *found["loc"])))
+            raise InputError(f"{key}: {found['msg']}") from None
 
 
 def known(key: str, name: str, among: dict[str, Any]) -> None:

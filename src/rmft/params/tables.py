@@ -115,6 +115,12 @@ class SensitivityTable(WordsTable):
         """Return how each experiment was trained."""
         return [params.experiments[name].rmft for name in self.experiments]
 
+    def check_experiments(self, key: str, params: "Params") -> None:
+        """Raise ValueError where an experiment does not train on selected games in words."""
+        for name in self.experiments:
+            if not params.experiments[name].selects:
+                raise ValueError(f"{key}.experiments: form {self.form} needs experiments that select games, not {name}")
+
 
 class ReplicatesTable(WordsTable):
     """Regret of all replicates and training seeds of one experiment."""
@@ -174,7 +180,7 @@ class MethodsTable(MadeTable):
     def check_experiments(self, key: str, params: "Params") -> None:
         """Raise ValueError where an experiment is no variant of the first, or has other instances."""
         first, *others = self.experiments
-        if others and not params.experiments[first].in_words:
+        if not params.experiments[first].in_words:
             raise ValueError(f"{key}.experiments: form methods is of games in words, not {first}")
         for name in others:
             of = params.experiments[name]

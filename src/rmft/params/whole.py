@@ -109,6 +109,8 @@ class Params(Outputs, Science):
             scale.check(f"scales.{name}", self)
         for name, model in self.models.items():
             self._check_model(f"models.{name}", model)
+            if model.kind == "language" and model.is_gguf and name in self.pretraining.corpora:
+                raise ValueError(f"models.{name}: pretraining.corpora makes a model of this name; take another name")
         for name in self.conversion.scenarios:
             known("conversion.scenarios", name, self.scenarios)
         for name, scenarios in self.scenarios.items():

@@ -62,7 +62,10 @@ def bundle_of(path: Path, root: Path = Path(RECORDED)) -> Path | None:
 
 
 def altered(folder: Path, bundle: Bundle) -> Iterator[str]:
-    """Yield a line for each file of a bundle that is missing, or is not the one that was recorded."""
+    """Yield a line for each file in a bundle's folder that is missing, was not recorded, or is not as recorded."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.relative_to(folder).as_posix() not in (*bundle.files, BUNDLE):
+            yield f"unrecorded: {file} is no file of this bundle; run `mv {file} .`"
     for path, line in altered_files(folder, bundle.files, "recorded"):
         yield f"{line}; run `git checkout {path}`"
 

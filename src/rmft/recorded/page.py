@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from rmft.artifacts.files import reading
 from rmft.artifacts.json_files import read_json
 from rmft.artifacts.number_text import difference, number, p_value, percent, signed
 from rmft.artifacts.text import read_text
@@ -76,7 +77,7 @@ def pages() -> dict[Path, str]:
         "prompts": measured_with_prompts(Path(RECORDED, "prompts")),
         "environments": ENVIRONMENT_TITLES,
     }
-    offered = (verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm, over_trainings)
+    offered = (learnt_from, verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm, over_trainings)
     values |= {function.__name__: function for function in offered}
     wanted = {REAL_MODELS: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
     texts = {page: environment.get_template(name).render(values) for page, name in wanted.items()}
@@ -104,6 +105,17 @@ def measured_with_prompts(folder: Path) -> list[MeasuredWith]:
     ]
 
 
+def learnt_from(experiment: Mapping[str, Any]) -> str:
+    """Return which games a language experiment learns from in one training run, from its parameters."""
+    loop = experiment["rmft"]
+    scenarios = loop["iterations"] * loop["scenarios"]
+    if experiment["kind"] == "distillation":
+        each = {"IMk": loop["selected"], "IML": loop["trajectories"], "2IML": 2 * loop["trajectories"]}
+        of = experiment["distillation"]
+        return f"{scenarios * each[of['budget']]} games of the algorithm `{of['teacher']}`"
+    return f"{scenarios * loop['selected']} of its {scenarios * loop['trajectories']} games, those of lowest regret"
+
+
 def verdict(interval: Sequence[float | None]) -> str:
     """Return what a 95% interval (low, difference, high) of trained minus base says."""
     if None in interval:
@@ -123,7 +135,7 @@ def fallen(results: Recorded, experiments: Sequence[str]) -> str:
 
 
 def fallen_by_holm(results: Recorded, experiments: Sequence[str]) -> str:
-    """Return the same, where p, corrected by Holm for the evaluations of its experiment, is below .05 as well."""
+    """Return in how many evaluations the one-sided p, corrected by Holm within its experiment, is below .05."""
     p_values = [p for name in experiments for p in corrected(results.metrics[name], [*results.metrics[name]])]
     return str(sum(p is not None and p < LEVEL for p in p_values))
 
@@ -164,7 +176,8 @@ def relative_error(row: Mapping[str, Any]) -> float:
 
 
 def _rows(folder: Path, label: str) -> list[dict[str, Any]]:
-    with (folder / "tables" / f"{label}.csv").open(encoding="utf-8", newline="") as file:
+    path = folder / "tables" / f"{label}.csv"
+    with reading(path), path.open(encoding="utf-8", newline="") as file:
         return [{name: _cell(text) for name, text in row.items()} for row in csv.DictReader(file)]
 
 

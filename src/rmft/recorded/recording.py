@@ -14,7 +14,7 @@ from rmft.artifacts.folders import new_folder
 from rmft.artifacts.json_files import write_json, write_jsonl
 from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.errors import InputError, unknown
-from rmft.lineage.crate import as_crate
+from rmft.lineage.crate import as_crate, identity
 from rmft.lineage.trace import Trace, trace
 from rmft.metrics.summary import Metrics, all_metrics
 from rmft.params import Params
@@ -141,7 +141,7 @@ def _some_games(path: Path, shown: Params, experiment: str) -> Iterator[dict[str
     chosen = shown.experiments[experiment]
     games = read_trajectories(path, tokens=False)
     scoring = Scoring(chosen.environment, chosen.training_regret, shown.evaluation.mean)
-    regrets = final_regrets(games, table_of(games, games["d"][0]), scoring)
+    regrets = final_regrets(games, table_of(games), scoring)
     order = (-regrets).argsort(kind="stable")
     for place, row in zip(SHOWN, (order[0], order[len(order) // 2], order[-1]), strict=True):
         columns = ("scenario", "d", "rewards", "prompt", "reply", "action", "attempts", "fallback")
@@ -161,7 +161,7 @@ def _write_lineage(folder: Path, shown: Params, traced: Trace) -> None:
 def _described(folder: Path, params: Params, shown: Params, traced: Trace) -> Bundle:
     """Write bundle.json, and return what it says."""
     records = [ancestor.record for ancestor in traced.ancestors.values() if ancestor.record]
-    jobs = {record.job: record for record in records}.values()
+    jobs = {identity(record): record for record in records}.values()  # jobs on other weights may share their settings
     ends = [record.started + timedelta(seconds=record.wall_seconds) for record in jobs]
     weights = {path: of.sha256 for path, of in traced.ancestors.items() if path.endswith(".gguf")}
     for record in jobs:

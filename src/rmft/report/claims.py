@@ -61,6 +61,8 @@ class PaperClaim(Section):
     def _is_checked(self) -> Self:
         if self.claim not in CHECKS:
             raise ValueError(f"unknown claim {self.claim!r}; one of {', '.join(CHECKS)}")
+        if ("{of}" in IN_WORDS[self.claim]) != (self.of is not None):
+            raise ValueError(f"{self.claim}: `of` names an algorithm, for `regret near` and `regret below` alone")
         return self
 
 
@@ -143,6 +145,8 @@ def _against_base(holds: Callable[[EvaluationMetrics], bool | None]) -> Check:
 
 
 def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str | None) -> Outcome:
+    if algorithm not in metrics["algorithms"]:
+        return None, f"{name}: {algorithm} does not play there"
     other = metrics["algorithms"][algorithm]
     return _is_below(other), _difference(name, metrics, algorithm, other["mean"], other)
 
@@ -157,7 +161,11 @@ def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> 
 
 def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str | None) -> Outcome:
     """Check that mean regret is below NEAR times an algorithm's. Errors as of separate instances are cautious."""
+    if algorithm not in metrics["algorithms"]:
+        return None, f"{name}: {algorithm} does not play there"
     trained, other = metrics["trained"], metrics["algorithms"][algorithm]
+    if trained["se"] is None or other["se"] is None:
+        return None, f"{name}: one game has no standard error"
     margin = CONFIDENT * math.hypot(trained["se"], NEAR * other["se"])
     text = f"{name}: trained {trained['mean']:.1f} ± {trained['se']:.1f}, {algorithm} {other['mean']:.1f}"
     return _surely_below(trained["mean"] - NEAR * other["mean"], margin, 0), text

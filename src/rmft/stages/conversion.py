@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from rmft.agents.checkpoint import gguf_file
 from rmft.agents.extras import check_extra
-from rmft.artifacts.csv_files import write_csv
+from rmft.artifacts.csv_files import write_rows
 from rmft.artifacts.files import note_reading, noted
 from rmft.artifacts.tensors import publish, unpublished
 from rmft.conversion.checkpoint import convert
@@ -40,7 +40,7 @@ def run(job: ConversionJob, folder: Path) -> None:
         convert(job.checkpoint, gguf, made)
         rows = examined(job, gguf, made, log=Path("logs", "llama_cpp", f"{folder}.log"))
         publish(made, folder)
-    write_csv(folder / "conversion.csv", {column: [row[column] for row in rows] for column in rows[0]})
+    write_rows(folder / "conversion.csv", rows)
 
 
 def examined(job: ConversionJob, gguf: Path, made: Path, log: Path) -> list[Row]:

@@ -137,8 +137,8 @@ def at_url(
 
     Raise InputError for an address that is none, or one elsewhere for which no variable is named.
     """
-    host = urlsplit(base_url).hostname
-    if not re.match(r"https?://[^@?#]+$", base_url) or not host:
+    host = _host(base_url)
+    if host is None:
         raise InputError(f"--base-url: {base_url}: must look like http://localhost:8080/v1, without a key in it")
     if key_env is None and host == OPENAI:
         key_env = "OPENAI_API_KEY"
@@ -154,6 +154,16 @@ def at_url(
     key = os.environ.get(key_env) if key_env else os.environ.get(LOCAL_KEY, NO_KEY)
     limit = partial(SpendingLimit, budget, {model: prices}, option="--budget")
     return Measured(model, settings, key=key, spending=limit)
+
+
+def _host(base_url: str) -> str | None:
+    """Return the host of an address; None where it is no address, or has a part that could be a key."""
+    try:
+        parts = urlsplit(base_url)
+        usable = re.match(r"https?://[^@?#\s]+$", base_url) and parts.port != 0  # a port that is no number raises
+    except ValueError:
+        return None
+    return parts.hostname if usable else None
 
 
 def at_hand(words: str, revision: str | None, device: str) -> Measured:

@@ -44,11 +44,18 @@ class RenderedTable:
         csv, md, tex = (stem.with_name(f"{stem.name}.{ending}") for ending in ("csv", "md", "tex"))
         write_csv(csv, self.tidy)
         notes = "".join(f"- {note}\n" for note in self.notes)
-        markdown = self.shaped.to_markdown(index=False, disable_numparse=True)
+        escaped = self.shaped.map(_cell).rename(columns=_cell)
+        markdown = escaped.to_markdown(index=False, disable_numparse=True)
         write_text(md, f"# {self.title}\n\n{markdown}\n\n{notes}\n{GLOSSARY}\n")
-        latex = self.shaped.style.hide(axis="index").format(escape="latex").to_latex(hrules=True)
+        styled = self.shaped.style.hide(axis="index").format(escape="latex").format_index(escape="latex", axis=1)
+        latex = styled.to_latex(hrules=True)
         comments = "".join(f"% {note}\n" for note in (self.title, *self.notes))
         write_text(tex, comments + latex)
+
+
+def _cell(text: object) -> str:
+    """Return the text of a cell or header of Markdown, in which a bare | would begin another cell."""
+    return str(text).replace("|", "\\|")
 
 
 def notes_on_comparison(beside: Mapping[str, str], model: str = "", models: Iterable[str] = ()) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import PairedDifference, paired_difference
+from rmft.metrics.comparison import PairedDifference, paired_difference, surely_negative
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     DIRECTION_ONLY,
@@ -66,8 +66,8 @@ class MethodRow:
     """The final regret of one method's model (S, n) in one evaluation, beside the paper's.
 
     experiment: whose evaluation it is. trained: None for the base model. difference: to the first experiment, with a
-    95% interval; None for the first experiment itself. difference_error: its standard error. paper_difference: the same
-    difference in the paper, if it has both. comparable: whether the paper's model has played as many rounds, and
+    95% interval; None for the first experiment itself. paper_difference: the same difference in the paper, if it has
+    both. comparable: whether the paper's model has played as many rounds, and
     several training seeds show how far runs differ.
     """
 
@@ -76,7 +76,6 @@ class MethodRow:
     trained: TrainedBy | None
     final: np.ndarray
     difference: PairedDifference | None
-    difference_error: float
     paper: PaperMean | None
     paper_difference: float | None
     comparable: bool
@@ -110,9 +109,10 @@ class MethodRow:
         """Return whether this method is worse, or better, than the first experiment as it is in the paper."""
         if self.paper_difference is None or self._cut:
             return ""
-        if self.difference.low <= 0 <= self.difference.high:
+        below = surely_negative((self.difference.low, self.difference.mean, self.difference.high))
+        if below is None:
             return INCONCLUSIVE
-        return DIRECTION_ONLY if (self.difference.mean > 0) == (self.paper_difference > 0) else NOT_REPRODUCED
+        return DIRECTION_ONLY if below == (self.paper_difference < 0) else NOT_REPRODUCED
 
 
 def methods_table(
@@ -155,14 +155,12 @@ def _rows(
         models |= {of.experiment: (of, results[of.experiment, reward]["trained"]) for of in (*others, first)}
         for name, (of, played) in models.items():
             itself, mean, first_mean = of is first, paper.get(name), paper.get(first.experiment)
-            pair = played.by_instance[:, -1], reference.by_instance[:, -1]
             yield MethodRow(
                 of.experiment if of else first.experiment,
                 reward,
                 of,
                 played.final,
                 None if itself else paired_difference(played.final, reference.final),
-                math.nan if itself else standard_error(pair[0] - pair[1]),
                 mean,
                 mean.mean - first_mean.mean if mean and first_mean and not itself else None,
                 mean is not None
@@ -177,7 +175,7 @@ def _tidy(row: MethodRow) -> Iterator[tuple]:
     difference = row.difference
     yield (*key, "mean", float(row.final.mean()), row.error, row.paper.mean if row.paper else None, row.verdict)
     if difference is not None:
-        compared = (row.difference_error, row.paper_difference, row.difference_verdict)
+        compared = (difference.error, row.paper_difference, row.difference_verdict)
         yield (*key, "difference", difference.mean, *compared)
         yield (*key, "difference_low", difference.low, None, None, "")
         yield (*key, "difference_high", difference.high, None, None, "")

@@ -86,7 +86,7 @@ def params(
 
 @app.command(rich_help_panel=TOOLS)
 def serve(
-    port: Annotated[int, Option(help="0 for any that is free.")] = 8000,
+    port: Annotated[int, Option(min=0, max=65535, help="0 for any that is free.")] = 8000,
     host: Annotated[str, Option(help="Where to listen; anyone who has the key can send requests.")] = "127.0.0.1",
     plays: Annotated[str, Option(help="A language model of params.yaml.")] = "embedded",
     model: Annotated[str | None, Option(help="Its name at the endpoint. Default: the same.")] = None,

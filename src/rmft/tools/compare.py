@@ -206,19 +206,24 @@ def _legend(found: Comparison) -> str:
 
 def _outcome(found: Comparison) -> "Table":
     """Return what came of each game, one row a player."""
-    d = 1 + max(int(game.actions.max()) for game in found.games)
+    played = 1 + max(int(game.actions.max()) for game in found.games)
+    d = played if found.rewards is None else found.rewards.shape[1]
     in_words = any(game.policies is not None for game in found.games)
     table = empty_table("")
     for header in ("", "final regret", "earned", "best played", "actions played", *(["invalid"] if in_words else [])):
         table.add_column(header, justify="right" if header else "left")
     for game in found.games:
-        earned = sum(float(paid) for t, action in enumerate(game.actions) for paid in _paid(found, t, action))
-        total = "" if found.rewards is None else f"{earned:.2f}"
+        total = "" if found.rewards is None else f"{_earned(found.rewards, game.actions):.2f}"
         best = f"{(game.actions == game.best).sum()}×"
         counts = ", ".join(f"{a + 1}: {count}×" for a, count in enumerate(np.bincount(game.actions, minlength=d)))
         invalid = [str(game.invalid)] if in_words else []
         table.add_row(game.player, f"{game.regret[-1]:.2f}", total, best, counts, *invalid)
     return table
+
+
+def _earned(rewards: np.ndarray, actions: np.ndarray) -> float:
+    """Return what actions (T,) earned. rewards: (T, d)."""
+    return float(rewards[np.arange(len(actions)), actions].sum())
 
 
 def _where_they_differ(found: Comparison) -> str:

@@ -97,11 +97,15 @@ def lineage(
         raise InputError("--format goes with an artifact, not with --all")
     if output is not None and as_format != "rocrate":
         raise InputError("--output belongs to --format rocrate; for others: > FILE")
-    if path is not None and path.name == MEASUREMENT:
+    bundle = bundle_of(path) if path is not None else None
+    measured = path is not None and path.name == MEASUREMENT
+    if (bundle or measured) and (as_format != "text" or full):
+        raise InputError(f"{path}: --format and --full go with artifacts of the workflow, not with recorded results")
+    if measured:
         _print_measurement(path)
         return
-    if path is not None and (folder := bundle_of(path)):
-        _print_recorded(path, folder)
+    if bundle:
+        _print_recorded(path, bundle)
         return
     if everything:
         reasons = reasons_to_run()
@@ -124,6 +128,8 @@ def _print_recorded(path: Path, folder: Path) -> None:
     """Print what made a file of a results bundle. Exit with code 1 where a file of the bundle is another one."""
     from rmft.recorded.bundle import altered, as_text, read_bundle
 
+    if not path.exists():
+        raise InputError(f"{path}: no such file")
     bundle = read_bundle(folder)
     problems = list(altered(folder, bundle))
     _print_verified([*as_text(path, folder, bundle), *problems], problems)

@@ -75,21 +75,26 @@ class LocalWork:
 
 
 def play_seconds(
-    shape: ModelShape, machine: Machine, weights: float, played: GameLoad, batch: float
+    shape: ModelShape, machine: Machine, weights: float, played: GameLoad, batch: float, number: float = 2.0
 ) -> tuple[float, float]:
-    """Return the least seconds for sampling and for reading. weights: their bytes. batch: the most games at a time."""
-    flying = games_at_once(shape, machine, weights, played, batch)
-    read = (weights / flying + shape.state_bytes(played.context) / 2) / machine.bandwidth
+    """Return the least seconds for sampling and for reading.
+
+    weights: their bytes. batch: the most games at a time. number: bytes of a key's or a value's number.
+    """
+    flying = games_at_once(shape, machine, weights, played, batch, number)
+    read = (weights / flying + shape.state_bytes(played.context, number) / 2) / machine.bandwidth
     computed = 2 * shape.parameters / machine.flops
     return played.games * played.sampled * max(read, computed), played.games * played.read * computed
 
 
-def games_at_once(shape: ModelShape, machine: Machine, weights: float, played: GameLoad, batch: float) -> float:
+def games_at_once(
+    shape: ModelShape, machine: Machine, weights: float, played: GameLoad, batch: float, number: float = 2.0
+) -> float:
     """Return how many games are played at a time; not fewer than one, even if the memory is too small."""
     games = min(played.games, batch)
     if machine.memory is None:
         return games
-    return min(games, max(1, int((FREE * machine.memory - weights) / shape.state_bytes(played.context))))
+    return min(games, max(1, int((FREE * machine.memory - weights) / shape.state_bytes(played.context, number))))
 
 
 def learn_seconds(shape: ModelShape, machine: Machine, tokens: float) -> float:
@@ -133,15 +138,16 @@ def _work_of(params: Params, name: str, experiment: Experiment) -> LocalWork:
     if shape is None:
         return LocalWork(name, experiment.model, games, tokens, disk)
     weights, size = weights_bytes(settings, shape), shape.parameters * BYTES[settings.dtype]
+    number = BYTES[settings.dtype]
     hours = {
         machine.name: (
-            sum(one.jobs * sum(play_seconds(shape, machine, weights, one, settings.batch)) for one in played)
+            sum(one.jobs * sum(play_seconds(shape, machine, weights, one, settings.batch, number)) for one in played)
             + learn_seconds(shape, machine, learnt)
         )
         / 3600
         for machine in _machines(settings)
     }
-    memory = weights, max(shape.state_bytes(one.context, BYTES[settings.dtype]) for one in played)
+    memory = weights, max(shape.state_bytes(one.context, number) for one in played)
     if experiment.weights == "model.safetensors":
         disk += size * loop.iterations * loop.training_seeds
     if settings.is_gguf:

@@ -97,7 +97,7 @@ def _of_rollouts(path: Path, notion: Notion | None) -> Selection:
     scoring = _scoring(path, notion)
     parts: list[tuple[np.ndarray, ...]] = []
     for played in trajectory_batches(path, tokens=False):
-        table = table_of(played, played["d"][0])
+        table = table_of(played)
         on_average = RewardTable(table.clipped_means, table.means, table.clipped_means)
         regrets = (final_regrets(played, rewards, scoring) for rewards in (table, on_average))
         parts.append((np.array(played["scenario"]), *regrets))

@@ -41,4 +41,7 @@ def draw_plots(revisions: list[str], folder: Path) -> Path:
     if drawn.returncode:
         line = re.search(r"^ERROR: (.+)", drawn.stderr, re.MULTILINE)
         raise InputError(f"dvc plots: {line.group(1) if line else drawn.stderr.strip()}")
-    return folder / "index.html"
+    page = folder / "index.html"
+    if not page.exists():
+        raise InputError("plots: nothing that dvc.yaml declares is built here; `make quick` builds a part of it")
+    return page

@@ -49,12 +49,17 @@ def draw_results(evaluations: Sequence[BuiltEvaluation], style: Style, scale_not
     ax.set(
         xlabel="Final regret, as a share of the base model's (bar: 95% interval)" + _left_out(beyond),
         ylabel="",
-        xlim=(0, _right_edge(shown, trained)),
+        xlim=(_left_edge(shown, trained), _right_edge(shown, trained)),
     )
     ax.set_ylim(len(lines) - 0.5, -0.5)
     ax.grid(axis="y", visible=False)
     sns.move_legend(ax, "upper left", bbox_to_anchor=(1, 1), title="")
     return finished(figure, frame, style, scale_note)
+
+
+def _left_edge(shown: pd.DataFrame, trained: pd.DataFrame) -> float:
+    """Return where the axis begins: at 0, or a little beyond the lowest share, which can be negative."""
+    return 1.05 * min(0.0, shown["x"].min(), trained["low"].astype(float).min())
 
 
 def _right_edge(shown: pd.DataFrame, trained: pd.DataFrame) -> float:

@@ -84,7 +84,7 @@ def dialogues(played: TrajectoryColumns, scoring: Scoring, games: GameFilter) ->
 
 def regret_curves(played: TrajectoryColumns, scoring: Scoring) -> dict[Notion, np.ndarray]:
     """Return Regret(t) (N, T) by notion: first the one that ranks, then the pseudo-regret."""
-    table = table_of(played, played["d"][0])
+    table = table_of(played)
     policies, actions = np.array(played["policy"]).reshape(table.shape), np.array(played["action"], dtype=int)
     return {
         notion: regret(notion, scoring.comparator, table, policies, actions, mean=scoring.mean)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rmft.figures.frames import CURVE, Z, joined, rows
+from rmft.figures.frames import CURVE, joined, rows, t_quantile
 from rmft.figures.games import NOTE
 from rmft.figures.style import Drawing, add_legend, draw_curves, finished, panels, set_theme, share_limits
 from rmft.params.outputs import Style
@@ -18,7 +18,8 @@ def draw_summary(game: SimulatedGame, summary: Summary) -> Drawing:
     """Draw the mean regret with its 95% interval, and the exploration metrics beside it."""
     explores = summary.min_frac is not None
     name, rounds = game.algorithm.algorithm, np.arange(1, game.horizon + 1)
-    margin = Z * summary.spread / np.sqrt(len(summary.final))
+    n = len(summary.final)
+    margin = t_quantile(n) * summary.spread / np.sqrt(max(n - 1, 1))  # spread: divided by n, and not by n - 1
     curve = rows("regret", name, CURVE, rounds, summary.curve, low=summary.curve - margin, high=summary.curve + margin)
     shares = {MIN_FRAC: summary.min_frac, FAILURES: summary.suff_fail_freq} if explores else {}
     exploration = [rows("exploration", what, CURVE, rounds, share) for what, share in shares.items()]

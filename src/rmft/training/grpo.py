@@ -82,7 +82,7 @@ def reinforce(
     base = on_one_gpu(base)
     be_deterministic(base)
     seeds = [int(stream(seed, purpose, "grpo", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
-    table = table_of(played, played["d"][0])
+    table = table_of(played)
     rewards, regrets = earnings(played, table, scoring), final_regrets(played, table, scoring)
     credited = advantages(settings.reward, np.array(played["scenario"]), rewards, regrets)
     batch = CreditedConversations.of(played, credited, rewards)

@@ -55,6 +55,8 @@ def job_of(stage: str, keys: Mapping[str, object]) -> tuple[str, dict[str, list[
 
 def target_of(stage: str, keys: Mapping[str, object]) -> str:
     """Return a file that a job writes. Raise InputError where params.yaml has no such job."""
+    if stage == "rollouts" and {"evaluation", "iteration"} <= keys.keys():
+        raise InputError("rollouts: --iteration is of training; with --evaluation say --player iteration-<i>-<seed>")
     params = load().at_scale()
     target, known = HELD_OUT if stage == "rollouts" and "evaluation" in keys else TARGETS[stage], dict(keys)
     if "{experiment}" in target and "experiment" in keys:

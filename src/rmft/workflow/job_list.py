@@ -95,12 +95,6 @@ def _write(jobs: JobList) -> None:
         temporary.write_text(json.dumps(asdict(jobs)), encoding="utf-8")
 
 
-def _listed(job: Any) -> ListedJob:  # noqa: ANN401 (Snakemake's, which has no public type)
-    stage = job.shellcmd.split()[1]  # rmft <stage> …
-    log, outputs = next(map(str, job.log), None), tuple(map(str, job.output))
-    return ListedJob(job.rule.name, stage, job.message or job.rule.name, log, outputs)
-
-
 def read_job_list() -> JobList | None:
     """Return the jobs of the last run that had any; None where no run has written them down."""
     try:

@@ -257,7 +257,7 @@ def report_of(params: Params) -> list[str]:
 
 def inputs_of_report(params: Params) -> list[str]:
     """Return what the report's pages are made from: its texts and templates, results, and the games to look at."""
-    templates = sorted(file.as_posix() for file in Path(REPORT_TEMPLATES).iterdir() if file.is_file())
+    templates = sorted(file.as_posix() for file in Path(REPORT_TEMPLATES).glob("[!.]*") if file.is_file())
     drawn = [f"results/figures/{label}.{ending}" for label in params.figures.drawn for ending in ("png", "csv")]
     tabulated = [f"results/tables/{label}.{ending}" for label in params.tables for ending in ("csv", "md")]
     story = params.report.story

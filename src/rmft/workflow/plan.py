@@ -58,7 +58,9 @@ def models_job(params: Params, name: str) -> records.ModelsJob:
     """Return what making an embedded model depends on."""
     of = params.pretraining
     own = of.model_copy(update={"corpora": {name: of.corpora[name]}})
-    return records.ModelsJob(code=code_of_job("models"), seed=params.seed, name=name, pretraining=own)
+    return records.ModelsJob(
+        code=code_of_job("models", own.corpora[name].process), seed=params.seed, name=name, pretraining=own
+    )
 
 
 def conversion_job(params: Params, model: str) -> records.ConversionJob:
