@@ -79,6 +79,11 @@ def test_a_source_outside_the_repository_is_not_said_to_be_in_git(rmft, monkeypa
     _, out, _ = rmft("lineage", "results/report.html")
     assert f"sources outside of git: {own.parent}" in " ".join(out.split())
     assert "sources in git" not in out
+    Path("Snakefile").touch()
+    code, _, error = rmft("lineage", "results/report.html", "--format", "rocrate", "--output", "crate")
+    assert (code, error) == (0, "")
+    assert own.as_uri() in Path("crate/ro-crate-metadata.json").read_text(encoding="utf-8")
+    assert not list(Path("crate").rglob("config.json"))
 
 
 @pytest.mark.usefixtures("recorded")

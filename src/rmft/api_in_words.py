@@ -30,7 +30,10 @@ def play_in_words(
 
     ids: (n, 2), scenario and trajectory of each game. reply: how the model replies.
     """
-    part = own_part(episodes.environment, episodes.processes, episodes.d, episodes.T)
+    try:
+        part = own_part(episodes.environment, episodes.processes, episodes.d, episodes.T)
+    except InputError as error:
+        raise InputError(f"play: {str(error).removeprefix('eval: ')}") from None
     games = reply.games(part, PROMPTS, seed, WORDS, episodes.table, ids)
     conversations = Conversations(games.settings, episodes.T, reply.limit(part.output))
     with _chat_models(player, weights, conversations) as chat_models:

@@ -1,7 +1,7 @@
 """Evaluation: base model, trained model and reference algorithms on common instances.
 
-All players have the same rewards and, to turn policies into actions, the same random numbers, so that any two players
-can be compared instance by instance.
+All players have the same rewards, so that any two can be compared instance by instance. Numeric models and algorithms
+also share the random numbers that turn policies into actions; language models share theirs with each other only.
 
 Symbols: n instances, T rounds, d actions.
 """

@@ -245,15 +245,16 @@ class LocalChatModel:
         Return tokens (n, max_tokens), -1 after the end, and ids and log-probabilities (n, max_tokens, 5) of the
         likeliest tokens.
         """
-        uniforms = torch.as_tensor(uniforms, dtype=torch.float64, device=logits.device)
+        at = "cpu" if logits.device.type == "mps" else logits.device  # MPS has no double precision
+        uniforms = torch.as_tensor(uniforms, dtype=torch.float64, device=at)
         tokens = np.full((len(rows), self.max_tokens), -1)
         top_ids = np.zeros((*tokens.shape, TOP), dtype=np.int32)
         top_logprobs = np.zeros(top_ids.shape, dtype=np.float32)
-        ends = torch.tensor(sorted(self.chat_tokenizer.ends), device=logits.device)
+        ends = torch.tensor(sorted(self.chat_tokenizer.ends), device=at)
         going = np.arange(len(rows))
         for step in range(self.max_tokens):
-            chosen = sample(logits, uniforms[going, step], temperature)
-            best = logits.log_softmax(dim=-1).topk(min(TOP, logits.shape[-1]))
+            chosen = sample(logits.to(at), uniforms[going, step], temperature)
+            best = logits.log_softmax(dim=-1).topk(TOP)
             tokens[going, step] = chosen.cpu()
             top_ids[going, step], top_logprobs[going, step] = best.indices.cpu(), best.values.cpu()
             going = going[~torch.isin(chosen, ends).cpu().numpy()]

@@ -33,7 +33,7 @@ COLUMNS = 4  # panels in a row, at most
 RATIOS = {1: 0.5, 2: 0.6, 3: 0.85, 4: 0.95}  # height of a panel over its width, by how many stand in a row
 TITLE_CHARACTERS = {1: 90, 2: 45, 3: 28, 4: 19}  # in a line, likewise
 NOTE = "Lines: means over games. Bands: 95% intervals of the mean."
-SEEDS_NOTE = " Thin lines: training seeds."
+SEEDS_NOTE = " Thin lines: training seeds, whose spread is not in the bands."
 INSETS_NOTE = " Insets: low curves, enlarged."
 KS = "KS test against base"
 

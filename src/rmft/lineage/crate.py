@@ -17,7 +17,7 @@ from rmft.artifacts.folders import new_folder
 from rmft.errors import InputError
 from rmft.lineage.records import Record
 from rmft.lineage.text import flat
-from rmft.lineage.trace import SHORT, Ancestor, Trace
+from rmft.lineage.trace import SHORT, Ancestor, Trace, is_outside
 
 if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
@@ -62,7 +62,7 @@ def as_crate(trace: Trace) -> "ROCrate":
     for rules in sorted(INCLUDED.rglob("*.smk")):
         crate.add_file(rules, rules.as_posix(), properties={"name": rules.name, "encodingFormat": "text/plain"})
     for path, ancestor in trace.ancestors.items():
-        crate.add_file(path, path, properties=_about_file(ancestor))
+        crate.add_file(_id(path), None if is_outside(path) else path, properties=_about_file(ancestor))
     _add_entities(crate, trace)
     return crate
 
@@ -121,6 +121,11 @@ def _link(crate: "ROCrate", identifier: str, **objects: list[str]) -> None:
         entity.append_to(name, [{"@id": one} for one in dict.fromkeys(identifiers) if one not in known], compact=True)
 
 
+def _id(path: str) -> str:
+    """Return the identifier of a file: its path; of one outside of the repository a URL, and the crate has no copy."""
+    return Path(path).resolve().as_uri() if is_outside(path) else path
+
+
 def identity(record: Record) -> str:
     """Return the identifier of the job that wrote an artifact: all outputs of one job share it."""
     text = json.dumps([record.rule, record.settings, record.code, record.inputs], sort_keys=True)
@@ -130,7 +135,7 @@ def identity(record: Record) -> str:
 def _add_run(crate: "ROCrate", trace: Trace) -> None:
     """Add the run of the workflow as a whole, and of Snakemake, from the first to the last of the jobs."""
     records = [ancestor.record for ancestor in trace.ancestors.values() if ancestor.record]
-    sources = [path for path, ancestor in trace.ancestors.items() if ancestor.record is None]
+    sources = [_id(path) for path, ancestor in trace.ancestors.items() if ancestor.record is None]
     seeds = {record.settings["seed"] for record in records if "seed" in record.settings}
     values = [_add(crate, f"{RUN}/seed-{seed}", "PropertyValue", name="seed", value=seed) for seed in sorted(seeds)]
     what = "Jobs of several runs, where not all were made at once"
@@ -154,13 +159,13 @@ def _add_job(crate: "ROCrate", job: str, records: list[Record]) -> None:
     rule, written, tool = record.rule, [one.path for one in records], _add_tool(crate, record)
     what = f"{record.wall_seconds:.1f} s on {record.receipt.machine}"
     _add_action(crate, job, "CreateAction", [record], name=f"{rule} of rmft", description=what)
-    _link(crate, job, instrument=[tool], object=list(record.inputs), result=written)
+    _link(crate, job, instrument=[tool], object=list(map(_id, record.inputs)), result=written)
     for key, value in (*flat(record.settings), *record.receipt.hub.items()):
         text = value if isinstance(value, str | int | float) else json.dumps(value)
         setting = _add(crate, f"{job}/{key}", "PropertyValue", name=key, value=text)
         _link(crate, job, object=[setting])
         _add_parameter(crate, tool, "input", f"{tool}/{key}", TYPES.get(type(value), "Text"), [setting])
-    _add_parameter(crate, tool, "input", f"{tool}/files-read", "File", list(record.inputs))
+    _add_parameter(crate, tool, "input", f"{tool}/files-read", "File", list(map(_id, record.inputs)))
     _add_parameter(crate, tool, "output", f"{tool}/files-written", "File", written)
     start = _add(crate, f"{job}/start", "ControlAction", name=f"Start of {rule}")
     _link(crate, start, instrument=[_step(rule)], object=[job])

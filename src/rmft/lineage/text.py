@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from rmft.artifacts.files import is_artifact
 from rmft.lineage.records import Record
-from rmft.lineage.trace import SHORT, Ancestor, Trace
+from rmft.lineage.trace import SHORT, Ancestor, Trace, is_outside
 
 INPUTS = 3  # direct inputs that the short text names before it counts the others
 LINES = 2  # of one text in the short text
@@ -122,8 +122,7 @@ def _input(file: Ancestor, sources: int) -> str:
 
 def _elsewhere(file: Ancestor) -> bool:
     """Return whether a source is outside of git: outside the repository, or in models/, which git ignores."""
-    path = PurePath(file.path)
-    return path.is_absolute() or ".." in path.parts or path.parts[0] == "models"
+    return is_outside(file.path) or PurePath(file.path).parts[0] == "models"
 
 
 def _folder(file: Ancestor) -> str:

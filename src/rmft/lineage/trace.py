@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
 from rmft.errors import InputError
@@ -62,6 +62,11 @@ def trace(*paths: Path) -> Trace:
     hash_of = functools.cache(lambda name: sha256(Path(name)))
     ancestors = dict(_reached(starts, lambda name: _ancestor(name, hash_of)))
     return Trace(starts[0], ancestors, list(_problems(ancestors, hash_of)))
+
+
+def is_outside(path: str) -> bool:
+    """Return whether a file lies outside the repository, as the folder of a model of one's own may."""
+    return PurePath(path).is_absolute() or ".." in PurePath(path).parts
 
 
 def _as_artifact(path: Path) -> str:

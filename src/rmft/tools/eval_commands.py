@@ -288,7 +288,7 @@ def leaderboard(
 
     results = read_all(folder)
     write_leaderboard(output, results, ranked(results))
-    print(f"{output}: {len(results)} models")
+    print(f"{output}: {len(results)} measurements")
 
 
 @app.command(rich_help_panel=TOOLS)

@@ -152,7 +152,7 @@ def features_of(environment: EnvironmentName, features: int | None) -> int | Non
 
 def stem_of(plot: Path) -> Path:
     """Return the path of a plot without the ending of any file that is drawn. Raise InputError where it has no name."""
-    if not plot.name:
+    if plot.name in ("", ".."):
         raise InputError("--plot needs a file name")
     return plot.with_suffix("") if plot.suffix in PLOTTED else plot
 
