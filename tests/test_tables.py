@@ -369,7 +369,7 @@ def test_methods_are_compared_with_the_first_game_by_game_and_it_comes_last():
         assert difference == pytest.approx(times * instances.mean())
         assert min(times * instances) < low < difference < high < max(times * instances)
         error = abs(times) * instances.std(ddof=1) / math.sqrt(12)  # paired: of the differences
-        assert tidy.standard_error[method, "difference"] == pytest.approx(error)
+        assert tidy.standard_error[method, "difference"] == pytest.approx(error, rel=0.01)  # trainings hardly differ
     assert ("OURS", "difference") not in tidy.index
     assert tidy.played["WORSE", "mean"] == 9
     assert tidy.ours["base model", "mean"] == pytest.approx(90)
