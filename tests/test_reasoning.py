@@ -146,6 +146,14 @@ def test_a_stated_policy_chooses_what_it_gives_the_highest_probability():
     assert kinds_and_truth(words, decision="Policy: [0.8, 0.1, 0.1]", protocol=STATED) == [("choice", False)]
 
 
+@pytest.mark.parametrize(
+    "words", ["Action 1 was tried {} times.", "{} paid 5.00, good.", "Scores: 1={}.", "Action {} is best."]
+)
+def test_a_reply_that_ends_in_endless_digits_claims_nothing(words):
+    text = words.format("1" * 5000) + "\nAction: 1"
+    assert claims_of(text, BANDIT, history_of(PLAYED), parse(text, BANDIT, TOLERANCE), TOLERANCE) == []
+
+
 def test_under_full_feedback_every_reward_that_was_shown_can_be_quoted():
     full = Protocol("dialogue", "action", "full", "with-reasoning", 3)
     history = History(3, [Round(1, 0, None, (4.2, 9.0, 1.0))])

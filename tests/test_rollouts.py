@@ -482,6 +482,25 @@ def test_no_conversation_grows_longer_than_its_capacity(interaction, output, env
 SCENARIOS = [
     Scenario(f"It is about {name}s.", tuple(f"{name} {word}" for word in ("one", "two", "three"))) for name in "abc"
 ]
+
+
+@pytest.mark.parametrize("interaction", ["dialogue", "summary"])
+def test_the_capacity_is_enough_for_games_of_the_action_with_the_longest_name(interaction):
+    names = ("a name of very many words", "b", "c")
+    short, long = Scenario("Short.", names), Scenario("It is about much, and told at length." * 2, ("a", "b", "c"))
+    of = job(interaction=interaction, output="action", environment="mab", T=25, d=3, retries=0)
+    settings = game_settings_of(of, PROMPTS)
+    template = SimpleNamespace(first=lambda message: f"^{message}", next=lambda message: f"^{message}")  # ^: BEGIN
+    reply = f"Action: {names[0]}"
+    capacity = Conversations(settings, 25, len(reply) + 1, [short, long]).capacity(
+        SimpleNamespace(limit=None, template=template)
+    )
+    scripted, rewards = Scripted(2, lambda *_: reply), np.full((2, 25, 3), 10.0)
+    transcript = play_in_words(scripted, rewards, settings, random_numbers(2), scenarios=[short, short])
+    assert not transcript.fallback.any()
+    assert max(len(part) for game in transcript.ids for part in game) <= capacity
+
+
 OTHER_SCENARIO = Scenario("It is about two.", ("this", "that"))
 
 

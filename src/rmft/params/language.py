@@ -185,6 +185,8 @@ class GameExperiment(Experiment, LanguageProblem):
     def check(self, name: str, params: "Params") -> None:
         """Raise ValueError where what the experiment names is not there, or does not fit it. name: its own."""
         super().check(name, params)
+        if self.sharded and (shards := params.shards(name)) > self.loop.scenarios:
+            raise ValueError(f"rollouts.shards: {shards} is more than the {self.loop.scenarios} scenarios of {name}")
         key, model = f"experiments.{name}", params.models[self.model]
         check_trainable(key, self.model, model, self.weights)
         if self.protocol.scenarios:
@@ -266,13 +268,6 @@ class LanguageExperiment(WordsExperiment):
         description="Kind of the experiment: a language model learns by RMFT (Section 5)."
     )
     sft: LanguageSFT = Field(description="How the model is fine-tuned on the selected trajectories.")
-
-    def check(self, name: str, params: "Params") -> None:
-        """Raise ValueError where what the experiment names is not there, or does not fit it. name: its own."""
-        if params.rollouts.shards > self.rmft.scenarios:
-            scenarios = f"the {self.rmft.scenarios} scenarios of {name}"
-            raise ValueError(f"rollouts.shards: {params.rollouts.shards} is more than {scenarios}")
-        super().check(name, params)
 
 
 class EndpointExperiment(WordsExperiment):
