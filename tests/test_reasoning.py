@@ -147,7 +147,7 @@ def test_a_stated_policy_chooses_what_it_gives_the_highest_probability():
 
 
 @pytest.mark.parametrize(
-    "words", ["Action 1 was tried {} times.", "{} paid 5.00, good.", "Scores: 1={}.", "Action {} is best."]
+    "words", ["Action 1 was tried {} times.", "{} paid 5.00, good.", "Scores: 1={}.", "Highest score: {}."]
 )
 def test_a_reply_that_ends_in_endless_digits_claims_nothing(words):
     text = words.format("1" * 5000) + "\nAction: 1"

@@ -27,7 +27,7 @@ from rmft.reasoning.history import History
 from rmft.reasoning.prose import Claim, in_prose
 
 REASON = re.compile(
-    r"(?P<why>highest score|in turn|at random|(?:stable |unstable )?by the last reward): (?P<action>\d+)\.$"
+    r"(?P<why>highest score|in turn|at random|(?:stable |unstable )?by the last reward): (?P<action>\d{1,9})\.$"
     r"|(?:all )?alike\.$",
     re.IGNORECASE,
 )
