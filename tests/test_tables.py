@@ -368,8 +368,9 @@ def test_methods_are_compared_with_the_first_game_by_game_and_it_comes_last():
         difference, low, high = (tidy.ours[method, f"difference{end}"] for end in ("", "_low", "_high"))
         assert difference == pytest.approx(times * instances.mean())
         assert min(times * instances) < low < difference < high < max(times * instances)
-        error = abs(times) * instances.std(ddof=1) / math.sqrt(12)  # paired: of the differences
-        assert tidy.standard_error[method, "difference"] == pytest.approx(error, rel=0.01)  # trainings hardly differ
+        paired = times**2 * instances.var(ddof=1) / 12  # of the differences
+        runs = sum(np.var([30 * slope, 30.03 * slope], ddof=1) / 2 for slope in (1.0, 1.0 + times))
+        assert tidy.standard_error[method, "difference"] == pytest.approx(math.sqrt(paired + runs))
     assert ("OURS", "difference") not in tidy.index
     assert tidy.played["WORSE", "mean"] == 9
     assert tidy.ours["base model", "mean"] == pytest.approx(90)

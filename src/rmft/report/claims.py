@@ -144,9 +144,18 @@ def _against_base(holds: Callable[[EvaluationMetrics], bool | None]) -> Check:
     )
 
 
-def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str | None) -> Outcome:
-    if algorithm not in metrics["algorithms"]:
-        return None, f"{name}: {algorithm} does not play there"
+def _against_algorithm(check: Callable[[str, EvaluationMetrics, str], Outcome]) -> Check:
+    """Return a check against the claim's algorithm in every evaluation: unsure where that does not play."""
+    return _in_each(
+        lambda name, metrics, algorithm: (
+            check(name, metrics, algorithm)
+            if algorithm in metrics["algorithms"]
+            else (None, f"{name}: {algorithm} does not play there")
+        )
+    )
+
+
+def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> Outcome:
     other = metrics["algorithms"][algorithm]
     return _is_below(other), _difference(name, metrics, algorithm, other["mean"], other)
 
@@ -159,10 +168,8 @@ def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> 
     return _surely_below(exponent, CONFIDENT * error, 1), f"{name}: exponent {exponent:.2f} ± {error:.2f}"
 
 
-def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str | None) -> Outcome:
+def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> Outcome:
     """Check that mean regret is below NEAR times an algorithm's. Errors as of separate instances are cautious."""
-    if algorithm not in metrics["algorithms"]:
-        return None, f"{name}: {algorithm} does not play there"
     trained, other = metrics["trained"], metrics["algorithms"][algorithm]
     if trained["se"] is None or other["se"] is None:
         return None, f"{name}: one game has no standard error"
@@ -293,9 +300,9 @@ CHECKS: dict[str, Check] = {
     "regret below base": _against_base(_is_below),
     "regret above base": _against_base(_is_above),
     "regret not below base": _against_base(_is_not_below),
-    "regret below": _in_each(_below_algorithm),
+    "regret below": _against_algorithm(_below_algorithm),
     "growth sublinear": _in_each(_grows_sublinearly),
-    "regret near": _in_each(_near_algorithm),
+    "regret near": _against_algorithm(_near_algorithm),
     "failures below base": _fails_less_than("base", early=False),
     "failures below base early": _fails_less_than("base", early=True),
     "failures below greedy": _fails_less_than("greedy", early=False),
