@@ -196,12 +196,12 @@ def test_the_key_that_a_refusal_names_opens_a_server_on_this_machine(rmft, tmp_p
     [
         (
             ["nobody"],
-            "eval: nobody: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml",
+            "nobody: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml",
         ),
         (["linear_attention"], "plays numbers, not words; one of embedded"),
-        (["absent.gguf"], "eval: absent.gguf: no such file"),
-        (["embedded", "--suite", "hard"], "eval: --suite: unknown 'hard'; one of quick, standard, full"),
-        (["embedded", "--part", "x"], "eval: --part: unknown 'x'; one of bandit-gaussian, full-information"),
+        (["absent.gguf"], "absent.gguf: no such file"),
+        (["embedded", "--suite", "hard"], "--suite: unknown 'hard'; one of quick, standard, full"),
+        (["embedded", "--part", "x"], "--part: unknown 'x'; one of bandit-gaussian, full-information"),
         (
             ["embedded", "--environment", "mab", "--process", "sine-trend"],
             "process 'sine-trend' does not belong in mab",
@@ -248,7 +248,7 @@ def test_a_folder_without_a_model_is_refused_and_no_folder_is_made(rmft, tmp_pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).mkdir(parents=True)
     code, _, error = rmft("eval", name, *SMALL)
-    assert (code, f"eval: {name}: the folder has no config.json" in error, error.count("\n")) == (2, True, 1), error
+    assert (code, f"{name}: the folder has no config.json" in error, error.count("\n")) == (2, True, 1), error
     assert not (tmp_path / "evals").exists()
 
 

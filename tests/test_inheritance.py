@@ -13,7 +13,7 @@ from trees import ROOT, set_value, values_in, write_values
 from rmft import extensions
 from rmft.errors import InputError
 from rmft.params import load
-from rmft.params.inheritance import resolved
+from rmft.params.inheritance import with_origins
 from rmft.tools.parameter_docs import documents, undescribed
 from rmft.tools.parameters import explained
 from rmft.workflow import paths
@@ -43,7 +43,7 @@ def another(value: object) -> str:
 
 def experiments_in(path: Path) -> dict[str, object]:
     """Return all experiments with what they inherit."""
-    return resolved(yaml.safe_load(path.read_text(encoding="utf-8")))["experiments"]
+    return with_origins(yaml.safe_load(path.read_text(encoding="utf-8")))[0]["experiments"]
 
 
 def changed(before: dict[str, object], after: dict[str, object]) -> set[str]:

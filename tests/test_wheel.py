@@ -76,7 +76,7 @@ def test_the_wheel_measures_the_embedded_model_in_an_empty_folder(in_wheel, tmp_
     assert "verified    2 files" in ended.stdout
     result = json.loads((tmp_path / "out/eval.json").read_text(encoding="utf-8"))
     part = own_part("mab", ["gaussian"], actions=3, horizon=3)
-    suite = read_suite(ROOT / "data/suite/suite.yaml").with_part(part, 4)
+    suite = read_suite().with_part(part, 4)
     monkeypatch.chdir(ROOT)
     assert result["suite"]["sha256"] == digest_of(suite, CUSTOM)
     assert result["model"]["files"]["model.safetensors"] == sha256(ROOT / "data/models/embedded/model.safetensors")

@@ -33,7 +33,7 @@ def play_in_words(
     try:
         part = own_part(episodes.environment, episodes.processes, episodes.d, episodes.T)
     except InputError as error:
-        raise InputError(f"play: {str(error).removeprefix('eval: ')}") from None
+        raise InputError(f"play: {error}") from None
     games = reply.games(part, PROMPTS, seed, WORDS, episodes.table, ids)
     conversations = Conversations(games.settings, episodes.T, reply.limit(part.output))
     with _chat_models(player, weights, conversations) as chat_models:
@@ -51,8 +51,7 @@ def _chat_models(player: str | Reply, weights: Path | None, conversations: Conve
     try:
         model = at_hand(player, None, "cpu").settings
     except InputError as error:
-        line = str(error).removeprefix("eval: ")
-        raise InputError(f"play: no algorithm is called so ({', '.join(ALGORITHMS)}); as a model: {line}") from None
+        raise InputError(f"play: no algorithm is called so ({', '.join(ALGORITHMS)}); as a model: {error}") from None
     if model.kind != "language" or model.is_gguf:
         raise InputError(f"play: {player}: does not run in this process; pass a function from messages to the reply")
     with in_process(model, weights, conversations) as chat_models:

@@ -74,8 +74,8 @@ def _draw(ax: Axes, frame: pd.DataFrame, style: Style, title: str) -> None:
     lines = [title]
     for player, of in frame[frame["series"].str.startswith(PRINTED)].groupby("player", sort=False):
         share, error = of["y"]
-        text = f" {share:.1%} ± {error:.1%}" if share else ": no reply"
-        lines.append(label(style, player) + text)
+        spread = "" if math.isnan(error) else f" ± {error:.1%}"  # of one instance there is none
+        lines.append(label(style, player) + (f" {share:.1%}{spread}" if share else ": no reply"))
     ax.set_title("\n".join(lines), fontsize="small")
 
 

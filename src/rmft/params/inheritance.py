@@ -27,13 +27,11 @@ class Leaf(NamedTuple):
 Tree = dict[str, Any]  # keys → trees or leaves
 
 
-def resolved(values: object) -> object:
-    """Return the values of params.yaml with all inheritance done, without `defaults`; malformed ones as they are."""
-    return with_origins(values)[0]
-
-
 def with_origins(values: object) -> tuple[object, dict[Path, Path | None]]:
-    """Return the resolved values, and of each leaf of an experiment, by its path, the place that it comes from."""
+    """Return the values of params.yaml with all inheritance done, without `defaults`; malformed ones as they are.
+
+    With them, of each leaf of an experiment, by its path, the place that it comes from.
+    """
     if not isinstance(values, Mapping) or not isinstance(values.get("experiments"), Mapping):
         return values, {}
     sections = {name: section for section in SECTIONS for name in _names(values, section)}

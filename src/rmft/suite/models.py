@@ -143,7 +143,7 @@ def at_url(
     if key_env is None and host == OPENAI:
         key_env = "OPENAI_API_KEY"
     if key_env is None and not is_local(base_url):
-        raise InputError(f"eval: {base_url}: say which environment variable holds its key: --key-env NAME")
+        raise InputError(f"{base_url}: say which environment variable holds its key: --key-env NAME")
     # A server on this machine keeps the caches of about as many conversations as it answers at a time. With more games
     # under way, every round would compute its whole conversation anew.
     batch = {"batch": concurrency} if is_local(base_url) else {}
@@ -179,7 +179,7 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
         raise InputError(f"--revision: {words} is no hub repository (owner/name), which alone has revisions")
     if path.suffix == ".gguf":
         if not path.is_file():
-            raise InputError(f"eval: {words}: no such file")
+            raise InputError(f"{words}: no such file")
         digest = sha256(path)
         settings = _endpoint(path.stem, SLOTS, FREE, "NO_KEY", batch=SLOTS, serves=f"gguf-{digest[:16]}")
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
@@ -191,13 +191,13 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
         return _in_params(params, words)
     if no_model:
         raise InputError(
-            f"eval: {words}: the folder has no config.json, and params.yaml has no model of this name "
+            f"{words}: the folder has no config.json, and params.yaml has no model of this name "
             f"({', '.join(params.models)}); if a hub repository is meant, run rmft where no folder has its name"
         )
     if on_hub:
         return Measured(words, _language(words, revision or _newest(words), device))
     raise InputError(
-        f"eval: {words}: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml "
+        f"{words}: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml "
         f"({', '.join(params.models)}); a model behind an endpoint needs --base-url as well"
     )
 
@@ -261,7 +261,7 @@ def _in_params(params: Params, name: str) -> Measured:
     settings = params.models[name]
     if settings.kind == "linear-attention":
         in_words = [name for name, of in params.models.items() if of.kind != "linear-attention"]
-        raise InputError(f"eval: {name}: plays numbers, not words; one of {', '.join(in_words)}")
+        raise InputError(f"{name}: plays numbers, not words; one of {', '.join(in_words)}")
     if settings.kind == "language":
         return Measured(name, settings, _hashes(settings.folder) if Path(settings.folder).is_dir() else {})
     if plays := served(params, name):
@@ -279,6 +279,4 @@ def _newest(repository: str) -> str:
         return str(model_info(repository).sha)
     except (HTTPError, OSError, ValueError) as error:  # what huggingface_hub raises is one of these
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(
-            f"eval: {repository}: the hub does not name its newest commit ({reason}); give --revision"
-        ) from None
+        raise InputError(f"{repository}: the hub does not name its newest commit ({reason}); give --revision") from None

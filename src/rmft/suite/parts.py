@@ -59,14 +59,14 @@ class Suite(Section):
         there = self.instances(level)
         for name in parts:
             if name not in there:
-                raise InputError(f"eval: --part: {unknown(name, there)}")
+                raise InputError(f"--part: {unknown(name, there)}")
         kept = {name: n for name, n in there.items() if not parts or name in parts}
         return self.model_copy(update={"levels": {**self.levels, level: kept}})
 
     def instances(self, level: str) -> dict[str, int]:
         """Return the instances of each part at a level. Raise InputError for an unknown level."""
         if level not in self.levels:
-            raise InputError(f"eval: --suite: {unknown(level, self.levels)}")
+            raise InputError(f"--suite: {unknown(level, self.levels)}")
         return self.levels[level]
 
     def with_part(self, part: Part, instances: int) -> Self:
@@ -100,13 +100,13 @@ class Suite(Section):
         return (self.rewards(part, instances).rewards.round(DECIMALS) + 0.0).tobytes()  # no negative zeros
 
 
-def read_suite(path: Path = SUITE) -> Suite:
+def read_suite() -> Suite:
     """Return the suite. Raise InputError where its file is missing or malformed."""
-    values = read_yaml(find_file(path))
+    values = read_yaml(find_file(SUITE))
     try:
         return Suite.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"{path}: {first_error(error, values)}") from None
+        raise InputError(f"{SUITE}: {first_error(error, values)}") from None
 
 
 def own_part(environment: str, process: list[str], actions: int, horizon: int) -> Part:
@@ -123,7 +123,7 @@ def own_part(environment: str, process: list[str], actions: int, horizon: int) -
     try:
         return Part.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"eval: {first_error(error, values)}") from None
+        raise InputError(first_error(error, values)) from None
 
 
 def digest_of(suite: Suite, level: str) -> str:

@@ -233,16 +233,16 @@ def refuse_other_measurement(measurement: Measurement) -> None:
         there = found.model_dump(mode="json")
         for section, ours in head_of(measurement).items():
             for differs in _differences(section, there[section], ours.model_dump(mode="json")):
-                raise InputError(f"eval: {path}: is of another measurement ({differs}); give --output FOLDER")
+                raise InputError(f"{path}: is of another measurement ({differs}); give --output FOLDER")
         for part in found.parts.keys() & measurement.suite.instances(measurement.level).keys():
             of = found.parts[part]
             limit = measurement.reply.limit(measurement.suite.parts[part].output)
             if of.max_tokens != limit:
                 differs = f"max_tokens is {of.max_tokens} there, and {limit} here"
-                raise InputError(f"eval: {path}: is of another measurement ({differs}); give --output FOLDER")
+                raise InputError(f"{path}: is of another measurement ({differs}); give --output FOLDER")
             if measurement.stop and of.stopping is None:
                 has = f"has all {of.instances} games of {part}, and --stop-when could leave fewer"
-                raise InputError(f"eval: {path}: {has}; give --output FOLDER")
+                raise InputError(f"{path}: {has}; give --output FOLDER")
 
 
 def _differences(key: str, there: object, here: object) -> Iterator[str]:
@@ -301,7 +301,7 @@ def _common(identities: dict[str, set[str | None]], theirs: EvalResult) -> list[
     ]
     if not common:
         raise InputError(
-            f"eval: --compare: {theirs.model.name} played other games (suite {theirs.suite.version}, "
+            f"--compare: {theirs.model.name} played other games (suite {theirs.suite.version}, "
             f"{', '.join(theirs.parts)}); measure both with the same options"
         )
     return common
@@ -334,5 +334,5 @@ def _widest_difference(ours: PartResult, theirs: PartResult) -> float:
     try:
         of = Part.model_validate(ours.settings)
     except ValidationError as error:
-        raise InputError(f"eval: a result to compare cannot be read: {first_error(error, ours.settings)}") from None
+        raise InputError(f"a result to compare cannot be read: {first_error(error, ours.settings)}") from None
     return ranges_of(read_suite().with_part(of, ours.instances), CUSTOM)[COMPARED][1]

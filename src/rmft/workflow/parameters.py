@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from rmft.artifacts.files import delete
 from rmft.artifacts.text import write_text
 from rmft.params import Params
@@ -28,7 +30,7 @@ def parameters_of(params: Params, name: str) -> dict[str, Any]:
         "experiment": whole["experiments"][name],
         "games of the base model": original
         and {key: of.model_dump(mode="json") for key, of in original.evaluations.items() if key in chosen.evaluations},
-        "model": {key: _model(of) for key, of in plan.model_of(params, chosen.model).items()},
+        "model": to_jsonable_python(plan.model_of(params, chosen.model)),
         "scenarios": {key: whole["scenarios"][key] for key in sorted(filter(None, sets))},
         "mean": params.evaluation.mean,
         "resamples": params.evaluation.resamples,
@@ -37,10 +39,6 @@ def parameters_of(params: Params, name: str) -> dict[str, Any]:
         "shards": params.shards(name) if chosen.in_words else None,
         "reasoning": whole["reasoning"] if name in params.reasoning.of else None,
     }
-
-
-def _model(settings: object) -> object:
-    return settings.model_dump(mode="json") if hasattr(settings, "model_dump") else settings
 
 
 def write_parameters(folder: Path, params: Params) -> None:

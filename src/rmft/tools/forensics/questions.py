@@ -13,7 +13,7 @@ from rmft.artifacts.text import read_yaml
 from rmft.environments import EnvironmentName, PolicySpace
 from rmft.environments.regret import Notion
 from rmft.errors import InputError
-from rmft.params.section import AtLeastTwo, Count, Name, Section
+from rmft.params.section import AtLeastTwo, Count, Name, Section, first_error
 from rmft.tools.forensics.readings import processes_named
 
 PAPER = Path("data/paper")
@@ -92,11 +92,11 @@ class Questions(Section):
 
 def read_questions(path: Path) -> Questions:
     """Read the questions. Raise InputError with the dotted key."""
+    values = read_yaml(path)
     try:
-        return Questions.model_validate(read_yaml(path))
+        return Questions.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise InputError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        raise InputError(f"{path}: {first_error(error, values)}") from None
 
 
 def row_read(row: Row, reading: Reading) -> Row:
