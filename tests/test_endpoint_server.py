@@ -586,7 +586,7 @@ def test_a_server_needs_a_key_and_a_free_port(tmp_path, server):
         serve(dataclasses.replace(SETTINGS, state=tmp_path, port=server.port))
 
 
-def test_who_imports_rmft_does_not_import_large_libraries():
+def test_who_starts_a_server_does_not_import_large_libraries():
     imports = "import sys, rmft.endpoint_server.launch, rmft.endpoint_server.settings"
     code = f"{imports}; sys.exit(bool({{'torch', 'transformers', 'fastapi'}} & {{*sys.modules}}))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False).returncode == 0

@@ -17,7 +17,7 @@ from trees import ROOT
 from rmft.artifacts.files import sha256
 from rmft.artifacts.receipts import receipt_path
 from rmft.lineage.text import _settings
-from rmft.lineage.trace import SHORT
+from rmft.lineage.trace import SHORT, in_git
 from rmft.report.ancestry import ancestry
 
 ALL = {FIGURE, EVALUATION, OTHER, REWARDS, MODEL, SOURCE}
@@ -135,6 +135,10 @@ def test_sources_that_changed_or_are_gone_are_problems_with_a_remedy(recorded, r
     assert rmft("lineage", FIGURE)[2] == f"stale: {FIGURE} was made from another {SOURCE}; run `{again}`\n"
     (recorded / SOURCE).unlink()
     assert rmft("lineage", FIGURE)[2] == f"missing: {SOURCE} is not there; run `git checkout {SOURCE}`\n"
+
+
+def test_git_is_not_asked_for_a_source_that_it_does_not_hold():
+    assert [path for path in (SOURCE, "models/model.gguf", "/elsewhere/model", "../model") if in_git(path)] == [SOURCE]
 
 
 def test_nobody_is_told_to_delete_a_file_that_no_job_may_have_written(recorded, rmft):

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from rmft.artifacts.files import is_artifact
 from rmft.lineage.records import Record
-from rmft.lineage.trace import SHORT, Ancestor, Trace, is_outside
+from rmft.lineage.trace import SHORT, Ancestor, Trace, in_git
 
 INPUTS = 3  # direct inputs that the short text names before it counts the others
 LINES = 2  # of one text in the short text
@@ -115,14 +115,9 @@ def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
 
 def _input(file: Ancestor, sources: int) -> str:
     if sources > 1 and not is_artifact(file.path):
-        return f"{_folder(file)}  {sources} sources, {'outside of git' if _elsewhere(file) else 'in git'}"
+        return f"{_folder(file)}  {sources} sources, {'in git' if in_git(file.path) else 'outside of git'}"
     rule = file.record.rule if file.record else _kind(file)
     return f"{file.path}  {(file.sha256 or 'missing')[:SHORT]}  {rule}"
-
-
-def _elsewhere(file: Ancestor) -> bool:
-    """Return whether a source is outside of git: outside the repository, or in models/, which git ignores."""
-    return is_outside(file.path) or PurePath(file.path).parts[0] == "models"
 
 
 def _folder(file: Ancestor) -> str:
@@ -134,12 +129,12 @@ def _origins(trace: Trace) -> Iterator[str]:
     before = [ancestor for path, ancestor in trace.ancestors.items() if path != trace.path]
     rules = Counter(ancestor.record.rule for ancestor in before if ancestor.record)
     sources = [ancestor for ancestor in before if not is_artifact(ancestor.path)]
-    in_git = Counter(_folder(source) for source in sources if not _elsewhere(source))
-    elsewhere = Counter(_folder(source) for source in sources if _elsewhere(source))
+    held = Counter(_folder(source) for source in sources if in_git(source.path))
+    elsewhere = Counter(_folder(source) for source in sources if not in_git(source.path))
     if rules:
         yield f"artifacts by rule: {_counts(rules)}"
-    if in_git:
-        yield f"sources in git: {_counts(in_git)}"
+    if held:
+        yield f"sources in git: {_counts(held)}"
     if elsewhere:
         yield f"sources outside of git: {_counts(elsewhere)}"
     seeds = {ancestor.record.settings.get("seed") for ancestor in trace.ancestors.values() if ancestor.record} - {None}
@@ -191,7 +186,7 @@ def _job(record: Record, shown: set[str]) -> Iterator[str]:
 def _kind(ancestor: Ancestor) -> str:
     if is_artifact(ancestor.path):
         return "no record"
-    return "a source outside of git" if _elsewhere(ancestor) else "a source, in git"
+    return "a source, in git" if in_git(ancestor.path) else "a source outside of git"
 
 
 def _run(record: Record) -> str:

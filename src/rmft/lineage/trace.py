@@ -69,6 +69,11 @@ def is_outside(path: str) -> bool:
     return PurePath(path).is_absolute() or ".." in PurePath(path).parts
 
 
+def in_git(source: str) -> bool:
+    """Return whether git holds a source: it lies in the repository, and not in models/, which git ignores."""
+    return not is_outside(source) and PurePath(source).parts[0] != "models"
+
+
 def _as_artifact(path: Path) -> str:
     path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
     if not is_artifact(path.as_posix()):
@@ -123,4 +128,8 @@ def _own_problem(ancestor: Ancestor, hash_of: Callable[[str], str]) -> Finding |
         if problem and problem.kind == "unrecorded" and ancestor.record is None:  # perhaps no job makes this file
             return Finding("unrecorded", path, problem.reason, "rmft lineage --all")
         return problem
-    return None if ancestor.sha256 else Finding("missing", path, "is not there", f"git checkout {path}")
+    if ancestor.sha256:
+        return None
+    if in_git(path):
+        return Finding("missing", path, "is not there", f"git checkout {path}")
+    return Finding("missing", path, "is not there; git does not hold it, so put it back", "snakemake")

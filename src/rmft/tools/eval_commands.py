@@ -130,14 +130,14 @@ def evaluate(
     if output is None:
         words = [measured.name, base_url and urlsplit(base_url).netloc, revision and revision[:8], level, *(part or [])]
         words += [environment, *own.values(), None if seed is None else f"seed-{seed}"]
-        words += [
-            prompts and prompts.name,
-            reasoning and "reasoning",
-            max_tokens and f"{max_tokens}-tokens",
-            temperature != 1 and temperature,
-        ]
-        output = Path("evals", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(str(word) for word in words if word)).strip("-"))
+        words += [prompts and prompts.name, reasoning and "reasoning", max_tokens and f"{max_tokens}-tokens"]
+        output = _folder_named(*words, temperature != 1 and temperature)
     _measure(Measurement(measured, chosen, level, reply, output, stop=stop_when is not None), other)
+
+
+def _folder_named(*words: object) -> Path:
+    """Return the folder of a measurement whose options have these words; those that are not given are falsy."""
+    return Path("evals", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(str(word) for word in words if word)).strip("-"))
 
 
 def _refuse_without(option: str, others: dict[str, object]) -> None:
