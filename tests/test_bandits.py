@@ -12,7 +12,6 @@ from helpers import assert_mean, draw, fixed_table, play_algorithm, uniforms
 from scipy import integrate, stats
 
 from rmft.algorithms import AlgorithmSettings, start
-from rmft.algorithms.bandits import Greedy, UpperConfidenceBound
 from rmft.environments.tables import one_hot, variation
 from rmft.game import play
 from rmft.streams import stream
@@ -47,30 +46,6 @@ def test_an_index_policy_plays_the_best_average_plus_its_bonus(algorithm, bonus,
     table = draw(process, 20, 60, 3)
     actions = play_algorithm(AlgorithmSettings(algorithm), table, "mab").actions
     assert actions.tolist() == [index_by_loops(game / 10, bonus) for game in table.rewards]
-
-
-def assert_never_leaves_a_leader(algorithm):
-    """Hold an algorithm to greed: where the first action always pays 6 and the others 5, it plays these once."""
-    table = fixed_table(np.tile([6.0, 5.0, 5.0], (1, 100, 1)))
-    actions = play_algorithm(AlgorithmSettings(algorithm), table, "mab").actions[0]
-    assert np.bincount(actions, minlength=3).tolist() == [98, 1, 1]
-
-
-def test_greedy_never_leaves_a_leader():
-    assert_never_leaves_a_leader("greedy")
-
-
-def test_a_greedy_that_keeps_the_bonus_of_ucb_would_be_caught(monkeypatch):
-    monkeypatch.setattr(Greedy, "bonus", UpperConfidenceBound.bonus)
-    with pytest.raises(AssertionError):
-        assert_never_leaves_a_leader("greedy")
-
-
-def test_ucb_plays_every_action_again_and_again():
-    table = fixed_table(np.tile([9.0, 1.0], (1, 2000, 1)))
-    actions = play_algorithm(AlgorithmSettings("ucb"), table, "mab").actions[0]
-    for rounds in (slice(0, 200), slice(200, 2000)):
-        assert np.bincount(actions[rounds], minlength=2).min() >= 2
 
 
 # --- Bandits: exponential weights ---

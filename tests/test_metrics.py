@@ -38,24 +38,12 @@ def test_suffix_failure_says_whether_the_best_action_is_never_played_again(actio
 
 
 @given(actions=plays)
-def test_a_suffix_failure_lasts_until_the_end(actions):
-    failure = suffix_failure(actions, np.zeros_like(actions)).astype(int)
-    assert (np.diff(failure, axis=1) >= 0).all()
-
-
-@given(actions=plays)
 def test_min_frac_is_the_share_of_the_least_played_action_so_far(actions):
     n, horizon = actions.shape
     scaled = scaled_min_frac(actions, D)
     for i, t in np.ndindex(n, horizon):
         shares = [sum(actions[i, s] == a for s in range(t + 1)) / (t + 1) for a in range(D)]
         assert scaled[i, t] == pytest.approx(D * min(shares))
-
-
-def test_min_frac_is_1_after_every_whole_turn_of_playing_in_turn_and_0_for_one_action():
-    turns = np.tile(np.arange(D), (1, 4))
-    np.testing.assert_array_equal(scaled_min_frac(turns, D)[0, D - 1 :: D], 1)
-    np.testing.assert_array_equal(scaled_min_frac(np.zeros((1, 9), dtype=int), D), 0)
 
 
 # --- Growth ---
