@@ -278,6 +278,20 @@ def test_inspect_measures_what_we_measure(regrets, tmp_path):
         assert "Traceback" not in wrong.stdout + wrong.stderr
 
 
+def test_inspect_gives_no_score_to_a_game_that_its_limit_cut_short(regrets, tmp_path):  # noqa: ARG001
+    pytest.importorskip("inspect_ai")
+    from inspect_ai.log import list_eval_logs, read_eval_log
+
+    options = [word for flag in ("environment=mab", "horizon=4", "instances=4") for word in ("-T", flag)]
+    at = ["rmft/bandit", "--model", "openai-api/rmft/embedded", "--log-dir", str(tmp_path / "logs")]
+    run = command("inspect", "eval", *at, *options, "--message-limit", "4", "--display", "plain")
+    assert run.returncode == 0, run.stdout + run.stderr
+    log = read_eval_log(list_eval_logs(str(tmp_path / "logs"))[0])
+    assert log.status == "success"
+    assert [sample.error for sample in log.samples] == [None] * 4
+    assert "Inspect ended the game before its last round" in log.samples[0].scores["game_scores"].explanation
+
+
 def test_verifiers_plays_what_we_play(regrets, server, tmp_path):
     pytest.importorskip("verifiers")
     at = ["--model", "embedded", "--client.base-url", f"{server.url}/v1", "--client.api-key-var", "RMFT_API_KEY"]

@@ -68,10 +68,16 @@ def share_of_uniform() -> Metric:
     }
 )
 def game_scores() -> Scorer:
-    """Return the final regret, invalid replies a round, and the shares of rounds of chance and of the best action."""
+    """Return the final regret, invalid replies a round, and the shares of rounds of chance and of the best action.
+
+    A game that a limit of Inspect cut short has no final regret, and so no score.
+    """
 
     async def score(state: TaskState, target: Target) -> Score:  # noqa: ARG001
-        game = GameResult(**state.store.get(GAME))
+        played = state.store.get(GAME)
+        if played is None:
+            return Score.unscored(explanation="Inspect ended the game before its last round: a limit was too small")
+        game = GameResult(**played)
         rounds = list(zip(game.actions, game.best_actions, strict=True))
         values = {
             "regret": game.regret,

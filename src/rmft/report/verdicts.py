@@ -44,7 +44,7 @@ def explain(tidy: pd.DataFrame, issues: Iterable[KnownIssue]) -> pd.DataFrame:
 
     The verdict of such a value becomes `paper inconsistent`.
     """
-    tidy = tidy.assign(verdict=tidy["verdict"].fillna(""), reason="")
+    tidy = tidy.assign(verdict=tidy["verdict"].astype(object).fillna(""), reason="")
     for issue in issues:
         columns = {name: values for name, values in issue.rows.items() if name in tidy}
         if columns:
