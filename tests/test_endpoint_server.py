@@ -254,6 +254,16 @@ def test_a_request_that_comes_again_with_its_key_gets_the_same_response_and_is_n
     assert after["prompt_tokens"] == before["prompt_tokens"] + 3 * first.usage.prompt_tokens
 
 
+def test_a_completion_of_ids_is_sampled_and_counted_once(server, client):
+    before = server.usage
+    in_ids = {"return_token_ids": True, "return_tokens_as_token_ids": True}
+    ask = {"model": "embedded", "prompt": [1, 2, 3], "max_tokens": 4, "extra_body": in_ids, **with_key("of ids")}
+    first = client.completions.create(**ask)
+    assert client.completions.create(**ask) == first
+    grown = {name: server.usage[name] - before[name] for name in ("requests", "answers", "prompt_tokens")}
+    assert grown == {"requests": 1, "answers": 1, "prompt_tokens": 3}
+
+
 @pytest.mark.usefixtures("job")
 def test_a_file_and_a_job_are_created_once(client):
     (file,) = {upload(client, b"{}\n", **with_key("file")) for _ in range(2)}

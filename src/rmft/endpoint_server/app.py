@@ -146,7 +146,10 @@ def _chat_routes(app: FastAPI, services: Services) -> None:
 
     @app.post("/v1/completions")
     async def create_completion(request: Request) -> Response:
-        return json_response(await services.generator.complete(parse(CompletionRequest, await request.body())))
+        body = await request.body()
+        completion = parse(CompletionRequest, body)
+        response = await services.respond(request, body, lambda name: services.generator.complete(completion, name))
+        return Response(response, media_type=JSON)
 
     @app.get("/usage")
     async def get_usage() -> Response:

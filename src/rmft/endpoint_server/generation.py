@@ -74,8 +74,8 @@ class ResponseGenerator:
             "system_fingerprint": f"fp_{digest_of(model.identity.encode()).hex()[:10]}",
         }
 
-    async def complete(self, request: CompletionRequest) -> Json:
-        """Return the response to a request for a completion of ids."""
+    async def complete(self, request: CompletionRequest, name: str) -> Json:
+        """Return the response to a request for a completion of ids. name: for its id."""
         created = int(time.time())
         model, ids, limit = self.models.get(request.model), array("i", request.prompt), request.max_tokens
         if max(ids) >= self.vocabulary:
@@ -96,7 +96,7 @@ class ResponseGenerator:
             "logprobs": {"top_logprobs": tops},
         }
         return {
-            "id": f"cmpl-{secrets.token_hex(12)}",
+            "id": f"cmpl-{name}",
             "object": "text_completion",
             "created": created,
             "model": model.id,
