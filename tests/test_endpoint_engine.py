@@ -102,6 +102,16 @@ def test_a_beginning_that_others_have_is_read_once_and_copied():
         assert again.ids == case.expected(longer, again)
 
 
+def test_conversations_that_are_word_for_word_the_same_go_on_in_their_own_slots():
+    case, texts = Case("gemma", 8), [message(0, 0)]
+    twins = case.answer(case.ask(texts, 1), case.ask(texts, 1))
+    unused = len(case.runner.unused)
+    longer = [*texts, twins[0].text, message(0, 1)]
+    for reply in case.answer(case.ask(longer, 2), case.ask(longer, 3)):
+        assert reply.ids == case.expected(longer, reply)
+    assert len(case.runner.unused) == unused  # no copy, which would lie far from the others
+
+
 def test_a_conversation_may_be_asked_again_or_go_back_as_far_as_it_likes():
     case, texts = Case("gemma", 2), [message(1, 0)]
     for t in range(1, 5):

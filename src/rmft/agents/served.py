@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import numpy as np
-from httpx2 import AsyncClient, HTTPError, Limits
+from httpx2 import HTTPError
 
 from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
 from rmft.agents.endpoint import SEEDS
 from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
+from rmft.endpoint.http_client import HttpClient
 from rmft.errors import InputError
 
 Json = dict[str, Any]
@@ -145,10 +146,9 @@ class ServerConnections:
     def __init__(self, urls: Sequence[str], key: str, concurrency: int) -> None:
         self.urls, self.concurrency = urls, concurrency
         self._runner = asyncio.Runner()
-        limits = Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
         headers = {"Authorization": f"Bearer {key}"}
         self._clients = [
-            AsyncClient(base_url=url, headers=headers, limits=limits, timeout=None, trust_env=False) for url in urls
+            HttpClient(concurrency, base_url=url, headers=headers, timeout=None, trust_env=False) for url in urls
         ]
 
     def __enter__(self) -> Self:
@@ -160,7 +160,7 @@ class ServerConnections:
 
     async def _close(self) -> None:
         for client in self._clients:
-            await client.aclose()
+            await client.close()
 
     def post(self, path: str, bodies: Sequence[Json], servers: Sequence[int]) -> list[Json]:
         """Return the responses to requests (n,), each at one of the servers. Raise InputError if a server fails."""

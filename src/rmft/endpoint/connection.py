@@ -33,11 +33,11 @@ from rmft.progress import now_and_then
 from rmft.streams import Word, stream
 
 if TYPE_CHECKING:
-    from httpx2 import AsyncClient
     from openai import OpenAI
 
+    from rmft.endpoint.http_client import HttpClient
+
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # seconds
-IDLE_SECONDS = 30.0  # for which an idle connection is kept open
 TEMPLATE_TOKENS = 32  # that any chat template adds to a message, at most
 ROUTE = "/chat/completions"
 
@@ -122,7 +122,7 @@ class Connection:
     def __init__(self, endpoint: Endpoint, model: str) -> None:
         self.endpoint, self.model, self.statistics = endpoint, model, Statistics()
         self._runner = asyncio.Runner()
-        self._clients: list[AsyncClient] = []  # one for each address
+        self._clients: list[HttpClient] = []  # one for each address
         self._reached: set[int] = set()  # addresses, by number, that have responded
         self._report = now_and_then(0.0)
         self._paused_until = 0.0  # on the loop's clock: the endpoint wants no requests until then
@@ -137,7 +137,7 @@ class Connection:
 
     async def _close(self) -> None:
         for client in self._clients:
-            await client.aclose()
+            await client.close()
 
     def send(self, requests: Sequence[Request]) -> list[Json]:
         """Return the responses to requests; all of them are on record by then.
@@ -170,15 +170,14 @@ class Connection:
             return
         settings = self.endpoint.settings
         urls, self._key = self.endpoint.access()
-        from httpx2 import AsyncClient, Limits
+        from rmft.endpoint.http_client import HttpClient
 
-        limits = Limits(max_connections=settings.concurrency, keepalive_expiry=IDLE_SECONDS)
         for url in urls:
-            client = AsyncClient(
+            client = HttpClient(
+                settings.concurrency,
                 base_url=url,
                 headers={"Authorization": f"Bearer {self._key}"},
                 timeout=settings.timeout_seconds,
-                limits=limits,
                 follow_redirects=True,
                 trust_env=not is_local(url),
             )
@@ -295,7 +294,7 @@ class Connection:
         return failure
 
     def _url(self, address: int) -> str:
-        return str(self._clients[address].base_url).rstrip("/")
+        return self._clients[address].url
 
     def _pause(self, seconds: float | None) -> None:
         """Make all requests wait, where the endpoint wants none for a while."""

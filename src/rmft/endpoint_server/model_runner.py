@@ -112,6 +112,8 @@ class ModelRunner:
 
     def start(self, generation: Generation) -> bool:
         """Give a response a slot with the longest cached prefix of its conversation. Return False if none is free."""
+        if slot := self._continued_by(generation):
+            return self._take(generation, slot, common_length(slot.ids, generation.prompt_ids))
         for place in range(len(generation.prefixes) - 1, -1, -1):
             for slot in self.by_prefix.get(generation.prefixes[place], ()):
                 same = min(common_length(slot.ids, generation.prompt_ids), len(generation.prompt_ids) - 1)
@@ -130,9 +132,26 @@ class ModelRunner:
 
     def should_wait(self, generation: Generation) -> bool:
         """Return whether another slot is being fed the same conversation, which can be copied afterwards."""
+        if self._continued_by(generation):
+            return False
         slots = self.by_prefix.get(generation.prefixes[-1], ())
         length = len(generation.prompt_ids)
         return any(length - len(slot.ids) > WORTH_COPYING and slot.row not in self.idle for slot in slots)
+
+    def _continued_by(self, generation: Generation) -> CacheSlot | None:
+        """Return the idle slot that holds a conversation up to its last message, or None.
+
+        It is better than a copy of a twin, which has the last message too: copies scatter the conversations that are
+        computed together, and then the cache of each has to be gathered for each token.
+        """
+        if len(generation.prefixes) < 2:
+            return None
+        for slot in self.by_prefix.get(generation.prefixes[-2], ()):
+            if slot.row in self.idle:
+                same = common_length(slot.ids, generation.prompt_ids)
+                if same < len(generation.prompt_ids) and self.chat_model.can_go_back(slot.row, same):
+                    return slot
+        return None
 
     def _free_slot(self, other_than: CacheSlot | None = None) -> CacheSlot | None:
         """Return a slot for a new conversation: an unused one or the longest idle one, or None."""

@@ -1,0 +1,44 @@
+"""An HTTP client for many requests at once.
+
+For each request, httpx looks at all connections of its pool, and asks the operating system about each: 256 requests at
+once in one pool take longer to send than a small model takes to answer them (`benchmarks/endpoint.py`). So the
+connections are spread over small pools.
+"""
+
+from httpx2 import AsyncClient, Limits, Response, create_ssl_context
+
+IN_A_POOL = 16  # connections
+IDLE_SECONDS = 30.0  # for which an idle connection is kept open
+
+
+class HttpClient:
+    """Connections to one address, for one event loop.
+
+    connections: the most at a time; the caller sends no more requests at once. options: as for `httpx2.AsyncClient`.
+    """
+
+    def __init__(self, connections: int, **options: object) -> None:
+        pools = -(-connections // IN_A_POOL)
+        limits = Limits(max_connections=-(-connections // pools), keepalive_expiry=IDLE_SECONDS)
+        context = create_ssl_context()
+        self._pools = [AsyncClient(limits=limits, verify=context, **options) for _ in range(pools)]
+        self._sending = [0] * pools
+
+    @property
+    def url(self) -> str:
+        """Return the address."""
+        return str(self._pools[0].base_url).rstrip("/")
+
+    async def post(self, path: str, **content: object) -> Response:
+        """Return the response to a request, which goes through the pool that is least busy."""
+        pool = min(range(len(self._pools)), key=self._sending.__getitem__)
+        self._sending[pool] += 1
+        try:
+            return await self._pools[pool].post(path, **content)
+        finally:
+            self._sending[pool] -= 1
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for pool in self._pools:
+            await pool.aclose()
