@@ -25,6 +25,7 @@ COMMANDS = {
     "throughput": [],
     "training": [],
     "rollouts": [],
+    "compiled": [],
     "fine_tuning": [],
     "endpoint": [],
     "servers": [],

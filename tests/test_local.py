@@ -48,7 +48,7 @@ CONFIGS = {
     ),
 }  # fmt: skip
 TEMPLATES = {"qwen3": "qwen3", "gemma": "gemma", "phi3": "phi3_5"}
-B, MAX_TOKENS, ROUNDS, CAPACITY = 3, 9, 5, 400
+B, MAX_TOKENS, LONG, ROUNDS, CAPACITY = 3, 9, 40, 5, 440
 MESSAGES = ("Your action, please: 1 or 2 or 3?", "It paid 3.25.", "Go on")
 
 
@@ -86,8 +86,8 @@ def incline(model: PreTrainedModel, inclinations: dict[int, float], otherwise: f
     model.lm_head = head
 
 
-def start(language_model: LanguageModel, rows: int = B) -> LocalChatModel:
-    return LocalChatModel(language_model, rows, CAPACITY, MAX_TOKENS)
+def start(language_model: LanguageModel, rows: int = B, max_tokens: int = MAX_TOKENS) -> LocalChatModel:
+    return LocalChatModel(language_model, rows, CAPACITY, max_tokens)
 
 
 @torch.no_grad()
@@ -96,8 +96,8 @@ def plain_logits(model: PreTrainedModel, ids: list[int]) -> torch.Tensor:
     return model(input_ids=torch.tensor([ids])).logits[0].float()
 
 
-def uniforms(turn: int, rows: int = B) -> np.ndarray:
-    return np.random.default_rng(turn).random((rows, MAX_TOKENS))
+def uniforms(turn: int, rows: int = B, max_tokens: int = MAX_TOKENS) -> np.ndarray:
+    return np.random.default_rng(turn).random((rows, max_tokens))
 
 
 def ragged(turn: int) -> list[str]:
@@ -181,17 +181,21 @@ def test_a_model_may_end_its_reply_by_a_token_of_its_own_and_the_template_end_is
     assert all(turn.text == tokenizer.decode(turn.ids[: turn.sampled - 1]) for turn in stopped)
 
 
-@pytest.mark.parametrize("name", ["gemma", "qwen3-sliding"])
-def test_a_retracted_reply_leaves_no_trace(name):
+# A long reply overwrites, in the layers with a window, what comes before it: more than the slack.
+@pytest.mark.parametrize(("name", "most"), [("gemma", MAX_TOKENS), ("gemma", LONG), ("qwen3-sliding", LONG)])
+def test_a_retracted_reply_leaves_no_trace(name, most):
     _, language_model = pair(name)
-    chat_model, other = start(language_model), start(language_model)
+    if most == LONG:
+        incline(language_model.model, {language_model.chat_tokenizer.template.end: -3.0})
+    chat_model, other = start(language_model, B, most), start(language_model, B, most)
+    assert (most > chat_model.cache.slack) == (most == LONG)
     for t in range(ROUNDS):
-        first = chat_model.reply(ragged(t), temperature=1.0, uniforms=uniforms(100 + t))
+        first = chat_model.reply(ragged(t), temperature=1.0, uniforms=uniforms(100 + t, B, most))
         rows = [0, 2] if t % 2 else [1]
         chat_model.retract(rows)
-        again = chat_model.reply(None, temperature=1.0, uniforms=uniforms(t)[rows], rows=rows)
-        numbers = uniforms(100 + t)
-        numbers[rows] = uniforms(t)[rows]
+        again = chat_model.reply(None, temperature=1.0, uniforms=uniforms(t, B, most)[rows], rows=rows)
+        numbers = uniforms(100 + t, B, most)
+        numbers[rows] = uniforms(t, B, most)[rows]
         expected = other.reply(ragged(t), temperature=1.0, uniforms=numbers)
         for row, turn in enumerate(expected):
             answer = again[rows.index(row)] if row in rows else first[row]
@@ -255,8 +259,8 @@ def enumerated(plain: PreTrainedModel, history: list[int], paths: list[list[int]
     return np.array(weights) / np.sum(weights)
 
 
-@pytest.mark.parametrize("name", ["qwen3-sliding", "gemma"])
-def test_a_policy_is_what_enumerating_the_tokens_of_all_actions_gives_and_asking_for_it_changes_nothing(name):
+@pytest.mark.parametrize(("name", "most"), [("qwen3-sliding", MAX_TOKENS), ("qwen3-sliding", LONG), ("gemma", LONG)])
+def test_a_policy_is_what_enumerating_the_tokens_of_all_actions_gives_and_asking_for_it_changes_nothing(name, most):
     plain, language_model = pair(name)
     letters = list(string.ascii_letters[:45] + string.digits)  # the tokenizer makes the same tokens of them again
     for model in (plain, language_model.model):
@@ -265,13 +269,13 @@ def test_a_policy_is_what_enumerating_the_tokens_of_all_actions_gives_and_asking
             dict.fromkeys(language_model.chat_tokenizer.tokenizer.convert_tokens_to_ids(letters), 0.0),
             otherwise=-1e4,
         )
-    chat_model, twin = start(language_model), start(language_model)
+    chat_model, twin = start(language_model, B, most), start(language_model, B, most)
     decode, place = language_model.chat_tokenizer.tokenizer.decode, 2
     histories, several = [[] for _ in range(B)], 0
     for t in range(ROUNDS):
-        turns = chat_model.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
+        turns = chat_model.reply(ragged(t), temperature=1.0, uniforms=uniforms(t, B, most))
         assert [turn.ids for turn in turns] == [
-            turn.ids for turn in twin.reply(ragged(t), temperature=1.0, uniforms=uniforms(t))
+            turn.ids for turn in twin.reply(ragged(t), temperature=1.0, uniforms=uniforms(t, B, most))
         ]
         rows, spans, names, paths = [], [], [], []
         for row, turn in enumerate(turns):
@@ -386,7 +390,7 @@ def test_frozen_weights_in_bfloat16_are_not_copied_for_each_conversation():
 
 
 def test_a_conversation_that_fits_into_no_memory_is_refused():
-    with pytest.raises(InputError, match=r"cpu has 0\.0 GB beside the weights, .* 400 tokens takes 0\.\d"):
+    with pytest.raises(InputError, match=r"cpu has 0\.0 GB beside the weights, .* 440 tokens takes 0\.\d"):
         games_at_a_time(ready_model("qwen3"), CAPACITY, MAX_TOKENS, 1000, 10_000)
 
 

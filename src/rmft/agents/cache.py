@@ -7,7 +7,8 @@ The token at position p of a conversation is in slot p % C. A layer with a slidi
 slots, and new tokens overwrite those that have left the window; a layer with full attention has a slot for each token.
 The length of a conversation determines which position each slot holds, so nothing is erased when a conversation shrinks
 or restarts: up to `slack` tokens can be taken back, or written in one pass, before a slot inside the window is
-overwritten.
+overwritten. Attention reads all slots, so slack costs time. Where more tokens than that may be taken back, `remember`
+keeps what they overwrite, and `rewind` writes it again.
 """
 
 import math
@@ -27,6 +28,8 @@ ATTENTION, BATCH_INVARIANT = "rmft-slots", "rmft-slots-batch-invariant"
 LEAST_QUERIES, LEAST_KEYS = 2, 16  # below these, products and sums take other kernels, which round differently
 # PyTorch's fused attention fails in this type on a CPU with AMX, once torch keeps to AVX2 (`rmft.instructions`).
 NOT_FUSED_ON_CPU = torch.bfloat16
+LEAST_CHUNK = 16  # tokens fed in one pass, at least
+PART_OF_WINDOW = 6  # slack is at most this part of a window: attention reads it, too, for each token
 ALIGNED = 64  # a GPU's kernels copy, in every layer, masks whose width is not a multiple of this
 
 
@@ -34,14 +37,31 @@ ALIGNED = 64  # a GPU's kernels copy, in every layer, masks whose width is not a
 class LayerKind:
     """The state that all layers with the same window share.
 
-    slots: C. index: (n·K·q,), the cache rows to write. mask: (n, 1, H/K·q, m), added to the scores of heads that share
-    keys.
+    slots: C. index: (n·K·q,), the cache rows to write. owners, positions: (n·K·q,), the conversation and the position
+    that each of these rows is for; set while the cache remembers. mask: (n, 1, H/K·q, m), added to the scores of heads
+    that share keys.
     """
 
     window: int | None
     slots: int
     index: torch.Tensor | None = None
+    owners: torch.Tensor | None = None
+    positions: torch.Tensor | None = None
     mask: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Overwritten:
+    """What a pass overwrote in one layer's keys or values.
+
+    memory: (B·K·(C + 1), D). index, owners, positions: as in `LayerKind`. old: (n·K·q, D).
+    """
+
+    memory: torch.Tensor
+    index: torch.Tensor
+    owners: torch.Tensor
+    positions: torch.Tensor
+    old: torch.Tensor
 
 
 def slots_of(window: int | None, capacity: int, slack: int) -> int:
@@ -49,16 +69,18 @@ def slots_of(window: int | None, capacity: int, slack: int) -> int:
     return -(-capacity // 8) * 8 if window is None else min(capacity, window + slack)
 
 
-def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, size: int) -> int:
+def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, remembered: int, size: int) -> int:
     """Return the bytes that a conversation takes at most: its cache, and the temporary tensors of a forward pass.
 
-    capacity, slack: as in `SlotCache`; a pass feeds at most `slack` tokens. size: bytes of a number.
+    capacity, slack: as in `SlotCache`; a pass feeds at most `slack` tokens. remembered: tokens of a completion, whose
+    predecessors are kept where they are more than the slack. size: bytes of a number.
     """
     config = config.get_text_config(decoder=True)
     heads, pairs = config.num_attention_heads, config.num_key_value_heads
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
     slots = [slots_of(window, capacity, slack) + 1 for window in layer_windows(config)]
-    memory = 2 * pairs * head * size * (sum(slots) + max(slots))  # one layer's twice, where conversations are gathered
+    overwritten = sum(some <= capacity for some in slots) * (remembered if remembered > slack else 0)
+    memory = 2 * pairs * head * size * (sum(slots) + max(slots) + overwritten)  # one layer's twice, when gathered
     experts = getattr(config, "num_experts_per_tok", 0) * getattr(config, "moe_intermediate_size", 0)
     widest = max(3 * max(config.intermediate_size, experts), (3 * heads + 4 * pairs) * head) + 2 * config.hidden_size
     masked = max(slots) * ((1 + heads // pairs) * size + 3)  # the mask, and a copy for each query that shares keys
@@ -66,6 +88,21 @@ def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, size
         masked += max(slots) * heads * (2 * size + 4)
     sampling = config.vocab_size * (size + 28)  # logits, two softmaxes in float32, cumulative sums in float64
     return memory + max(slack * (widest * size + masked), sampling)
+
+
+def chunk_of(config: PretrainedConfig, max_tokens: int) -> int:
+    """Return how many tokens are fed in one pass: those of a completion, or fewer if a window is small.
+
+    It is the cache's slack, too.
+    """
+    narrowest = min((window for window in layer_windows(config) if window), default=max_tokens * PART_OF_WINDOW)
+    return max(LEAST_CHUNK, min(max_tokens, narrowest // PART_OF_WINDOW))
+
+
+def size_of(config: PretrainedConfig, capacity: int, max_tokens: int, size: int) -> int:
+    """Return the bytes that a conversation of `local.LocalChatModel` takes at most. size: bytes of a number."""
+    chunk = chunk_of(config, max_tokens)
+    return conversation_bytes(config, capacity + max(chunk, max_tokens), chunk, max_tokens, size)
 
 
 class SlotCache(Cache):
@@ -90,6 +127,7 @@ class SlotCache(Cache):
         self.count = count
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.rows: torch.Tensor | slice = slice(count)
+        self.overwritten: list[Overwritten] | None = None  # since `remember`
         self.scratch: dict[int, torch.Tensor] = {}
 
     def prepare(
@@ -107,6 +145,10 @@ class SlotCache(Cache):
         for kind in self.kinds:
             slot = torch.where(kept, positions % kind.slots, kind.slots)
             kind.index = self._index(kind, numbers, slot).flatten()
+            if self.overwritten is not None:
+                shape = (len(numbers), self.heads, positions.shape[1])
+                kind.owners = numbers[:, None, None].expand(shape).flatten()
+                kind.positions = positions[:, None].expand(shape).flatten()
             held = (
                 last - (last - torch.arange(min(used, kind.slots), device=last.device)) % kind.slots
             )  # (n, m), the position in each slot
@@ -139,7 +181,11 @@ class SlotCache(Cache):
             self.pairs.append(tuple(_zeros((*shape, new.shape[-1]), new) for new in (keys, values)))
         held = []
         for part, (memory, new) in enumerate(zip(self.pairs[layer], (keys, values), strict=True)):
-            memory.view(-1, memory.shape[-1]).index_copy_(0, kind.index, new.reshape(-1, new.shape[-1]))
+            places = memory.view(-1, memory.shape[-1])
+            if self.overwritten is not None and kind.window is not None:
+                old = places.index_select(0, kind.index)
+                self.overwritten.append(Overwritten(places, kind.index, kind.owners, kind.positions, old))
+            places.index_copy_(0, kind.index, new.reshape(-1, new.shape[-1]))
             used = memory[:, :, : kind.mask.shape[-1]]
             held.append(used[self.rows] if isinstance(self.rows, slice) else self._gathered(part, used))
         return held[0], held[1]
@@ -161,6 +207,24 @@ class SlotCache(Cache):
         for kind, pair in zip(self.kind_of_layer, self.pairs, strict=bool(self.pairs)):
             for memory in pair:
                 memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
+
+    def remember(self) -> None:
+        """Keep what passes overwrite from now on, for `rewind`, and forget what was kept before."""
+        self.overwritten = []
+
+    def rewind(self, rows: np.ndarray, lengths: np.ndarray) -> None:
+        """Write again what was overwritten since `remember` by tokens after the first `lengths` of conversations.
+
+        rows, lengths: (n,).
+        """
+        if not self.overwritten:
+            return
+        device = self.overwritten[0].old.device
+        kept = torch.full((self.count,), torch.iinfo(torch.int64).max, device=device)
+        kept[torch.as_tensor(rows, device=device)] = torch.as_tensor(lengths, device=device)
+        for one in reversed(self.overwritten):
+            undone = one.positions >= kept[one.owners]
+            one.memory[one.index[undone]] = one.old[undone]
 
     def save(self, rows: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor]:
         """Return a copy of keys and values at positions (n, q) of conversations (n,), for `restore`."""

@@ -7,7 +7,7 @@ ended. No token is fed twice, so a round costs the same whenever it is played (u
 and the model sees exactly the tokens that it was sent and that it sampled.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from rmft.agents.cache import ATTENTION, BATCH_INVARIANT, SlotCache, conversation_bytes
+from rmft.agents.cache import ATTENTION, BATCH_INVARIANT, SlotCache, chunk_of, size_of
 from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
 from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
 from rmft.agents.weights import load_pretrained, with_weights
@@ -23,7 +23,6 @@ from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings
 
 LARGE_VOCABULARY, BLOCK = 1 << 16, 1 << 10  # tokens
-LEAST_SLACK = 16  # tokens fed in one pass, at least
 USED = 0.95  # of a GPU's free memory: the rest is lost between blocks
 # Conversations that are addressed may lie scattered between others. Below this share of addressed ones, their cache is
 # gathered; above it, the others are computed too. Gathering reads the cache three times, but with several new tokens in
@@ -130,17 +129,6 @@ def _inverted_in_blocks(probabilities: torch.Tensor, uniforms: torch.Tensor) -> 
     return (chosen * BLOCK + torch.minimum(place, last[:, None]))[:, 0]
 
 
-def chunk_of(max_tokens: int) -> int:
-    """Return how many tokens are fed in one pass, and can be taken back: those of a completion."""
-    return max(max_tokens, LEAST_SLACK)
-
-
-def size_of(language_model: LanguageModel, capacity: int, max_tokens: int) -> int:
-    """Return the bytes that a conversation of `LocalChatModel` takes at most."""
-    model, chunk = language_model.model, chunk_of(max_tokens)
-    return conversation_bytes(model.config, capacity + chunk, chunk, model.dtype.itemsize)
-
-
 def games_at_a_time(language_model: LanguageModel, capacity: int, max_tokens: int, most: int, free: int | None) -> int:
     """Return how many games are played at a time: `most`, or fewer if `free` bytes of memory hold fewer.
 
@@ -148,7 +136,8 @@ def games_at_a_time(language_model: LanguageModel, capacity: int, max_tokens: in
     """
     if free is None:
         return most
-    each = size_of(language_model, capacity, max_tokens)
+    model = language_model.model
+    each = size_of(model.config, capacity, max_tokens, model.dtype.itemsize)
     if each > USED * free:
         raise InputError(
             f"models: device: {language_model.model.device} has {free / 1e9:.1f} GB beside the weights, and a"
@@ -173,9 +162,9 @@ class LocalChatModel:
     def __init__(self, language_model: LanguageModel, count: int, capacity: int, max_tokens: int) -> None:
         self.model, self.chat_tokenizer = language_model.model, language_model.chat_tokenizer
         self.count, self.capacity, self.max_tokens = count, capacity, max_tokens
-        self.chunk = chunk_of(max_tokens)
+        self.chunk = chunk_of(self.model.config, max_tokens)
         # The prefixes of actions that `action_policies` feeds may extend past the longest completion.
-        self.cache = SlotCache(self.model.config, count, capacity + self.chunk, slack=self.chunk)
+        self.cache = SlotCache(self.model.config, count, capacity + max(self.chunk, max_tokens), slack=self.chunk)
         self.restart()
 
     def restart(self) -> None:
@@ -186,8 +175,11 @@ class LocalChatModel:
         self.prompts: list[list[int]] = [[] for _ in range(self.count)]
         self.waiting: list[list[int]] = [[] for _ in range(self.count)]  # tokens to be fed with the next message
 
-    def retract(self, rows: Iterable[int]) -> None:
+    @torch.inference_mode()
+    def retract(self, rows: Sequence[int]) -> None:
         """Forget the last completion of some conversations, so that `reply` samples another one."""
+        rows = np.asarray(rows)
+        self.cache.rewind(rows, self.prompted[rows])
         for row in rows:
             self.lengths[row] = self.prompted[row] - 1
             self.waiting[row] = self.prompts[row][-1:]  # fed again, for the logits that follow
@@ -233,6 +225,8 @@ class LocalChatModel:
         if self.cache.limit is not None and longest > self.capacity:
             raise InputError(f"context: a conversation may grow to {longest} tokens, past {self.capacity}")
         logits = self.feed(rows, waiting)
+        if messages is not None and self.max_tokens > self.chunk:
+            self.cache.remember()
         self.prompted[rows] = self.lengths[rows]
         sampled = self._decode(rows, logits, temperature, uniforms)
         return [self._completion(row, *of_row) for row, *of_row in zip(rows, *sampled, strict=True)]
@@ -339,9 +333,13 @@ class LocalChatModel:
         The prefixes are written over the completions in the cache, which is then restored.
         """
         fed = self.lengths[rows]
-        span = torch.arange(max(map(len, prefixes)), device=self.model.device)
+        taken_back = int((fed - places).max())
+        rewinds = self.cache.slack is not None and taken_back > self.cache.slack
+        span = torch.arange(max([taken_back * rewinds, *map(len, prefixes)]), device=self.model.device)
         where = torch.as_tensor(rows, device=span.device), torch.as_tensor(places, device=span.device)[:, None] + span
         saved = self.cache.save(*where)
+        if rewinds:
+            self.cache.rewind(rows, places)
         self.lengths[rows] = places
         best = self.feed(rows, [list(prefix) for prefix in prefixes]).log_softmax(dim=-1).topk(TOP)
         self.cache.restore(*where, saved)

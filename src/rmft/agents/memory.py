@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
-from rmft.agents.cache import conversation_bytes
+from rmft.agents.cache import size_of
 from rmft.agents.checkpoint import checkpoint
 from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings
@@ -42,10 +42,10 @@ def weights_bytes(settings: LanguageModelSettings, parameters: int) -> float:
     return parameters * (0.55 if settings.quantised else getattr(torch, settings.dtype).itemsize)
 
 
-def say_memory_to_play(settings: LanguageModelSettings, capacity: int, slack: int) -> None:
-    """Print what games in process need of memory. capacity, slack: see `conversation_bytes`."""
+def say_memory_to_play(settings: LanguageModelSettings, capacity: int, max_tokens: int) -> None:
+    """Print what games in process need of memory. capacity, max_tokens: see `local.LocalChatModel`."""
     config, parameters = shape_of(settings)
-    each = conversation_bytes(config, capacity + slack, slack, getattr(torch, settings.dtype).itemsize)
+    each = size_of(config, capacity, max_tokens, getattr(torch, settings.dtype).itemsize)
     games = f"{settings.batch} games of {capacity} tokens"
     say_memory(settings, {"weights": weights_bytes(settings, parameters), games: settings.batch * each})
 
