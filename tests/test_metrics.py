@@ -181,6 +181,23 @@ def test_the_interval_over_trainings_and_instances_covers_the_true_difference():
     assert 0.93 < covered / 400 < 0.99  # over instances alone: two thirds
 
 
+def test_trainings_of_the_same_seed_are_pairs():
+    random = np.random.default_rng(0)
+    base = random.normal(0, 30, (5, 1)) + random.normal(50, 5, (1, 40))  # models differ much from seed to seed
+    trained = base - 3 + random.normal(0, 1, (5, 40))
+    found = paired_difference(trained, base)
+    assert found.high < 0
+    by_seed = (trained - base).mean(axis=1)
+    assert found.error >= by_seed.std(ddof=1) / math.sqrt(5)
+    assert paired_difference(trained, base[:3]).high > 0  # without pairs
+
+
+def test_equal_differences_say_nothing_about_other_instances():
+    found = paired_difference(np.array([10.0, 20.0]), np.array([20.0, 30.0]))
+    assert found.mean == -10
+    assert np.isnan([found.low, found.high, found.p]).all()
+
+
 def test_copies_of_one_difference_are_a_sample_of_one_and_have_no_p_value():
     same = np.arange(5.0)
     found = paired_difference(same, same)

@@ -369,7 +369,7 @@ def test_methods_are_compared_with_the_first_game_by_game_and_it_comes_last():
         assert difference == pytest.approx(times * instances.mean())
         assert min(times * instances) < low < difference < high < max(times * instances)
         paired = times**2 * instances.var(ddof=1) / 12  # of the differences
-        runs = sum(np.var([30 * slope, 30.03 * slope], ddof=1) / 2 for slope in (1.0, 1.0 + times))
+        runs = np.var([30 * times, 30.03 * times], ddof=1) / 2  # of the differences, too: trainings are paired by seed
         assert tidy.standard_error[method, "difference"] == pytest.approx(math.sqrt(paired + runs))
     assert ("OURS", "difference") not in tidy.index
     assert tidy.played["WORSE", "mean"] == 9
@@ -496,7 +496,9 @@ def test_replicates_are_compared_with_tasks_and_show_how_many_games_it_takes(gai
     assert tidy.verdict["trained", "fall"] == verdict
     assert paper["trained", "fall"] == pytest.approx(4.17)
     assert paper["trained", "instances_unpaired"] == pytest.approx(2 * 6.1826 * (25 / 4.17) ** 2, abs=2)
-    assert paper["trained", "instances_paired"] == pytest.approx(6.1826 * (8.86**2 + 8.13**2) / 4.17**2, abs=3)
+    assert paper["trained", "instances_paired"] == pytest.approx(
+        6.1826 * (8.86**2 + 8.13**2) / (0.8862 * 4.17) ** 2, abs=3
+    )  # the mean sd of three values is 0.8862 σ
     assert paper["trained", "replicates_paired"] == 2
     if gain > 0:
         sd = (base[0] - trained[0]).std(ddof=1)

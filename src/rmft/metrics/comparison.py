@@ -50,7 +50,8 @@ def paired_difference(trained: np.ndarray, base: np.ndarray) -> PairedDifference
 
     trained, base: (S, n), of S training seeds, or (n,) of one. Student's t. Between single trainings instances are the
     sample, and the interval holds for these trainings. Otherwise trainings and instances are both samples: the
-    variances of both add up, with Satterthwaite's degrees of freedom.
+    variances of both add up, with Satterthwaite's degrees of freedom. Where both players have as many training seeds,
+    the same seed of both is a pair: a numeric agent is trained from the base model of its seed.
     """
     from scipy import stats
 
@@ -58,10 +59,13 @@ def paired_difference(trained: np.ndarray, base: np.ndarray) -> PairedDifference
     difference = trained.mean(axis=0) - base.mean(axis=0)
     if len(difference) < 2:  # one instance says nothing about others, however often a model is trained
         return PairedDifference(float(difference.mean()), *[math.nan] * 4)
-    samples = [means for means in (trained.mean(axis=1), base.mean(axis=1), difference) if len(means) > 1]
+    paired = len(trained) == len(base)
+    by_training = [(trained - base).mean(axis=1)] if paired else [trained.mean(axis=1), base.mean(axis=1)]
+    samples = [means for means in (*by_training, difference) if len(means) > 1]
     mean, parts = float(difference.mean()), [values.var(ddof=1) / len(values) for values in samples]
-    if (variance := sum(parts)) < 1e-18:  # equal differences are a sample of one, which has no p-value
-        return PairedDifference(mean, mean, mean, float("nan"), 0.0)
+    if (variance := sum(parts)) < 1e-18:  # equal differences are a sample of one, which says nothing about others
+        end = mean if abs(mean) < NOISE else math.nan
+        return PairedDifference(mean, end, end, math.nan, 0.0)
     freedom = variance**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, samples, strict=True))
     error = float(variance**0.5)
     low, high = map(float, stats.t(freedom, mean, error).interval(0.95))

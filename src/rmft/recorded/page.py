@@ -80,8 +80,8 @@ def pages() -> dict[Path, str]:
     offered = (learnt_from, verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm, over_trainings)
     values |= {function.__name__: function for function in offered}
     wanted = {REAL_MODELS: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
-    texts = {page: environment.get_template(name).render(values) for page, name in wanted.items()}
     before, _, rest = read_text(README).partition(BEGIN)
+    texts = {page: environment.get_template(name).render(values) for page, name in wanted.items()}
     _, _, after = rest.partition(END)
     block = environment.get_template(BLOCK).render(values)
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
@@ -113,7 +113,10 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
         each = {"IMk": loop["selected"], "IML": loop["trajectories"], "2IML": 2 * loop["trajectories"]}
         of = experiment["distillation"]
         return f"{scenarios * each[of['budget']]} games of the algorithm `{of['teacher']}`"
-    return f"{scenarios * loop['selected']} of its {scenarios * loop['trajectories']} games, those of lowest regret"
+    chosen = {"random": "picked at random", "reward": "those of highest reward"}.get(
+        loop.get("score"), "those of lowest regret"
+    )
+    return f"{scenarios * loop['selected']} of its {scenarios * loop['trajectories']} games, {chosen}"
 
 
 def verdict(interval: Sequence[float | None]) -> str:

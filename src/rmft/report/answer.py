@@ -90,10 +90,10 @@ class Answer:
 
     @property
     def may_be_chance(self) -> bool:
-        """Return whether as many evaluations may look lower by chance alone, if they were independent."""
+        """Return whether as many evaluations may look lower, or higher, by chance alone, if they were independent."""
         from scipy.stats import binom
 
-        return bool(binom.sf(self.count.lower - 1, len(self.rows), TAIL) > TAIL)
+        return bool(binom.sf(max(self.count.lower, self.count.higher) - 1, len(self.rows), TAIL) > TAIL)
 
     @property
     def headline(self) -> str:
@@ -101,10 +101,10 @@ class Answer:
         found = self.count
         if found.lower == found.all:
             return "yes, in every evaluation"
-        if found.higher > found.lower:
-            return "no, it more often raises regret"
         if self.may_be_chance:
             return "one cannot tell from this build"
+        if found.higher > found.lower:
+            return "no, it more often raises regret"
         share = "most" if found.lower > found.all / 2 else "some"
         return f"yes in {share} evaluations{f'; in {found.higher} it raises regret' if found.higher else ''}"
 
@@ -115,10 +115,10 @@ class Answer:
         return (float(np.median(shares)), min(shares), max(shares)) if shares else (np.nan, np.nan, np.nan)
 
     @property
-    def extremes(self) -> tuple[Row, Row]:
-        """Return the evaluations with the largest fall and the largest rise, or smallest fall, in share."""
+    def extremes(self) -> tuple[Row, Row] | None:
+        """Return the evaluations with the largest fall and the largest rise (or smallest fall) in share, if any."""
         ranked = sorted((row for row in self.rows if change(row) is not None), key=change)
-        return ranked[0], ranked[-1]
+        return (ranked[0], ranked[-1]) if ranked else None
 
     def span(self, key: str) -> str:
         """Return the smallest and the largest number of instances (n) or of trainings of an evaluation."""

@@ -33,18 +33,22 @@ class RegretStatistics:
     one_run: Resampled
 
     def error(self, statistic: str) -> float:
-        """Return the standard error over instances and, if there are several, training seeds."""
-        return float(np.nanstd(self.resampled[statistic], ddof=1))
+        """Return the standard error over instances and, if there are several, training seeds; NaN of one instance."""
+        return self._spread(self.resampled[statistic])
 
     def error_to_paper(self, statistic: str) -> float:
         """Return the standard error of the difference between our value and the paper's, which is one run's."""
         share = (self.runs - 1) / self.runs if self.runs > 1 else 1  # of the variance that S - 1 of S seeds show
-        return math.hypot(self.error(statistic), float(np.nanstd(self.one_run[statistic], ddof=1)) / math.sqrt(share))
+        return math.hypot(self.error(statistic), self._spread(self.one_run[statistic]) / math.sqrt(share))
 
     def above(self, other: "RegretStatistics", statistic: str) -> tuple[float, float]:
         """Return this player's statistic less another's on the same instances, and the error of that difference."""
         resampled = self.resampled[statistic] - other.resampled[statistic]
-        return self.values[statistic] - other.values[statistic], float(np.nanstd(resampled, ddof=1))
+        return self.values[statistic] - other.values[statistic], self._spread(resampled)
+
+    def _spread(self, resampled: np.ndarray) -> float:
+        """Return the standard deviation of resampled values; one instance, drawn again and again, has none to show."""
+        return float(np.nanstd(resampled, ddof=1)) if self.instances > 1 else math.nan
 
 
 def regret_statistics(

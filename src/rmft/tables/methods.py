@@ -98,11 +98,20 @@ class MethodRow:
         return math.hypot(over_instances, over_seeds)
 
     @property
+    def _error_to_paper(self) -> float:
+        """Return the standard error of the difference between our mean and the paper's, which is one training run's."""
+        seeds, n = self.final.shape
+        if n < 2 or seeds < 2:
+            return math.nan
+        one_run = math.hypot(self.final.mean(axis=0).std(ddof=1) / math.sqrt(n), self.final.mean(axis=1).std(ddof=1))
+        return math.hypot(self.error, one_run)
+
+    @property
     def verdict(self) -> str:
         """Return whether our mean is the paper's."""
         if self.paper is None or not self.comparable or self._cut:
             return ""
-        return value_verdict(float(self.final.mean()), math.sqrt(2) * self.error, self.paper.mean, DECIMALS)
+        return value_verdict(float(self.final.mean()), self._error_to_paper, self.paper.mean, DECIMALS)
 
     @property
     def difference_verdict(self) -> str:

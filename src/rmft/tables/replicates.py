@@ -13,7 +13,7 @@ import pandas as pd
 
 from rmft.metrics.comparison import sd_of_numbers
 from rmft.metrics.players import PlayerResults
-from rmft.metrics.power import instances_needed, paired_sd, replicates_needed, spread
+from rmft.metrics.power import instances_needed, mean_sd_of_normal, paired_sd, replicates_needed, spread
 from rmft.tables.layout import CONFIDENT, Estimation, RenderedTable, direction_verdict, tidy_frame
 
 ALPHA, POWER = 0.05, 0.8
@@ -84,8 +84,9 @@ def _paper_statistics(paper: pd.DataFrame) -> Statistics:
         setting, task = values[player, "setting_sd"], values[player, "task_sd"]
         values[player, "setting_over_task"] = setting / task
         values[player, "replicate_above_between"] = setting - math.sqrt(max(task**2 - setting**2, 0.0))
-    noise = math.hypot(values["base", "setting_sd"], values["trained", "setting_sd"])
     fall, replicates = values["base", "mean"] - values["trained", "mean"], int(paper["replicates"].iloc[0])
+    printed = math.hypot(values["base", "setting_sd"], values["trained", "setting_sd"])
+    noise = printed / mean_sd_of_normal(replicates)
     task_sd = values["base", "task_sd"]
     return values | _games_needed(fall, task_sd, lambda each: noise / math.sqrt(each), replicates, PAPER_INSTANCES)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from rmft.metrics.comparison import paired_difference, sd_of_numbers
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import CONFIDENT, RenderedTable, direction_verdict, standard_error, tidy_frame
 
@@ -19,7 +20,7 @@ Values = tuple[float, ...]  # of VARIED
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model and how an experiment trained it: values of VARIED, final regret (n,), and the paper's statistics if any.
+    """A model and how an experiment trained it: values of VARIED, final regret (S, n), the paper's statistics if any.
 
     default: whether the paper calls these values its default. It does not say what they are, so no difference between
     this model and another one can be compared with the paper's.
@@ -28,7 +29,6 @@ class TrainedModel:
     experiment: str
     values: Values
     final: np.ndarray
-    runs: int
     default: bool
     paper: Mapping[str, float]
 
@@ -65,7 +65,7 @@ def sensitivity_table(
         shown.append(_shaped(ours, trained, changes))
     title = "Final regret at T = 100 by L, k, number of iterations and temperature, trained on T = 25"
     shaped = pd.DataFrame(shown, columns=[*SYMBOLS.values(), "paper", ours, "change", "verdict"]).fillna("")
-    return RenderedTable(title, tidy_frame(KEYS, lines), shaped, _notes(min(trained.runs for trained in models)))
+    return RenderedTable(title, tidy_frame(KEYS, lines), shaped, _notes(max(len(trained.final) for trained in models)))
 
 
 def _read(paper: pd.DataFrame) -> dict[Values | None, dict[str, float]]:
@@ -91,9 +91,9 @@ def _trained_models(
                 continue
             iterations = last if name == "trained" else int(name.removeprefix("iteration-"))
             values = (trajectories, selected, iterations, temperature)
-            final, default = played.by_instance[:n, -1], experiment == first
+            default = experiment == first
             of_paper = paper.get(None if default else values, {})
-            models.append(TrainedModel(experiment, values, final, len(played.regret), default, of_paper))
+            models.append(TrainedModel(experiment, values, played.final[:, :n], default, of_paper))
     return models
 
 
@@ -104,20 +104,22 @@ def _changes(trained: TrainedModel, models: Sequence[TrainedModel]) -> list[Regr
         differs = [place for place in range(len(VARIED)) if trained.values[place] != other.values[place]]
         if len(differs) != 1 or other.values[differs[0]] > trained.values[differs[0]]:
             continue
-        difference, paper, verdict = trained.final - other.final, None, ""
-        mean, error = float(difference.mean()), standard_error(difference)
+        difference, paper, verdict = paired_difference(trained.final, other.final), None, ""
         if trained.paper and other.paper and not (trained.default or other.default):
             paper = trained.paper["mean"] - other.paper["mean"]
-            verdict = direction_verdict(mean, error, paper)
-        changes.append(RegretChange(VARIED[differs[0]], other.values[differs[0]], mean, error, paper, verdict))
+            verdict = direction_verdict(difference.mean, difference.error, paper)
+        values = (other.values[differs[0]], difference.mean, difference.error, paper, verdict)
+        changes.append(RegretChange(VARIED[differs[0]], *values))
     return changes
 
 
 def _tidy(trained: TrainedModel, changes: Sequence[RegretChange], n: int) -> Iterator[tuple]:
-    key, final = (trained.experiment, *trained.values, n), trained.final
-    sd = float(final.std(ddof=1))
-    yield (*key, "mean", float(final.mean()), standard_error(final), trained.paper.get("mean"), "")
-    yield (*key, "sd", sd, sd / math.sqrt(2 * (n - 1)), trained.paper.get("sd"), "")
+    key, final = (trained.experiment, *trained.values, n), trained.final.mean(axis=0)
+    over_runs = standard_error(trained.final.mean(axis=1)) if len(trained.final) > 1 else 0.0
+    sd = sd_of_numbers(final)
+    error = math.hypot(sd / math.sqrt(n), over_runs)
+    yield (*key, "mean", float(final.mean()), error, trained.paper.get("mean"), "")
+    yield (*key, "sd", sd, sd / math.sqrt(2 * max(n - 1, 1)), trained.paper.get("sd"), "")
     for change in changes:
         statistic = f"change_from_{change.varied}_{change.lower:g}"
         yield (*key, statistic, change.mean, change.error, change.paper, change.verdict)
@@ -128,7 +130,7 @@ def _shaped(our_header: str, trained: TrainedModel, changes: Sequence[RegretChan
     return {
         **{SYMBOLS[name]: f"{value:g}" for name, value in zip(VARIED, trained.values, strict=True)},
         "paper": f"{paper['mean']:.2f} ± {paper['sd']:.2f}{_elsewhere(paper)}" if paper else "",
-        our_header: _mean_sd(trained.final),
+        our_header: _mean_sd(trained.final.mean(axis=0)),
         "change": "; ".join(map(_change_cell, changes)),
         "verdict": "; ".join(change.verdict for change in changes),
     }
@@ -144,7 +146,7 @@ def _change_cell(change: RegretChange) -> str:
 
 
 def _mean_sd(final: np.ndarray) -> str:
-    return f"{final.mean():.2f} ± {final.std(ddof=1):.2f}"
+    return f"{final.mean():.2f} ± {sd_of_numbers(final):.2f}"
 
 
 def _notes(runs: int) -> list[str]:
@@ -156,7 +158,7 @@ def _notes(runs: int) -> list[str]:
         "does not say why the two values differ.",
         "change: from the model that was trained with a lower value of one thing, all else being the same, on common "
         "instances and with common random numbers; ± is its standard error over instances"
-        + (", of one training run each." if runs == 1 else "."),
+        + (", of one training run each." if runs == 1 else " and, where there are several, training runs."),
         f"direction only: regret falls as in the paper, surely ({CONFIDENT:g} standard errors); inconclusive: not "
         "surely; not reproduced: it rises.",
         "All models are played at the same temperature; the one that varies is of training.",
