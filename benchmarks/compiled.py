@@ -23,10 +23,10 @@ import torch
 from machine import usual
 from rollouts import HEADS, LAYERS, SIZE, WINDOW, byte_tokenizer, measure_core, random_model
 
-from rmft.agents.cache import attend
+from rmft.agents.cache import attend, chunk_of
 from rmft.agents.local import LanguageModel, LocalChatModel
 
-MAX_TOKENS = 128  # of a completion, as the experiments have it: so many slots more than the window
+MAX_TOKENS = 128  # of a completion, as the experiments have it
 REPEATS = 9
 SOURCE = Path(__file__).with_name("attention.cpp")
 
@@ -46,7 +46,7 @@ def step_of(count: int, compiled: bool) -> Callable[[], object]:
 
 def attentions_of(count: int) -> tuple[Callable[[], object], Callable[[], object]]:
     """Return the attention of all layers for a token of each conversation, by torch and in C++."""
-    slots, scaling = WINDOW + MAX_TOKENS, SIZE**-0.5
+    slots, scaling = WINDOW + chunk_of(random_model().config, MAX_TOKENS), SIZE**-0.5
     layers = [torch.randn(2, count, HEADS, slots, SIZE) for _ in range(LAYERS)]
     query, mixed = torch.randn(count, HEADS, 1, SIZE), torch.empty(count, HEADS, SIZE)
     first = torch.randint(slots, (count,))

@@ -26,8 +26,9 @@ from machine import reached
 from rollouts import MESSAGE, OPENING, byte_tokenizer, message_length
 from transformers import AutoModelForCausalLM, Qwen3Config
 
+from rmft.agents.cache import size_of
 from rmft.agents.context import context_needed
-from rmft.agents.local import LanguageModel, LocalChatModel, free_memory, games_at_a_time, load, size_of
+from rmft.agents.local import LanguageModel, LocalChatModel, free_memory, games_at_a_time, load
 from rmft.params import load as load_params
 from rmft.params.language_model import LanguageModelSettings
 from rmft.training.sft import fine_tune
@@ -105,7 +106,9 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
     )
     found = {"decode": seconds / (floor + prefill), "hits": 1 - fed / anew}
     if device != "cpu":
-        predicted = 2 * language_model.model.num_parameters() + count * size_of(language_model, capacity, REPLY)
+        model = language_model.model
+        each = size_of(model.config, capacity, REPLY, model.dtype.itemsize)
+        predicted = 2 * model.num_parameters() + count * each
         found["memory"] = abs(torch.cuda.max_memory_allocated(device) / predicted - 1)
     return found
 

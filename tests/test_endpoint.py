@@ -222,7 +222,7 @@ def test_many_requests_at_once_are_spread_over_small_pools():
                 most.append(max(client._sending))
             return Response(200)
 
-        client = HttpClient(at_once, base_url="http://127.0.0.1", transport=MockTransport(respond))
+        client = HttpClient(at_once, trust_env=False, base_url="http://127.0.0.1", transport=MockTransport(respond))
         await asyncio.gather(*(client.post("/") for _ in range(at_once)))
         await client.close()
 

@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrainedModel, Qwen3Config
 
 from rmft.agents import cache
+from rmft.agents.chat_tokenizer import TokenCompletion
 from rmft.agents.checkpoint import note_model
 from rmft.agents.context import context_limit, context_needed
 from rmft.agents.local import LARGE_VOCABULARY, USED, LanguageModel, LocalChatModel, games_at_a_time, load, sample
@@ -48,7 +49,7 @@ CONFIGS = {
     ),
 }  # fmt: skip
 TEMPLATES = {"qwen3": "qwen3", "gemma": "gemma", "phi3": "phi3_5"}
-B, MAX_TOKENS, LONG, ROUNDS, CAPACITY = 3, 9, 40, 5, 440
+B, MAX_TOKENS, LONG, ROUNDS, CAPACITY = 3, 9, 50, 5, 500
 MESSAGES = ("Your action, please: 1 or 2 or 3?", "It paid 3.25.", "Go on")
 
 
@@ -272,11 +273,17 @@ def test_a_policy_is_what_enumerating_the_tokens_of_all_actions_gives_and_asking
     chat_model, twin = start(language_model, B, most), start(language_model, B, most)
     decode, place = language_model.chat_tokenizer.tokenizer.decode, 2
     histories, several = [[] for _ in range(B)], 0
+
+    def reply(model: LocalChatModel, t: int) -> list[TokenCompletion]:
+        """Return completions, of which the second one is a second attempt."""
+        turns = model.reply(ragged(t), temperature=1.0, uniforms=uniforms(t, B, most))
+        model.retract([1])
+        again = model.reply(None, temperature=1.0, uniforms=uniforms(100 + t, 1, most), rows=[1])
+        return [turns[0], *again, turns[2]]
+
     for t in range(ROUNDS):
-        turns = chat_model.reply(ragged(t), temperature=1.0, uniforms=uniforms(t, B, most))
-        assert [turn.ids for turn in turns] == [
-            turn.ids for turn in twin.reply(ragged(t), temperature=1.0, uniforms=uniforms(t, B, most))
-        ]
+        turns = reply(chat_model, t)
+        assert [turn.ids for turn in turns] == [turn.ids for turn in reply(twin, t)]
         rows, spans, names, paths = [], [], [], []
         for row, turn in enumerate(turns):
             histories[row] += turn.prompt_ids
@@ -360,9 +367,10 @@ def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
         config.layer_types = kinds[:2] * 6
     model = AutoModelForCausalLM.from_config(config)
     language_model, free = LanguageModel.of(model, byte_tokenizer(TEMPLATES[name.partition("-")[0]])), 15_000_000
-    fitting = games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 1000, free)
+    capacity = 400
+    fitting = games_at_a_time(language_model, capacity, MAX_TOKENS, 1000, free)
     assert 1 < fitting < 1000
-    chat_model = LocalChatModel(language_model, fitting, CAPACITY, MAX_TOKENS)
+    chat_model = LocalChatModel(language_model, fitting, capacity, MAX_TOKENS)
 
     def play() -> None:
         chat_model.reply(["Hi" * 140] * fitting, temperature=1.0, uniforms=uniforms(0, fitting))
@@ -371,8 +379,8 @@ def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
 
     taken = peak_bytes(play) + sum(memory.nbytes for pair in chat_model.cache.pairs for memory in pair)
     assert 0.7 < taken / (USED * free) <= 1
-    assert games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 3, free) == 3
-    assert games_at_a_time(language_model, CAPACITY, MAX_TOKENS, 1000, None) == 1000
+    assert games_at_a_time(language_model, capacity, MAX_TOKENS, 3, free) == 3
+    assert games_at_a_time(language_model, capacity, MAX_TOKENS, 1000, None) == 1000
 
 
 def test_frozen_weights_in_bfloat16_are_not_copied_for_each_conversation():
@@ -390,7 +398,7 @@ def test_frozen_weights_in_bfloat16_are_not_copied_for_each_conversation():
 
 
 def test_a_conversation_that_fits_into_no_memory_is_refused():
-    with pytest.raises(InputError, match=r"cpu has 0\.0 GB beside the weights, .* 440 tokens takes 0\.\d"):
+    with pytest.raises(InputError, match=r"cpu has 0\.0 GB beside the weights, .* 500 tokens takes 0\.\d"):
         games_at_a_time(ready_model("qwen3"), CAPACITY, MAX_TOKENS, 1000, 10_000)
 
 

@@ -7,8 +7,8 @@ The token at position p of a conversation is in slot p % C. A layer with a slidi
 slots, and new tokens overwrite those that have left the window; a layer with full attention has a slot for each token.
 The length of a conversation determines which position each slot holds, so nothing is erased when a conversation shrinks
 or restarts: up to `slack` tokens can be taken back, or written in one pass, before a slot inside the window is
-overwritten. Attention reads all slots, so slack costs time. Where more tokens than that may be taken back, `remember`
-keeps what they overwrite, and `rewind` writes it again.
+overwritten. Attention reads every slot, so slack costs time. To take back more than `slack` tokens, call `remember`
+before they are fed: the cache then keeps what they overwrite, and `rewind` puts it back.
 """
 
 import math
@@ -29,7 +29,7 @@ LEAST_QUERIES, LEAST_KEYS = 2, 16  # below these, products and sums take other k
 # PyTorch's fused attention fails in this type on a CPU with AMX, once torch keeps to AVX2 (`rmft.instructions`).
 NOT_FUSED_ON_CPU = torch.bfloat16
 LEAST_CHUNK = 16  # tokens fed in one pass, at least
-PART_OF_WINDOW = 6  # slack is at most this part of a window: attention reads it, too, for each token
+PART_OF_WINDOW = 6  # slack is at most a sixth of the smallest window, or LEAST_CHUNK if that is more
 ALIGNED = 64  # a GPU's kernels copy, in every layer, masks whose width is not a multiple of this
 
 
@@ -54,7 +54,8 @@ class LayerKind:
 class Overwritten:
     """What a pass overwrote in one layer's keys or values.
 
-    memory: (B·K·(C + 1), D). index, owners, positions: as in `LayerKind`. old: (n·K·q, D).
+    memory: those keys or values, as rows (B·K·(C + 1), D). old: (n·K·q, D), what the rows at `index` held before.
+    index, owners, positions: as in `LayerKind`.
     """
 
     memory: torch.Tensor
@@ -72,8 +73,8 @@ def slots_of(window: int | None, capacity: int, slack: int) -> int:
 def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, remembered: int, size: int) -> int:
     """Return the bytes that a conversation takes at most: its cache, and the temporary tensors of a forward pass.
 
-    capacity, slack: as in `SlotCache`; a pass feeds at most `slack` tokens. remembered: tokens of a completion, whose
-    predecessors are kept where they are more than the slack. size: bytes of a number.
+    capacity, slack: as in `SlotCache`; a pass feeds at most `slack` tokens. remembered: the most tokens of a
+    completion; if more than the slack, what they overwrite is kept, too. size: bytes of a number.
     """
     config = config.get_text_config(decoder=True)
     heads, pairs = config.num_attention_heads, config.num_key_value_heads
@@ -91,12 +92,12 @@ def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, reme
 
 
 def chunk_of(config: PretrainedConfig, max_tokens: int) -> int:
-    """Return how many tokens are fed in one pass: those of a completion, or fewer if a window is small.
+    """Return how many tokens are fed in one pass, at most; it is the cache's slack, too.
 
-    It is the cache's slack, too.
+    As many as a completion has, or fewer if a window is small.
     """
-    narrowest = min((window for window in layer_windows(config) if window), default=max_tokens * PART_OF_WINDOW)
-    return max(LEAST_CHUNK, min(max_tokens, narrowest // PART_OF_WINDOW))
+    parts = [window // PART_OF_WINDOW for window in layer_windows(config) if window]
+    return max(LEAST_CHUNK, min([max_tokens, *parts]))
 
 
 def size_of(config: PretrainedConfig, capacity: int, max_tokens: int, size: int) -> int:
@@ -124,7 +125,7 @@ class SlotCache(Cache):
         shape = config.get_text_config(decoder=True)
         self.heads = shape.num_key_value_heads
         self.sharing = shape.num_attention_heads // self.heads
-        self.count = count
+        self.count, self.capacity = count, capacity
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.rows: torch.Tensor | slice = slice(count)
         self.overwritten: list[Overwritten] | None = None  # since `remember`
@@ -182,7 +183,7 @@ class SlotCache(Cache):
         held = []
         for part, (memory, new) in enumerate(zip(self.pairs[layer], (keys, values), strict=True)):
             places = memory.view(-1, memory.shape[-1])
-            if self.overwritten is not None and kind.window is not None:
+            if self.overwritten is not None and kind.slots < self.capacity:
                 old = places.index_select(0, kind.index)
                 self.overwritten.append(Overwritten(places, kind.index, kind.owners, kind.positions, old))
             places.index_copy_(0, kind.index, new.reshape(-1, new.shape[-1]))
@@ -209,22 +210,32 @@ class SlotCache(Cache):
                 memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
 
     def remember(self) -> None:
-        """Keep what passes overwrite from now on, for `rewind`, and forget what was kept before."""
+        """Keep what passes overwrite from now on, for `rewind`."""
         self.overwritten = []
 
-    def rewind(self, rows: np.ndarray, lengths: np.ndarray) -> None:
-        """Write again what was overwritten since `remember` by tokens after the first `lengths` of conversations.
+    def forget(self) -> None:
+        """Drop what was kept since `remember`, and keep no more."""
+        self.overwritten = None
 
-        rows, lengths: (n,).
+    def rewind(self, rows: np.ndarray, lengths: np.ndarray, *, for_good: bool) -> None:
+        """Undo what tokens from position `lengths` (n,) on, in conversations `rows` (n,), overwrote since `remember`.
+
+        for_good: whether these tokens will not be written again, so that what they overwrote need not be kept.
         """
         if not self.overwritten:
             return
         device = self.overwritten[0].old.device
         kept = torch.full((self.count,), torch.iinfo(torch.int64).max, device=device)
         kept[torch.as_tensor(rows, device=device)] = torch.as_tensor(lengths, device=device)
+        remaining = []
         for one in reversed(self.overwritten):
             undone = one.positions >= kept[one.owners]
             one.memory[one.index[undone]] = one.old[undone]
+            if for_good:
+                parts = (part[~undone] for part in (one.index, one.owners, one.positions, one.old))
+                remaining.append(Overwritten(one.memory, *parts))
+        if for_good:
+            self.overwritten = [one for one in reversed(remaining) if len(one.index)]
 
     def save(self, rows: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor]:
         """Return a copy of keys and values at positions (n, q) of conversations (n,), for `restore`."""

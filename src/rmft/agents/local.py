@@ -156,13 +156,15 @@ class LocalChatModel:
     """A model in B conversations, each at its own length, that decode together.
 
     count: B. capacity: tokens of the longest conversation, see `context_needed`. max_tokens: of a completion; we end a
-    completion that is longer.
+    completion that is longer. slack: see `SlotCache`; None for the best one for games.
     """
 
-    def __init__(self, language_model: LanguageModel, count: int, capacity: int, max_tokens: int) -> None:
+    def __init__(
+        self, language_model: LanguageModel, count: int, capacity: int, max_tokens: int, slack: int | None = None
+    ) -> None:
         self.model, self.chat_tokenizer = language_model.model, language_model.chat_tokenizer
         self.count, self.capacity, self.max_tokens = count, capacity, max_tokens
-        self.chunk = chunk_of(self.model.config, max_tokens)
+        self.chunk = slack or chunk_of(self.model.config, max_tokens)
         # The prefixes of actions that `action_policies` feeds may extend past the longest completion.
         self.cache = SlotCache(self.model.config, count, capacity + max(self.chunk, max_tokens), slack=self.chunk)
         self.restart()
@@ -178,8 +180,8 @@ class LocalChatModel:
     @torch.inference_mode()
     def retract(self, rows: Sequence[int]) -> None:
         """Forget the last completion of some conversations, so that `reply` samples another one."""
-        rows = np.asarray(rows)
-        self.cache.rewind(rows, self.prompted[rows])
+        rows = np.asarray(rows, dtype=np.int64)
+        self.cache.rewind(rows, self.prompted[rows], for_good=True)
         for row in rows:
             self.lengths[row] = self.prompted[row] - 1
             self.waiting[row] = self.prompts[row][-1:]  # fed again, for the logits that follow
@@ -211,7 +213,8 @@ class LocalChatModel:
     ) -> list[TokenCompletion]:
         """Send messages (n,) and return the completions; with messages None, sample again after `retract`.
 
-        uniforms: (n, max_tokens) in [0, 1), one a token. rows: (n,), the conversations addressed; None for all.
+        uniforms: (n, max_tokens) in [0, 1), one a token. rows: (n,), the conversations addressed; None for all. Once
+        messages have been sent to some conversations, no earlier completion can be retracted, of others neither.
         """
         rows = np.arange(self.count) if rows is None else np.asarray(rows)
         if messages is not None:
@@ -224,8 +227,10 @@ class LocalChatModel:
         longest = max(self.lengths[row] + len(new) for row, new in zip(rows, waiting, strict=True)) + self.max_tokens
         if self.cache.limit is not None and longest > self.capacity:
             raise InputError(f"context: a conversation may grow to {longest} tokens, past {self.capacity}")
+        if messages is not None:
+            self.cache.forget()
         logits = self.feed(rows, waiting)
-        if messages is not None and self.max_tokens > self.chunk:
+        if messages is not None and self.max_tokens > self.chunk:  # then a completion overwrites what `retract` needs
             self.cache.remember()
         self.prompted[rows] = self.lengths[rows]
         sampled = self._decode(rows, logits, temperature, uniforms)
@@ -330,16 +335,17 @@ class LocalChatModel:
     def _likeliest_after(self, rows: np.ndarray, places: np.ndarray, prefixes: Sequence[Tokens]) -> list[Probabilities]:
         """Return the likeliest tokens after prefixes at positions of conversations.
 
-        The prefixes are written over the completions in the cache, which is then restored.
+        The prefixes are written over the completions in the cache, which is then restored. Where more than the slack
+        lies behind a position, what the completion overwrote is put back first.
         """
         fed = self.lengths[rows]
-        taken_back = int((fed - places).max())
+        longest, taken_back = max(map(len, prefixes)), int((fed - places).max())
         rewinds = self.cache.slack is not None and taken_back > self.cache.slack
-        span = torch.arange(max([taken_back * rewinds, *map(len, prefixes)]), device=self.model.device)
+        span = torch.arange(max(longest, taken_back) if rewinds else longest, device=self.model.device)
         where = torch.as_tensor(rows, device=span.device), torch.as_tensor(places, device=span.device)[:, None] + span
         saved = self.cache.save(*where)
         if rewinds:
-            self.cache.rewind(rows, places)
+            self.cache.rewind(rows, places, for_good=False)
         self.lengths[rows] = places
         best = self.feed(rows, [list(prefix) for prefix in prefixes]).log_softmax(dim=-1).topk(TOP)
         self.cache.restore(*where, saved)

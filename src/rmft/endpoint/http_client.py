@@ -17,11 +17,11 @@ class HttpClient:
     connections: the most at a time; the caller sends no more requests at once. options: as for `httpx2.AsyncClient`.
     """
 
-    def __init__(self, connections: int, **options: object) -> None:
+    def __init__(self, connections: int, *, trust_env: bool, **options: object) -> None:
         pools = -(-connections // IN_A_POOL)
         limits = Limits(max_connections=-(-connections // pools), keepalive_expiry=IDLE_SECONDS)
-        context = create_ssl_context()
-        self._pools = [AsyncClient(limits=limits, verify=context, **options) for _ in range(pools)]
+        options |= {"limits": limits, "verify": create_ssl_context(trust_env=trust_env), "trust_env": trust_env}
+        self._pools = [AsyncClient(**options) for _ in range(pools)]
         self._sending = [0] * pools
 
     @property

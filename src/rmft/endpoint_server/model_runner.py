@@ -101,7 +101,7 @@ class ModelRunner:
         self.model = language_model
         config = language_model.model.config.get_text_config(decoder=True)
         capacity = language_model.chat_tokenizer.limit or config.max_position_embeddings
-        self.chat_model = LocalChatModel(language_model, slots, capacity, CHUNK)
+        self.chat_model = LocalChatModel(language_model, slots, capacity, CHUNK, slack=CHUNK)
         self.unused = deque(CacheSlot(row) for row in range(slots))
         self.idle: OrderedDict[int, CacheSlot] = OrderedDict()  # by row, the longest idle first
         self.by_prefix: dict[PrefixKey, list[CacheSlot]] = {}
@@ -111,7 +111,10 @@ class ModelRunner:
     # --- Slots ---
 
     def start(self, generation: Generation) -> bool:
-        """Give a response a slot with the longest cached prefix of its conversation. Return False if none is free."""
+        """Give a response the slot that its conversation continues, else one with the longest cached prefix of it.
+
+        Return False if none is free.
+        """
         if slot := self._continued_by(generation):
             return self._take(generation, slot, common_length(slot.ids, generation.prompt_ids))
         for place in range(len(generation.prefixes) - 1, -1, -1):
@@ -131,7 +134,7 @@ class ModelRunner:
         return bool(slot) and self._take(generation, slot, 0)
 
     def should_wait(self, generation: Generation) -> bool:
-        """Return whether another slot is being fed the same conversation, which can be copied afterwards."""
+        """Return whether another slot is being fed the same conversation, which must be copied afterwards."""
         if self._continued_by(generation):
             return False
         slots = self.by_prefix.get(generation.prefixes[-1], ())
@@ -141,8 +144,9 @@ class ModelRunner:
     def _continued_by(self, generation: Generation) -> CacheSlot | None:
         """Return the idle slot that holds a conversation up to its last message, or None.
 
-        It is better than a copy of a twin, which has the last message too: copies scatter the conversations that are
-        computed together, and then the cache of each has to be gathered for each token.
+        Such a slot is better than a copy of a twin (a conversation with the same messages), though that holds the last
+        message, too: copies scatter the conversations that are computed together, and then the cache of each has to be
+        gathered for each token.
         """
         if len(generation.prefixes) < 2:
             return None
