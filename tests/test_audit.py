@@ -228,6 +228,15 @@ def test_what_is_older_than_the_last_attempt_at_a_missing_input_is_made_again():
     assert not unfinished(OTHER)
 
 
+@pytest.mark.usefixtures("recorded")
+def test_what_was_made_from_a_source_that_an_older_file_has_replaced_is_made_again():
+    Path(SOURCE).write_text("regret\n1\n", encoding="utf-8")
+    os.utime(SOURCE, (0, 0))  # as `mv` and `cp -p` leave it
+    refuse_altered(ARTIFACTS)
+    assert unfinished(FIGURE)
+    assert not unfinished(EVALUATION)
+
+
 def test_an_attempt_counts_through_everything_that_is_missing():
     def record(path: str, hours: int, *inputs: str) -> Record:
         receipt = Receipt("", "", {}, None, "", "")

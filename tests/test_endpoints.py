@@ -105,6 +105,25 @@ def test_an_estimate_is_arithmetic_of_rounds_games_and_a_history_that_is_sent_wh
     assert 12 < longer.used.prompt / shorter.used.prompt < 16  # the square of the horizon, but for the opening
 
 
+def test_a_variant_is_not_charged_for_games_of_the_base_model_that_it_shares():
+    params = PARAMS.model_copy(update={"scale": "demo"}).at_scale()
+    parts = {part.part: part for part in expected_work(params, ["closed_mab_seeds"])}
+    assert parts["gaussian-100, base model"].calls == 0
+    assert parts["gaussian-100, fine-tuned"].calls == 5 * 16 * 100
+
+
+def test_fine_tuning_on_summaries_reads_the_past_of_every_round():
+    params = PARAMS.model_copy(update={"scale": "paper"}).at_scale()
+    of = params.experiments["closed_mab"]
+    summary = of.model_copy(update={"protocol": of.protocol.model_copy(update={"interaction": "summary"})})
+    other = params.model_copy(update={"experiments": params.experiments | {"closed_mab": summary}})
+    trained = [
+        next(part.used.trained for part in expected_work(each, ["closed_mab"]) if part.part == "fine-tuning")
+        for each in (params, other)
+    ]
+    assert trained[1] > 3 * trained[0]
+
+
 def test_the_papers_cost_is_that_of_longer_replies_without_a_cache(monkeypatch):
     """Sec. `appendix:sec6-training-details`: about 0.5·T² dollars for a training run."""
     monkeypatch.setattr(estimate, "CACHED_FROM", 10**9)

@@ -49,6 +49,14 @@ def test_a_bandit_shows_one_reward_and_counts_regret_by_means():
     assert (again.any(), paid.any(), truncated.any(), info) == (False, False, False, {})
 
 
+def test_what_is_done_to_rewards_changes_no_observation():
+    envs = rmft.make_vec("mab", "gaussian", num_envs=3, T=4)
+    envs.reset(seed=0)
+    observation, rewards, *_ = envs.step(np.zeros(3, dtype=int))
+    rewards -= 1
+    assert (observation[:, 0] == rewards + 1).all()
+
+
 def test_a_seed_names_a_game():
     def played(seed: int) -> list[float]:
         env = rmft.make("mab")

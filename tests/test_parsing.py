@@ -510,3 +510,10 @@ def test_no_group_is_repeated_possessively_which_older_pythons_take_wrongly():
     written += [*claims.follows.values(), *claims.within.values(), claims.mention, claims.latest, claims.choice]
     for pattern in written:
         assert not re.search(r"(?<!\\)\)(?:[*+?]|\{[0-9,]*\})\+", pattern.pattern), pattern.pattern
+
+
+def test_apostrophes_and_hyphens_of_other_keyboards_are_those_of_names():
+    names = ("The farmers' market", "Low-cost plan", "Plan C")
+    assert action("Action: The farmers’ market", names) == 1
+    assert action("Action: Low\N{NON-BREAKING HYPHEN}cost plan", names) == 2
+    assert action("Action: Plan C or the farmers’ market", names) is None

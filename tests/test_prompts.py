@@ -227,3 +227,11 @@ def test_a_missing_folder_is_refused_by_its_name(tmp_path):
 def test_a_template_that_cannot_be_filled_in_is_refused_by_its_name(own, text):
     (own / "feedback.j2").write_bytes(text if isinstance(text, bytes) else text.encode())
     assert_refused_in_one_line(own, "feedback.j2")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path):
+    folder = shutil.copytree(FOLDER, tmp_path / "marked")
+    for path in folder.glob("*.j2"):
+        path.write_text("\N{BYTE ORDER MARK}" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    protocol = PROTOCOLS[0]
+    assert Prompts.load(folder).message(protocol, ()) == PROMPTS.message(protocol, ())

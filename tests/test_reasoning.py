@@ -147,11 +147,24 @@ def test_a_stated_policy_chooses_what_it_gives_the_highest_probability():
 
 
 @pytest.mark.parametrize(
-    "words", ["Action 1 was tried {} times.", "{} paid 5.00, good.", "Scores: 1={}.", "Highest score: {}."]
+    "words",
+    [
+        "Action 1 was tried {} times.",
+        "{} paid 5.00, good.",
+        "Scores: 1={}.",
+        "Highest score: {}.",
+    ],
 )
 def test_a_reply_that_ends_in_endless_digits_claims_nothing(words):
     text = words.format("1" * 5000) + "\nAction: 1"
     assert claims_of(text, BANDIT, history_of(PLAYED), parse(text, BANDIT, TOLERANCE), TOLERANCE) == []
+
+
+@pytest.mark.parametrize("words", ["Action 1 paid 6 in round {}.", "In round {}, action 1 paid 6."])
+def test_a_round_of_endless_digits_is_none(words):
+    text = words.format("1" * 5000) + "\nAction: 1"
+    (claim,) = claims_of(text, BANDIT, history_of(PLAYED), parse(text, BANDIT, TOLERANCE), TOLERANCE)
+    assert not claim.true
 
 
 def test_under_full_feedback_every_reward_that_was_shown_can_be_quoted():
@@ -359,6 +372,7 @@ def case(reply: str, best: int, preferred: int, last: int | None = None, protoco
         ("Action 2 has paid little, so I choose action 1.", 2, 1, 2, False),
         ("Action 2 shows low variance, but action 1 pays more.", 2, 1, 2, False),
         ("Action 2 is not risky. Action 1 is new.", 2, 1, 2, False),
+        ("Low variance for action 2, but action 1 pays more.", 2, 1, 2, False),
         ("Action 1 is stable.", 2, 1, 2, False),
         ("I explore: action 1.", 2, 1, 2, False),
     ],

@@ -1,5 +1,6 @@
 """Stages by hand: the records and files that the rules give, and nothing of the workflow is replaced."""
 
+import json
 import re
 import shlex
 import shutil
@@ -10,10 +11,13 @@ import pytest
 from test_selection import at_random, trajectories
 from trees import ROOT, run, set_value
 
+from rmft.artifacts.job import JOB_OF, this_run
 from rmft.artifacts.trajectories import write_trajectories
 from rmft.environments import draw_rewards
+from rmft.errors import InputError
 from rmft.lineage.code import stages
 from rmft.workflow import by_hand
+from rmft.workflow.stage import run_stage
 
 EXPERIMENT = r"results/experiments/(?P<experiment>\w+)"
 ITERATION = rf"{EXPERIMENT}/seed-(?P<training_seed>\d+)/iteration-(?P<iteration>\d+)"
@@ -122,6 +126,17 @@ def test_a_selection_by_hand_reads_the_workflows_rollouts_and_writes_to_scratch_
     assert code == 0
     assert own.read_bytes() == (Path("scratch") / own).read_bytes()
     assert f"{own}: no job of Snakemake's writes it" in error
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_job_whose_code_was_edited_since_snakemake_began_is_refused(monkeypatch):
+    settings, _ = by_hand.job_of("rewards", {"name": "gaussian"})
+    monkeypatch.setenv(JOB_OF, this_run())
+    run_stage("rewards", settings, {"output": Path("first.npz")}, ["output"])
+    before = json.loads(settings)["code"]["digest"]
+    with pytest.raises(InputError, match="edited since"):
+        run_stage("rewards", settings.replace(before, "0" * len(before)), {"output": Path("second.npz")}, ["output"])
+    assert not Path("second.npz").exists()
 
 
 @pytest.mark.usefixtures("folder")

@@ -2,8 +2,10 @@
 
 import sys
 
+from rmft.errors import AFTER_CTRL_C
 from rmft.instructions import use_avx2_only
 from rmft.workflow import forkserver
+from rmft.workflow.runs import INTERRUPTED
 
 
 def main() -> None:
@@ -24,9 +26,13 @@ def serve_jobs(*arguments: str) -> None:
 
 def run() -> None:
     """Run the command line in this process."""
-    from rmft.cli import main as command_line
+    try:
+        from rmft.cli import main as command_line
 
-    command_line()
+        command_line()
+    except KeyboardInterrupt:  # while the command line is being imported
+        print(f"rmft: {AFTER_CTRL_C}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 Symbols: M instances, L trajectories each, n = M · L games, T rounds, d actions.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -125,9 +126,9 @@ def play(
     limit = 1 if max_tokens is None else max_tokens
     for name, value, least in (("seed", seed, 0), ("trajectories", trajectories, 1), ("max_tokens", limit, 1)):
         check_whole(f"play: {name}", value, least)
-    if not temperature >= 0:
-        raise InputError(f"play: temperature: {temperature!r}: must be at least 0")
-    env.reset(seed=seed)
+    if not 0 <= temperature < math.inf:
+        raise InputError(f"play: temperature: {temperature!r}: must be a number of at least 0")
+    env.reset(seed=int(seed))
     episodes = env.unwrapped.games
     ids = games_of_shard(episodes.n, trajectories, 1, 1)
     table = episodes.table.rows(ids[:, 0])

@@ -74,7 +74,7 @@ class Episodes:
         shown = self.table.rewards[:, self.t]
         paid = shown[np.arange(self.n), actions]
         self.actions = np.column_stack([self.actions, actions.astype(np.int64)])
-        return (shown.copy() if self.settings.full_feedback else paid[:, None]), paid
+        return (shown.copy() if self.settings.full_feedback else paid[:, None].copy()), paid
 
     def info(self) -> dict[str, np.ndarray]:
         """Return the regret (n,) of the rounds so far, and the best action (n,) of the last one."""

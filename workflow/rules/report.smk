@@ -21,4 +21,4 @@ for shown in filter(lambda params: params.experiments, (BY_DEFAULT, BY_REQUEST))
             "Write the report"
         shell:
             "rmft report --settings {params.settings:q} --output {output.page} --trajectories {output.trajectories}"
-            " {input} 2>&1 | tee {log}"
+            " {input:q} 2>&1 | tee {log}"

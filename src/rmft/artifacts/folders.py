@@ -29,7 +29,7 @@ def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
             whole = Path(temporary) / folder.name
             whole.mkdir()
             yield whole
-            if folder.exists():
+            if replace and folder.exists():
                 folder.rename(Path(temporary) / "old")
             whole.rename(folder)
     except OSError as error:

@@ -22,13 +22,13 @@ def write_rewards(path: Path, rewards: Rewards) -> None:
     names = REWARD_ARRAYS if isinstance(rewards, RewardTable) else ()
     contexts = (CONTEXTS,) if isinstance(rewards, ContextualTable) else ()
     arrays = {name: getattr(rewards, name) for name in (*names, *contexts)}
-    with artifact(path) as temporary:
-        np.savez_compressed(temporary, shape=rewards.shape, **arrays)
+    with artifact(path) as temporary, temporary.open("wb") as file:  # to a path without .npz, numpy appends that
+        np.savez_compressed(file, shape=rewards.shape, **arrays)
 
 
 def read_rewards(path: Path) -> Rewards:
     """Return a reward set."""
-    with reading(path, zlib.error, tokenize.TokenError), np.load(path) as file:
+    with reading(path, zlib.error, tokenize.TokenError, TypeError), np.load(path) as file:
         if "rewards" not in file:
             return AdaptiveRewards(tuple(map(int, file["shape"])))
         # Instances are the last axis in memory, as `environments.tables` wants them.

@@ -162,7 +162,7 @@ def _measured(source: BuiltIteration, name: str) -> str:
         return f"- Not evaluated on `{name}`."
     players = read_players(Path(path))
     player = "trained" if last else f"iteration-{source.iteration}"
-    if player not in players:
+    if player not in players or source.training_seed >= len(players[player].final):
         return f"- `{name}` did not evaluate iteration {source.iteration}."
     after, base = players[player].final[source.training_seed], players["base"].final
     before = base[source.training_seed if len(base) > 1 else 0]

@@ -20,13 +20,15 @@ from rmft.language.protocol import Protocol
 # Letters that no reply contains replace the names of actions, so that one grammar serves all scenarios: one of SIGNS
 # replaces a name's first character, and REST each of the others.
 REST, *SIGNS = (chr(code) for code in range(0x10080, 0x100FB))  # Linear B ideograms
-# Spaces, line ends, fullwidth forms and the minus sign become ASCII, one character for one, so that positions in the
-# text stay. Digits of other scripts are no numbers here.
+# Spaces, line ends, fullwidth forms, the minus sign, apostrophes and hyphens become ASCII, one character for one, so
+# that positions in the text stay. Digits of other scripts are no numbers here.
 PLAIN = {
     **{code: " " for code in range(0x3001) if chr(code).isspace()},
     **dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), "\n"),
     **{code + 0xFEE0: code for code in range(ord("!"), ord("~") + 1)},
     ord("\N{MINUS SIGN}"): "-",
+    **dict.fromkeys(map(ord, "‘’"), "'"),
+    **dict.fromkeys(map(ord, "\N{HYPHEN}\N{NON-BREAKING HYPHEN}"), "-"),
     **dict.fromkeys(map(ord, [REST, *SIGNS]), "\N{LINEAR B SYLLABLE B008 A}"),
 }
 

@@ -73,7 +73,10 @@ def read_template(path: Path) -> Template:
     """Read a template. Raise InputError where the file is missing or malformed."""
     # Prompts are plain text for a model, not HTML. A folder of prompts may be somebody else's: no code of it runs.
     environment = ImmutableSandboxedEnvironment(
-        loader=FileSystemLoader(path.parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(path.parent, encoding="utf-8-sig"),  # editors of Windows begin files with a mark
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["number"] = highlighted
     if not path.is_file():

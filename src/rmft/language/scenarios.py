@@ -80,7 +80,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Record]]:
 
     Raise InputError where the file is malformed or its columns are not those of a scenario.
     """
-    text = read_user_text(path).removeprefix("\N{BYTE ORDER MARK}")  # written by spreadsheet programs
+    text = read_user_text(path)
     header = text.partition("\n")[0]
     rows = csv.reader(
         io.StringIO(text, newline=""), strict=True, delimiter=";" if header.count(";") > header.count(",") else ","
@@ -160,9 +160,9 @@ def _check_names(names: list[Any]) -> None:
 
 
 def read_user_text(path: Path) -> str:
-    """Read a text file of the user's. Raise InputError where that fails."""
+    """Read a text file of the user's, which may begin with a byte order mark. Raise InputError where that fails."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from None
     except ValueError as error:

@@ -3,7 +3,7 @@
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -64,19 +64,34 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
     Snakemake would take it for the job's, since it compares times of files and hashes of inputs only. A file that
     Snakemake itself has marked as unfinished is left to it. An artifact older than the last attempt at a missing file
     that it was made from is so marked: Snakemake, asked for this artifact alone, would not look for the missing file.
+    So is an artifact of which a source has other bytes than its job read: Snakemake looks at the bytes of a file only
+    where the file is younger than the artifact, and `mv` and `cp -p` keep the times of an older one.
     """
     records = {path: read_record(path) for path in artifacts}
     present = {path for path in artifacts if Path(path).exists()}
     finished = [path for path in artifacts if path in present and not unfinished(path)]
-    hashes = _hashes(finished)
+    inputs = {name for path in finished if (record := records[path]) for name in record.inputs}
+    sources = sorted(name for name in inputs - records.keys() if Path(name).is_file())
+    hashes = _hashes([*finished, *sources])
     problems = [problem for path in finished if (problem := problem_of(path, records[path], hashes[path]))]
     if problems:
         others = f" (and {len(problems) - 1} more: `rmft lineage --all`)" if len(problems) > 1 else ""
         if len(problems) > MANY:
             others += f"; `mkdir old; mv {' '.join(ARTIFACTS)} old; snakemake` makes all anew"
         raise InputError(f"{problems[0]}, or `dvc checkout` what you last committed{others}")
-    for path in outdated(records, present) & set(finished):
+    of_sources = {name: hashes[name] for name in sources}
+    replaced = {path for path in finished if _replaced_by_older(path, records[path].inputs, of_sources)}
+    for path in (outdated(records, present) & set(finished)) | replaced:
         mark_unfinished(path)
+
+
+def _replaced_by_older(path: str, read: Mapping[str, str | None], sources: Mapping[str, str]) -> bool:
+    """Return whether a source that an artifact's job read is older than the artifact, and has other bytes now.
+
+    sources: hashes by path.
+    """
+    changed = [name for name in read if name in sources and read[name] not in (None, sources[name])]
+    return any(Path(name).stat().st_mtime <= Path(path).stat().st_mtime for name in changed)
 
 
 def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
@@ -121,12 +136,12 @@ def _hashes(paths: list[str]) -> dict[str, str]:
     A file is unchanged if inode, size, and the times of content and inode are the same: an edit changes the last one.
     """
     known, current, hashes = {}, {}, {}
-    with suppress(InputError, ValueError):  # damaged: hash all anew
+    with suppress(InputError, ValueError, TypeError):  # damaged: hash all anew
         known = dict(read_json(KNOWN_HASHES)) if KNOWN_HASHES.exists() else {}
     for path in paths:
         stat = Path(path).stat()
         key = [stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
-        *known_key, digest = known[path] if isinstance(known.get(path), list) else [None]
+        *known_key, digest = known[path] if isinstance(known.get(path), list) and known[path] else [None]
         hashes[path] = digest if known_key == key else sha256(Path(path))
         if time.time() - stat.st_ctime > SETTLED_SECONDS:
             current[path] = [*key, hashes[path]]

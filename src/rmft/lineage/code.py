@@ -128,15 +128,20 @@ def locked(lock: Path) -> dict[str, str]:
     return dict(re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.MULTILINE))
 
 
+def normalised(package: str) -> str:
+    """Return the one spelling of a package's name that PyPI compares: `pydantic_core` is `pydantic-core`."""
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
 def not_locked(of: Iterable[str], lock: Path = Path("requirements.lock")) -> list[str]:
     """Return a line for each library of some stages whose installed version is not the locked one.
 
     Snakemake compares the installed versions and DVC compares the lock file, so the two would disagree.
     """
-    pins = locked(lock)
+    pins = {normalised(name): version for name, version in locked(lock).items()}
     installed = {name: version for stage in of for name, version in fingerprint(stage)[1].items()}
     return [
         f"{name} {installed[name]} is installed, {lock} has {version}"
         for name in sorted(installed)
-        if (version := pins.get(_distribution(name), installed[name])) != installed[name]
+        if (version := pins.get(normalised(_distribution(name)), installed[name])) != installed[name]
     ]

@@ -12,6 +12,7 @@ import mimetypes
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from rmft.artifacts.folders import new_folder
 from rmft.errors import InputError
@@ -62,7 +63,8 @@ def as_crate(trace: Trace) -> "ROCrate":
     for rules in sorted(INCLUDED.rglob("*.smk")):
         crate.add_file(rules, rules.as_posix(), properties={"name": rules.name, "encodingFormat": "text/plain"})
     for path, ancestor in trace.ancestors.items():
-        crate.add_file(_id(path), None if is_outside(path) else path, properties=_about_file(ancestor))
+        source, target = (_id(path), None) if is_outside(path) else (path, path)
+        crate.add_file(source, target, properties=_about_file(ancestor))
     _add_entities(crate, trace)
     return crate
 
@@ -122,8 +124,8 @@ def _link(crate: "ROCrate", identifier: str, **objects: list[str]) -> None:
 
 
 def _id(path: str) -> str:
-    """Return the identifier of a file: its path; of one outside of the repository a URL, and the crate has no copy."""
-    return Path(path).resolve().as_uri() if is_outside(path) else path
+    """Return the identifier of a file: its path, quoted; of one outside of the repository, a URL: it is not copied."""
+    return Path(path).resolve().as_uri() if is_outside(path) else quote(path)
 
 
 def identity(record: Record) -> str:

@@ -7,11 +7,13 @@ than planning a build, so the results are cached on disk, by the hash of each te
 import ast
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from rmft.artifacts.files import atomic
+from rmft.errors import InputError
 
 CACHE = Path(".rmft/syntax.json")
 CACHE_LIMIT = 5000  # texts; beyond, the cache is reduced to those that this process has read
@@ -59,12 +61,9 @@ class SourceReader:
         if self._read.keys() <= before.keys():
             return
         self._cached = self._read if len(before) > CACHE_LIMIT else before | self._read
-        temporary = self.cache.with_suffix(f".{os.getpid()}")
-        with suppress(OSError):
-            self.cache.parent.mkdir(exist_ok=True)
-            entries = {key: asdict(syntax) for key, syntax in self._cached.items()}
+        entries = {key: asdict(syntax) for key, syntax in self._cached.items()}
+        with suppress(InputError), atomic(self.cache) as temporary:
             temporary.write_text(json.dumps(entries), encoding="utf-8")
-            temporary.replace(self.cache)
 
 
 def syntax_of(text: bytes, file: Path) -> Syntax:

@@ -153,9 +153,10 @@ class Params(Outputs, Science):
         experiments = {name: of for name, of in self.experiments.items() if name in self.on_request}
         return self._part(experiments, self._requested)
 
-    def only(self, experiment: str) -> Self:
-        """Return these parameters with one experiment alone, and the figures and tables that need no other."""
-        return self._part({experiment: self.experiments[experiment]}, lambda names: {*names} == {experiment})
+    def only(self, *experiments: str) -> Self:
+        """Return these parameters with some experiments alone, and the figures and tables that need no other."""
+        own = {name: self.experiments[name] for name in experiments}
+        return self._part(own, lambda names: bool(names) and {*names} <= {*experiments})
 
     def _requested(self, names: Sequence[str]) -> bool:
         return any(name in self.on_request for name in names)

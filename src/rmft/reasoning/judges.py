@@ -22,7 +22,9 @@ from rmft.reasoning.prose import NEAR, SENTENCE, UNDRESSED, mentions
 if TYPE_CHECKING:
     from rmft.endpoint.connection import Connection
 
-DENIED = re.compile(r"(?:\b(?:not|no|low|lower|lowest|less|least|little|without|reduced?|minimal)|n't) +(?:\w+ +)?\Z")
+DENIED = re.compile(
+    r"(?:\b(?:not|no|low|lower|lowest|less|least|little|without|reduced?|minimal)|n't) +(?:\w+ +)?\Z", re.IGNORECASE
+)
 OF_THE_LAST = re.compile(r"\b(?:last|latest|previous|most recent|recent)\b", re.IGNORECASE)
 ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 AT_ONCE = 1024  # questions in a batch, so that a long list shows progress

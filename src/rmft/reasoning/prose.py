@@ -65,11 +65,11 @@ PAYS = (
 PAY = r"(?:reward|payoff|payout|return|result|outcome)s?"
 LAST = r"(?:last|latest|previous|most recent)"
 WHEN = (
-    r"(?: (?:(?:in|on|at|during) (?:the )?)?(?:round (?P<round>[0-9]++)|(?P<ago>(?:last|latest|previous|most recent)"
-    r" (?:round|time))))?"
+    r"(?: (?:(?:in|on|at|during) (?:the )?)?(?:round (?P<round>[0-9]{1,9}+)"
+    r"|(?P<ago>(?:last|latest|previous|most recent) (?:round|time))))?"
 )
 BEFORE = re.compile(  # the round that a sentence begins with
-    rf"(?:(?:in|on|at|during) (?:the )?)?(?:round (?P<round>[0-9]++)|(?P<ago>{LAST} (?:round|time)))[,:]?"
+    rf"(?:(?:in|on|at|during) (?:the )?)?(?:round (?P<round>[0-9]{{1,9}}+)|(?P<ago>{LAST} (?:round|time)))[,:]?"
     rf" (?:(?:I|we) )?(?:{CHOSE} )?\Z",
     re.IGNORECASE,
 )
@@ -225,8 +225,7 @@ def _of_sentence(text: str, patterns: _Patterns, history: History) -> Iterator[C
             begin = end = match.end()
     for match in patterns.latest.finditer(text):
         if history.last and _outright(text, match.start()):
-            values = [history.shown_last.get(history.last.action)]
-            yield Claim("reward", match.span(), any(_quotes(match, value) for value in values if value is not None))
+            yield Claim("reward", match.span(), _quotes(match, history.shown_last[history.last.action]))
 
 
 def _next(patterns: _Patterns, text: str, place: int) -> tuple[str, re.Match[str]] | None:

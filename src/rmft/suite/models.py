@@ -32,6 +32,7 @@ NO_KEY = "none"  # for a server on this machine that asks for none
 SMALL = 100e6  # bytes: a smaller model plays in one thread, since several wait for one another where cores are shared
 LOCAL_KEY = "RMFT_API_KEY"  # the variable with the key of a server on this machine, if it has one
 OPENAI = "api.openai.com"
+LONG = 20  # characters: as many may be a key, which no message shows
 # Of settings, what changes no game, or is a secret's name or a path.
 HIDDEN = {
     "api_key", "prices", "tuned_prices", "expected", "concurrency", "attempts", "timeout_seconds", "batch", "threads",
@@ -139,7 +140,8 @@ def at_url(
     """
     host = _host(base_url)
     if host is None:
-        raise InputError(f"--base-url: {base_url}: must look like http://localhost:8080/v1, without a key in it")
+        given = "" if "@" in base_url else f" {base_url}:"  # it may hold a password
+        raise InputError(f"--base-url:{given} must look like http://localhost:8080/v1, without a key in it")
     if key_env is None and host == OPENAI:
         key_env = "OPENAI_API_KEY"
     if key_env is None and not is_local(base_url):
@@ -209,7 +211,8 @@ def refused(option: str) -> Iterator[None]:
         yield
     except ValidationError as error:
         first = error.errors()[0]
-        raise InputError(f"{option}: {first['input']!r}: {first['msg']}") from None
+        given = f" {first['input']!r}:" if len(str(first["input"])) < LONG else ""  # it may be the key itself
+        raise InputError(f"{option}:{given} {first['msg']}") from None
 
 
 def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves, batch)

@@ -111,7 +111,9 @@ def _parts(params: Params, name: str) -> Iterator[ExpectedWork]:
     yield ExpectedWork(name, "fine-tuning", runs * loop.iterations, trained, cost(trained, base), 0.0)
     for evaluation in experiment.evaluations:
         job = held_out_job(params, name, evaluation)
-        playing = [player for player, _ in experiment.evaluations[evaluation].players(runs)]
+        players = experiment.evaluations[evaluation].players(runs)
+        # A variant shares the base model's games with the experiment that it varies.
+        playing = [player for player, seed in players if not experiment.varies or (player, seed) != ("base", 0)]
         replicates = playing.count("base")
         yield _played(name, f"{evaluation}, base model", job, settings, counter, base, replicates)
         yield _played(name, f"{evaluation}, fine-tuned", job, settings, counter, tuned, len(playing) - replicates)
@@ -164,9 +166,12 @@ def _played(
 
 
 def _conversation_tokens(job: RolloutsJob, counter: TokenCounter) -> float:
-    """Return the tokens of a game's conversation."""
+    """Return the tokens of a game's conversation, or of its T conversations where each round has one (`summary`)."""
     opening, later = message_tokens(job, counter)
-    return opening + (job.T - 1) * later + job.T * (counter.reply_tokens + MESSAGE_TOKENS)
+    prompts = opening + (job.T - 1) * later
+    if job.problem.protocol.interaction == "summary":
+        prompts = job.T * opening + later * job.T * (job.T - 1) / 2
+    return prompts + job.T * (counter.reply_tokens + MESSAGE_TOKENS)
 
 
 def _game_tokens(job: RolloutsJob, counter: TokenCounter) -> tuple[float, float, float]:

@@ -40,14 +40,14 @@ def evaluate(
     ] = None,
     output: Annotated[Path | None, Option(help="The folder of the results. Default: named after the model.")] = None,
     seed: Annotated[
-        int | None, Option(help="A private root of the rewards. Default: the suite's, which is public.")
+        int | None, Option(min=0, help="A private root of the rewards. Default: the suite's, which is public.")
     ] = None,
     prompts: Annotated[
         Path | None, Option(help="A folder of templates that tell the games. Default: data/prompts/plain.")
     ] = None,
     reasoning: Annotated[bool, Option("--reasoning", help="Let the model reason before each decision.")] = False,
     max_tokens: Annotated[int | None, Option(min=1, help="Tokens of a reply. Default: what its form needs.")] = None,
-    temperature: Annotated[float, Option(min=0.01, help="Of sampling.")] = 1.0,
+    temperature: Annotated[float, Option(min=0.01, max=100, help="Of sampling.")] = 1.0,
     revision: Annotated[str | None, Option(help="A commit of the hub repository. Default: the newest.")] = None,
     device: Annotated[
         Literal["cpu", "cuda", "mps"], Option(help="Where a folder or a hub repository is loaded.")
@@ -111,25 +111,27 @@ def evaluate(
         chosen = chosen.model_copy(update={"prompts": prompts.as_posix()})
     own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
-        _refuse_beside("--environment", {"--suite": suite, "--part": part or None})
+        _refuse({"--suite": suite, "--part": part or None}, "does not go with --environment")
         own_games = own_part(environment, (process or "gaussian").split(","), actions or 3, horizon or 25)
         chosen, level = chosen.with_part(own_games, instances or 50), CUSTOM
     else:
-        _refuse_without("--environment", own)
+        _refuse(own, "goes with --environment, which is not given")
     chosen = chosen.only(level, part or [])
     if seed is not None:
         chosen = chosen.model_copy(update={"seed": seed})
     other = read_result(compare) if compare else None
     if base_url is None:
         at_endpoint = {"--key-env": key_env, "--concurrency": concurrency, "--prices": prices, "--budget": budget}
-        _refuse_without("--base-url", at_endpoint)
+        _refuse(at_endpoint, "goes with --base-url, which is not given")
         measured = at_hand(model, revision, device)
     else:
         measured = at_url(model, base_url, key_env, concurrency or 16, _prices(prices, budget), budget)
     reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
     if output is None:
         words = [measured.name, base_url and urlsplit(base_url).netloc, revision and revision[:8], level, *(part or [])]
-        words += [environment, *own.values(), None if seed is None else f"seed-{seed}"]
+        sizes = {"actions": actions, "rounds": horizon, "games": instances}
+        words += [environment, process, *(f"{value}-{name}" for name, value in sizes.items() if value)]
+        words += [None if seed is None else f"seed-{seed}"]
         words += [prompts and prompts.name, reasoning and "reasoning", max_tokens and f"{max_tokens}-tokens"]
         output = _folder_named(*words, temperature != 1 and temperature)
     _measure(Measurement(measured, chosen, level, reply, output, stop=stop_when is not None), other)
@@ -140,18 +142,11 @@ def _folder_named(*words: object) -> Path:
     return Path("evals", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(str(word) for word in words if word)).strip("-"))
 
 
-def _refuse_without(option: str, others: dict[str, object]) -> None:
-    """Raise InputError where an option is given that means nothing without another one."""
+def _refuse(others: dict[str, object], reason: str) -> None:
+    """Raise InputError where an option is given that means nothing beside, or without, another one."""
     for name, value in others.items():
         if value is not None:
-            raise InputError(f"{name}: goes with {option}, which is not given")
-
-
-def _refuse_beside(option: str, others: dict[str, object]) -> None:
-    """Raise InputError where an option is given that means nothing beside another one."""
-    for name, value in others.items():
-        if value is not None:
-            raise InputError(f"{name}: does not go with {option}")
+            raise InputError(f"{name}: {reason}")
 
 
 def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:

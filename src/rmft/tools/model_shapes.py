@@ -70,7 +70,7 @@ def weights_bytes(settings: LanguageModelSettings, shape: ModelShape) -> float:
     return shape.parameters * (QUANTISED if settings.quantised else BYTES[settings.dtype])
 
 
-def _of_folder(folder: Path) -> ModelShape:
+def _of_folder(folder: Path) -> ModelShape | None:
     from safetensors import safe_open
 
     parameters = 0
@@ -79,11 +79,13 @@ def _of_folder(folder: Path) -> ModelShape:
             parameters += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config = config.get("text_config", config)
+    if not {"num_attention_heads", "num_hidden_layers", "hidden_size"} <= config.keys():
+        return None  # a configuration with other names, such as GPT-2's
     queries = config["num_attention_heads"]
     head = config.get("head_dim") or config["hidden_size"] // queries
     window = config.get("sliding_window") or 0
-    sliding = config.get("layer_types", []).count("sliding_attention") if window else 0
-    heads = config.get("num_key_value_heads", queries)
+    sliding = (config.get("layer_types") or []).count("sliding_attention") if window else 0
+    heads = config.get("num_key_value_heads") or queries
     return ModelShape(parameters, config["num_hidden_layers"], heads, head, sliding, window)
 
 

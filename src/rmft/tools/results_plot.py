@@ -47,7 +47,7 @@ def draw_results(evaluations: Sequence[BuiltEvaluation], style: Style, scale_not
     ax.hlines(trained["y"], trained["low"].astype(float), trained["high"].astype(float), color=colours[TRAINED], lw=2)
     ax.axvline(1, color="#555555", lw=1, zorder=0)
     ax.set(
-        xlabel="Final regret, as a share of the base model's (bar: 95% interval)" + _left_out(beyond),
+        xlabel="Final regret, as a share of the base model's (bar: 95% interval of the difference)" + _left_out(beyond),
         ylabel="",
         xlim=(_left_edge(shown, trained), _right_edge(shown, trained)),
     )

@@ -11,6 +11,8 @@ from rmft.artifacts.text import write_text
 from rmft.params import Params
 from rmft.workflow import plan
 
+BASE_GAMES = "games of the base model"  # a key that all files of parameters have
+
 
 def parameters_of(params: Params, name: str) -> dict[str, Any]:
     """Return all that the jobs of an experiment take from params.yaml, as JSON has it.
@@ -28,7 +30,7 @@ def parameters_of(params: Params, name: str) -> dict[str, Any]:
         "seed": params.seed,
         "extensions": params.extensions,
         "experiment": whole["experiments"][name],
-        "games of the base model": original
+        BASE_GAMES: original
         and {key: of.model_dump(mode="json") for key, of in original.evaluations.items() if key in chosen.evaluations},
         "model": to_jsonable_python(plan.model_of(params, chosen.model)),
         "scenarios": {key: whole["scenarios"][key] for key in sorted(filter(None, sets))},
@@ -44,8 +46,8 @@ def parameters_of(params: Params, name: str) -> dict[str, Any]:
 def write_parameters(folder: Path, params: Params) -> None:
     """Write each experiment's parameters to a file of its own, and delete files of experiments that are gone."""
     for path in folder.glob("*.json"):
-        if path.stem not in params.experiments:
-            delete(path)
+        if path.stem not in params.experiments and BASE_GAMES in path.read_text(encoding="utf-8", errors="replace"):
+            delete(path)  # not another file of the user's
     for name in params.experiments:
         write_text(
             folder / f"{name}.json", json.dumps(parameters_of(params, name), indent=1, ensure_ascii=False) + "\n"

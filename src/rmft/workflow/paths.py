@@ -281,23 +281,16 @@ def inputs_of_report(params: Params) -> list[str]:
 
 def section(params: Params, experiments: list[str]) -> list[str]:
     """Return everything that some experiments make, with the figures and tables of them alone."""
+    own = params.only(*experiments)
     made = [path for name in experiments for path in artifacts_of(params, name)]
-    shown = [
-        f"results/{folder}/{label}.{ending}"
-        for folder, outputs, endings in (
-            ("figures", params.figures.drawn, FIGURE_ENDINGS),
-            ("tables", params.tables, TABLE_ENDINGS),
-        )
-        for label, of in outputs.items()
-        if of.experiments and set(of.experiments) <= set(experiments)
-        for ending in endings
-    ]
-    return [*made, *shown]
+    return [*made, *figures(own), *tables(own)]
 
 
 def everything(params: Params) -> list[str]:
     """Return every artifact that the workflow makes."""
     # Experiments with one model share what makes the model.
     experiments = dict.fromkeys(path for name in params.experiments for path in artifacts_of(params, name))
-    outputs = [*figures(params), *tables(params), *metrics_of(params), *report_of(params)]
+    parts = [part for part in (params.by_default, params.by_request) if part.experiments]
+    pages = [path for part in parts for path in (*metrics_of(part), *report_of(part))]
+    outputs = [*figures(params), *tables(params), *pages]
     return [*reward_sets(params), *scenarios(params), *experiments, THEORY, *outputs]

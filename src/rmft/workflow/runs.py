@@ -93,7 +93,8 @@ def reasons_to_run() -> dict[str, str]:
     Raise InputError where Snakemake fails.
     """
     reasons = {}
-    for line in ask_snakemake("--summary").splitlines()[1:]:
+    _, _, table = ask_snakemake("--summary").partition("output_file\t")  # an extension may print before it
+    for line in table.splitlines()[1:]:
         path, _date, _rule, _log, status, plan = line.split("\t")
         reasons[path] = "" if plan == "no update" else status
     return reasons

@@ -10,7 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
 
+from rmft.artifacts.files import is_artifact
+from rmft.artifacts.job import is_job
 from rmft.errors import InputError
+from rmft.lineage.code import fingerprint
+from rmft.workflow.records import Job
 
 SCRATCH = Path("scratch")
 
@@ -31,7 +35,16 @@ def run_stage(name: str, settings: str | None, options: Mapping[str, object], wr
     for option, parameter in inspect.signature(run).parameters.items():
         if option != "job" and option not in arguments and parameter.default is parameter.empty:
             raise InputError(f"{name}: --settings needs {'files' if option == 'inputs' else f'--{option}'} as well")
-    run(get_type_hints(run)["job"].parse(settings), **arguments)
+    job = get_type_hints(run)["job"].parse(settings)
+    if is_job() and job.code:
+        _refuse_edited_code(name, job)
+    run(job, **arguments)
+
+
+def _refuse_edited_code(name: str, job: Job) -> None:
+    """Raise InputError if the stage's code is not the code that Snakemake recorded for this job when its run began."""
+    if fingerprint(name, extensions=tuple(job.code.extensions)) != (job.code.digest, job.code.libraries):
+        raise InputError(f"{name}: its code was edited since this run of snakemake began; run snakemake again")
 
 
 def _by_hand(
@@ -53,7 +66,7 @@ def _by_hand(
             raise InputError(f"{path}: not found; run `snakemake {path}` first")
     _report(f"rmft {name}: reads", read)
     _report(f"rmft {name}: writes", written)
-    if own := [path for path in written if path.parts[0] in ("results", "data")]:
+    if own := [path for path in written if is_artifact(path.as_posix())]:
         hint = "no job of Snakemake's writes it, so `rmft lineage --all` will name it"
         print(f"rmft {name}: {own[0]}: {hint}", file=sys.stderr)
     return settings, arguments

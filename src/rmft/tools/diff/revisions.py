@@ -5,7 +5,6 @@ DVC gives the parameters, artifacts and metrics of a revision, git the code.
 
 import json
 import logging
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -24,7 +23,7 @@ from scmrepo.exceptions import SCMError as GitError
 from rmft.artifacts.files import sha256
 from rmft.artifacts.receipts import FOLDER as RECEIPTS
 from rmft.errors import InputError, did_you_mean
-from rmft.lineage.code import SourceCode, code_of, locked
+from rmft.lineage.code import SourceCode, code_of, locked, normalised
 from rmft.params import load
 from rmft.tools.diff.difference import (
     ADDED,
@@ -241,12 +240,8 @@ def _library_changes(old: _Side, new: _Side) -> list[LibraryChange]:
     for stage, codes in (*old.codes.items(), *new.codes.items()):
         for library in {library for code in codes.values() for library in code.libraries}:
             for name in distributions.get(library, [library]):
-                importing[_normal(name)].add(stage)
-    return [LibraryChange(name, versions, sorted(importing[_normal(name)])) for name, versions in changed.items()]
-
-
-def _normal(library: str) -> str:
-    return re.sub(r"[-_.]+", "-", library).lower()
+                importing[normalised(name)].add(stage)
+    return [LibraryChange(name, versions, sorted(importing[normalised(name)])) for name, versions in changed.items()]
 
 
 def _artifacts(repo: Repo, a: str, b: str) -> dict[str, str]:
@@ -314,7 +309,11 @@ def _hashes(root: Path, folder: Path, ignored: Callable[[Path], bool] = lambda _
 
 def _machines(receipts: Path) -> list[str]:
     """Return the kinds of machines in the receipts of a folder, in order."""
-    return sorted({json.loads(path.read_text(encoding="utf-8"))["machine"] for path in receipts.rglob("*.json")})
+    kinds = set()
+    for path in receipts.rglob("*.json"):
+        with suppress(ValueError, KeyError, TypeError):  # a damaged one, which `rmft lineage` names
+            kinds.add(json.loads(path.read_text(encoding="utf-8"))["machine"])
+    return sorted(kinds)
 
 
 def _machine_pair(old: list[str], new: list[str]) -> tuple[list[str], list[str]] | None:
