@@ -88,7 +88,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     parameters = sum(weight.numel() for weight in random_model().parameters())
-    print("               step:                         attention alone:")
+    print("microseconds   step:                         attention alone:")
     print("conversations  as it is  torch.compile  floor  torch  in C++  floor  GFLOP/s  GB/s")
     for count in options.conversations:
         flops, bandwidth = measure_core()
