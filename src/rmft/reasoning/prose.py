@@ -65,8 +65,8 @@ PAYS = (
 PAY = r"(?:reward|payoff|payout|return|result|outcome)s?"
 LAST = r"(?:last|latest|previous|most recent)"
 WHEN = (
-    r"(?: (?:(?:in|on|at|during) (?:the )?)?(?:round (?P<round>[0-9]{1,9}+)"
-    r"|(?P<ago>(?:last|latest|previous|most recent) (?:round|time))))?"
+    r"(?: (?:(?:in|on|at|during) (?:the )?)?"
+    rf"(?:round (?P<round>[0-9]{{1,9}}+)|(?P<ago>{LAST} (?:round|time))))?"
 )
 BEFORE = re.compile(  # the round that a sentence begins with
     rf"(?:(?:in|on|at|during) (?:the )?)?(?:round (?P<round>[0-9]{{1,9}}+)|(?P<ago>{LAST} (?:round|time)))[,:]?"

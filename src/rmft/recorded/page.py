@@ -81,8 +81,8 @@ def pages() -> dict[Path, str]:
     values |= {function.__name__: function for function in offered}
     wanted = {REAL_MODELS: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
     before, _, rest = read_text(README).partition(BEGIN)
-    texts = {page: environment.get_template(name).render(values) for page, name in wanted.items()}
     _, _, after = rest.partition(END)
+    texts = {page: environment.get_template(name).render(values) for page, name in wanted.items()}
     block = environment.get_template(BLOCK).render(values)
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
 

@@ -21,6 +21,7 @@ from rmft.tables.layout import (
     NOT_REPRODUCED,
     Estimation,
     RenderedTable,
+    error_of_mean,
     notes_on_comparison,
     standard_error,
     tidy_frame,
@@ -92,10 +93,7 @@ class MethodRow:
     @property
     def error(self) -> float:
         """Return the standard error of the mean over instances and, if there are several, training seeds."""
-        seeds, n = self.final.shape
-        over_instances = standard_error(self.final.mean(axis=0)) if n > 1 else math.nan
-        over_seeds = standard_error(self.final.mean(axis=1)) if seeds > 1 else 0.0
-        return math.hypot(over_instances, over_seeds)
+        return error_of_mean(self.final)
 
     @property
     def _error_to_paper(self) -> float:
@@ -103,8 +101,7 @@ class MethodRow:
         seeds, n = self.final.shape
         if n < 2 or seeds < 2:
             return math.nan
-        one_run = math.hypot(self.final.mean(axis=0).std(ddof=1) / math.sqrt(n), self.final.mean(axis=1).std(ddof=1))
-        return math.hypot(self.error, one_run)
+        return math.hypot(self.error, standard_error(self.final.mean(axis=0)), self.final.mean(axis=1).std(ddof=1))
 
     @property
     def verdict(self) -> str:

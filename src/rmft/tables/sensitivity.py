@@ -9,7 +9,7 @@ import pandas as pd
 
 from rmft.metrics.comparison import paired_difference, sd_of_numbers
 from rmft.metrics.players import PlayerResults
-from rmft.tables.layout import CONFIDENT, RenderedTable, direction_verdict, standard_error, tidy_frame
+from rmft.tables.layout import CONFIDENT, RenderedTable, direction_verdict, error_of_mean, standard_error, tidy_frame
 
 VARIED = ["trajectories", "selected", "iterations", "temperature"]
 SYMBOLS = dict(zip(VARIED, ("L", "k", "iterations", "temperature"), strict=True))
@@ -115,10 +115,8 @@ def _changes(trained: TrainedModel, models: Sequence[TrainedModel]) -> list[Regr
 
 def _tidy(trained: TrainedModel, changes: Sequence[RegretChange], n: int) -> Iterator[tuple]:
     key, final = (trained.experiment, *trained.values, n), trained.final.mean(axis=0)
-    over_runs = standard_error(trained.final.mean(axis=1)) if len(trained.final) > 1 else 0.0
     sd = sd_of_numbers(final)
-    error = math.hypot(sd / math.sqrt(n), over_runs)
-    yield (*key, "mean", float(final.mean()), error, trained.paper.get("mean"), "")
+    yield (*key, "mean", float(final.mean()), error_of_mean(trained.final), trained.paper.get("mean"), "")
     yield (*key, "sd", sd, sd / math.sqrt(2 * max(n - 1, 1)), trained.paper.get("sd"), "")
     for change in changes:
         statistic = f"change_from_{change.varied}_{change.lower:g}"
