@@ -33,7 +33,7 @@ rule all:
     default_target: True
     input:
         paths.everything(BY_DEFAULT),
-        [path for path in (*paths.on_demand(PARAMS), *paths.everything(BY_REQUEST)) if AUDIT and os.path.exists(path)],
+        [*filter(os.path.exists, (*paths.on_demand(PARAMS), *paths.everything(BY_REQUEST)))] if AUDIT else [],
     message:
         "Everything is built: open results/report.html"
 

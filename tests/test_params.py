@@ -312,6 +312,25 @@ def test_who_plays_in_an_evaluation_and_where_their_games_are():
     assert len(everything) == len(set(everything))
 
 
+def test_a_variant_learns_from_the_first_games_of_what_it_varies_where_they_are_the_same_games():
+    params = load().at_scale()
+
+    def player(experiment, seed=0, iteration=0):
+        shards = paths.shards_of(params, experiment, seed, iteration)
+        (folder,) = {Path(path).parents[3].name for path in shards}
+        return folder
+
+    assert {player(name) for name in ("open_mab_rerolled", "open_mab_seeds", "mab_dpo_regret", "mab_grpo_step")} == {
+        "open_mab_qwen"
+    }
+    assert player("open_fol_pooled") == "open_fol"
+    assert player("mab_l2") == "mab_l2"  # other trajectories
+    assert player("open_mab_rerolled", iteration=1) == "open_mab_rerolled"  # another model
+    assert player("open_mab_seeds", seed=1) == "open_mab_seeds"
+    for own in (paths.training_of(params, "open_fol_pooled"), paths.everything(params.by_request)):
+        assert not [path for path in own if "/open_fol/" in path or "/open_mab_qwen/" in path]
+
+
 def test_quick_is_part_of_everything_and_has_an_experiment_of_every_section():
     params = load()
     built, everything = paths.quick(params), paths.everything(params)

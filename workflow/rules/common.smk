@@ -36,6 +36,14 @@ def before(wildcards):
     return int(wildcards.seed), int(wildcards.iteration) - 1
 
 
+def iterations_left(wildcards):
+    """Return the priority of a job of an iteration. What the most iterations wait for comes first; evaluations have 0.
+
+    Otherwise one experiment's last iterations end a build on one core.
+    """
+    return EXPERIMENTS[wildcards.experiment].loop.iterations - int(wildcards.iteration) + 1
+
+
 def model_files(experiment):
     """Return the files of an experiment's base model; of one behind an endpoint, those that our own server plays."""
     return paths.base_model_of(PARAMS, EXPERIMENTS[experiment].model)
@@ -73,6 +81,20 @@ def threads_to_play(wildcards):
     """Return how many threads a job takes in which an experiment's model plays, here or in a server of its own."""
     model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
     return model.threads_to_play if model.kind == "language" else 1
+
+
+def own_server(wildcards):
+    """Return 1 where our own server plays an experiment's model, else 0."""
+    model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
+    return int(model.kind == "endpoint" and model.serves is not None)
+
+
+def threads_to_evaluate(wildcards):
+    """Return how many threads a job takes that evaluates an experiment's model: none where it waits for our own server.
+
+    An evaluation has few games, and the server plays those of many jobs together in little more time.
+    """
+    return 0 if own_server(wildcards) else threads_to_play(wildcards)
 
 
 def threads_to_learn(wildcards):

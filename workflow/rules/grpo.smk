@@ -17,6 +17,7 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in with_stage("g
             "logs/{experiment}/seed-{seed}/iteration-{iteration}/grpo.log",
         wildcard_constraints:
             experiment=one_of(name for name in with_stage("grpo") if EXPERIMENTS[name].weights == weights),
+        priority: iterations_left
         conda:
             "../envs/rmft.yaml"
         threads: threads_to_learn

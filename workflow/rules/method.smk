@@ -19,6 +19,7 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in with_stage("m
             "logs/{experiment}/seed-{seed}/iteration-{iteration}/method.log",
         wildcard_constraints:
             experiment=one_of(name for name in with_stage("method") if EXPERIMENTS[name].weights == weights),
+        priority: iterations_left
         conda:
             "../envs/rmft.yaml"
         threads: threads_to_learn

@@ -14,6 +14,7 @@ rule rollouts_shard:
         "results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/shards/{shard}-of-{shards}.parquet",
     log:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/shard-{shard}-of-{shards}.log",
+    priority: iterations_left
     conda:
         "../envs/rmft.yaml"
     threads: threads_to_play
@@ -39,6 +40,7 @@ rule rollouts:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.log",
     wildcard_constraints:
         experiment=one_of(with_stage("gather")),
+    priority: iterations_left
     conda:
         "../envs/rmft.yaml"
     params:
@@ -64,9 +66,11 @@ rule held_out:
         "logs/{experiment}/evaluation/{evaluation}/{player}.log",
     conda:
         "../envs/rmft.yaml"
-    threads: threads_to_play
+    threads: threads_to_evaluate
     resources:
         gpu=gpus_to_play,
+        own_server=own_server,
+        cpus_per_task=threads_to_play,  # Slurm has no job without a core
     params:
         settings=lambda wildcards: held_out_job(wildcards).canonical(),
         weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",

@@ -12,6 +12,7 @@ rule selection:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/selection.log",
     wildcard_constraints:
         experiment=one_of(with_stage("selection")),
+    priority: iterations_left
     conda:
         "../envs/rmft.yaml"
     params:

@@ -17,6 +17,7 @@ for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensor
             "logs/{experiment}/seed-{seed}/iteration-{iteration}/sft.log",
         wildcard_constraints:
             experiment=one_of(name for name in with_stage("sft") if EXPERIMENTS[name].sft.method == method),
+        priority: iterations_left
         conda:
             "../envs/rmft.yaml"
         threads: threads_to_learn

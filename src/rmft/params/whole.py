@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from rmft.params.endpoint import Budget, EndpointSettings
 from rmft.params.evaluation import Measures, RewardSet
@@ -102,6 +102,8 @@ class Science(Section):
 class Params(Outputs, Science):
     """All parameters, at full size; `at_scale` resizes them."""
 
+    _whole: Self | None = PrivateAttr(default=None)
+
     @model_validator(mode="after")
     def _references_hold(self) -> Self:
         known("scale", self.scale, self.scales)
@@ -176,7 +178,14 @@ class Params(Outputs, Science):
             "tables": part_of(self.tables),
             "report": self.report.model_copy(update={"story": story}),
         }
-        return self.model_copy(update=changes)
+        part = self.model_copy(update=changes)
+        part._whole = self.whole
+        return part
+
+    @property
+    def whole(self) -> Self:
+        """Return all parameters, of which these may be a part."""
+        return self._whole or self
 
     def first_evaluation(self, experiment: str) -> str:
         """Return the evaluation of an experiment that stands for it."""

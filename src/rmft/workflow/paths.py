@@ -15,6 +15,7 @@ from rmft.params.files import (
 )
 from rmft.params.language_model import check_gguf, model_files
 from rmft.params.reasoning import LEXICAL
+from rmft.workflow.plan import rollouts_of
 
 ON_REQUEST = "on-request-"  # before the names of the metrics and of the pages of experiments on request
 RECORDED = "data/recorded"  # the folder of the results bundles, and the files of a bundle that the report shows
@@ -122,7 +123,8 @@ def language_training_of(params: Params, experiment: str) -> list[str]:
     for seed in range(chosen.loop.training_seeds):
         for i in range(chosen.loop.iterations):
             folder = iteration_of(experiment, seed, i)
-            found += shards_of(params, experiment, seed, i) if chosen.sharded else []
+            if chosen.sharded and rollouts_of(params, experiment, seed, i) == experiment:
+                found += shards_of(params, experiment, seed, i)
             found += [f"{folder}/{name}" for name in chosen.iteration_files]
             found += weights_of(params, experiment, seed, i + 1)
             found.append(f"{iteration_of(experiment, seed, i + 1)}/training-log.csv")
@@ -131,7 +133,8 @@ def language_training_of(params: Params, experiment: str) -> list[str]:
 
 def shards_of(params: Params, experiment: str, training_seed: int, iteration: int) -> list[str]:
     """Return the shards of an iteration's rollouts, named as Snakemake's scattergather does."""
-    folder, shards = iteration_of(experiment, training_seed, iteration), params.shards(experiment)
+    player = rollouts_of(params, experiment, training_seed, iteration)
+    folder, shards = iteration_of(player, training_seed, iteration), params.whole.shards(player)
     return [f"{folder}/shards/{shard}-of-{shards}.parquet" for shard in range(1, shards + 1)]
 
 

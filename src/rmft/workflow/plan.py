@@ -108,6 +108,20 @@ def rollouts_job(
     )
 
 
+def rollouts_of(params: Params, experiment: str, training_seed: int, iteration: int) -> str:
+    """Return the experiment whose shards hold an iteration's rollouts: itself, or what it is a variant of.
+
+    The base model of a variant plays the same games as that of the original, unless the variant says otherwise.
+    """
+    params = params.whole  # a part may lack the original
+    original = stream_name(params, experiment)
+    if iteration or training_seed >= params.experiments[original].loop.training_seeds:
+        return experiment
+    ours, theirs = (rollouts_job(params, name, training_seed, 0, 1) for name in (experiment, original))
+    of_its_kind = ours.problem.model_copy(update={"kind": theirs.problem.kind})  # which says how the model learns
+    return original if ours.model_copy(update={"problem": of_its_kind}) == theirs else experiment
+
+
 def distillation_job(params: Params, experiment: str, training_seed: int) -> records.DistillationJob:
     """Return what the games of an experiment's teacher depend on: each has rewards of its own."""
     chosen = params.experiments[experiment]
