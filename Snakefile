@@ -32,50 +32,50 @@ include: "workflow/checks.smk"
 rule all:
     default_target: True
     input:
-        paths.everything(BY_DEFAULT),
-        [*filter(os.path.exists, (*paths.on_demand(PARAMS), *paths.everything(BY_REQUEST)))] if AUDIT else [],
+        targets.everything(BY_DEFAULT),
+        [*filter(os.path.exists, (*paths.on_demand(PARAMS), *targets.everything(BY_REQUEST)))] if AUDIT else [],
     message:
         "Everything is built: open results/report.html"
 
 
 rule first:
     input:
-        paths.quick(PARAMS, most=1),
+        targets.quick(PARAMS, most=1),
     message:
         f"{next(iter(PARAMS.quick), 'Nothing')} is built: `rmft results --plot plots/first` draws its regrets"
 
 
 rule quick:
     input:
-        paths.quick(PARAMS),
+        targets.quick(PARAMS),
     message:
         f"An experiment of each section is built: look into results/experiments/{', results/experiments/'.join(PARAMS.quick)}"
 
 
 rule numeric:
     input:
-        paths.section(BY_DEFAULT, with_model("linear-attention")),
+        targets.section(BY_DEFAULT, with_model("linear-attention")),
     message:
         "Section 4 is built: look into results/figures and results/tables"
 
 
 rule open_weight:
     input:
-        paths.section(BY_DEFAULT, with_model("language")),
+        targets.section(BY_DEFAULT, with_model("language")),
     message:
         "Section 5 is built: look into results/figures and results/tables"
 
 
 rule closed_weight:
     input:
-        paths.section(BY_DEFAULT, with_model("endpoint")),
+        targets.section(BY_DEFAULT, with_model("endpoint")),
     message:
         "Section 6 is built: look into results/figures and results/tables"
 
 
 rule on_request:
     input:
-        paths.section(PARAMS, list(PARAMS.on_request)),
+        targets.section(PARAMS, list(PARAMS.on_request)),
         paths.report_of(BY_REQUEST) if PARAMS.on_request else [],
     message:
         "The experiments on request are built: open results/on-request-report.html"
@@ -105,7 +105,7 @@ rule rewards:
 rule figures:
     input:
         paths.reward_sets(PARAMS),
-        [paths.artifacts_of(PARAMS, experiment) for experiment in BY_DEFAULT.experiments],
+        [targets.artifacts_of(PARAMS, experiment) for experiment in BY_DEFAULT.experiments],
         paths.figures(BY_DEFAULT),
     message:
         "All figures are in results/figures"
@@ -114,8 +114,8 @@ rule figures:
 rule tables:
     input:
         paths.reward_sets(PARAMS),
-        [paths.artifacts_of(PARAMS, experiment) for experiment in BY_DEFAULT.experiments],
-        paths.THEORY,
+        [targets.artifacts_of(PARAMS, experiment) for experiment in BY_DEFAULT.experiments],
+        THEORY,
         paths.tables(BY_DEFAULT),
         paths.metrics_of(BY_DEFAULT),
     message:
@@ -124,7 +124,7 @@ rule tables:
 
 rule report:
     input:
-        paths.everything(BY_DEFAULT),
+        targets.everything(BY_DEFAULT),
     message:
         "The report is written: open results/report.html"
 
@@ -135,6 +135,6 @@ for experiment in EXPERIMENTS:
         name:
             f"exp_{experiment}"
         input:
-            paths.section(PARAMS, [experiment]),
+            targets.section(PARAMS, [experiment]),
         message:
             f"{experiment} is built: `rmft results {experiment}` prints its regrets"

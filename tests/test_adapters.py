@@ -226,6 +226,13 @@ def test_log_probabilities_of_trls_generation_stay_with_their_tokens(language_mo
         assert logprobs == [-(len(before) + k) if chosen else 0 for k, chosen in enumerate(mask)]
 
 
+def test_a_limit_of_replies_that_trl_would_not_keep_is_refused():
+    from rmft.adapters.trl_rollouts import BanditRollouts
+
+    with pytest.raises(InputError, match="max_completion_length of GRPOConfig"):
+        BanditRollouts(GameOptions(environment="mab", seed=1, max_tokens=4))
+
+
 def test_games_of_the_suite_are_not_for_training():
     from rmft.adapters.trl_rollouts import BanditRollouts
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -69,13 +70,30 @@ def test_the_embedded_model_plays_the_same_games_again_with_the_same_seed():
     assert np.array_equal(games.table.rewards[0], games.table.rewards[1])
 
 
+@dataclass
+class Sure:
+    """A player with the same policies in each round."""
+
+    policies: np.ndarray
+    deterministic: bool = False
+
+    def policy(self) -> np.ndarray:
+        """Return them."""
+        return self.policies
+
+    def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
+        """Do nothing."""
+
+
 @pytest.mark.parametrize(
     ("player", "words"),
     [
         ("hedge", "algorithm 'hedge' cannot play mab"),
         ("nobody", "play: no algorithm is called so .*; as a model: nobody: no folder, no GGUF file"),
         ("gpt-4o-mini", "pass a function from messages to the reply"),
-        (3, "must be a name, an algorithm or a function"),
+        (3, "must be a name, an algorithm, a function"),
+        (Sure(np.full((1, 3), 1.0)), "policies must be probabilities"),
+        (Sure(np.full(3, 1 / 3)), r"its policies have the shape \(3,\), not \(1, 3\)"),
     ],
 )
 def test_what_cannot_play_is_refused_in_a_line(player, words):
@@ -84,7 +102,13 @@ def test_what_cannot_play_is_refused_in_a_line(player, words):
 
 
 @pytest.mark.parametrize(
-    ("choices", "words"), [([[3]], "from 0 to 2"), ([[0.5]], "whole numbers"), ([[0, 1]], "must be")]
+    ("choices", "words"),
+    [
+        ([[3]], "from 0 to 2"),
+        ([[0.5]], "whole numbers"),
+        ([[0, 1]], "must be"),
+        ([[[0.5, 0.5, 0.5]]], "must be probabilities"),
+    ],
 )
 def test_arrays_that_do_not_fit_have_no_regret(choices, words):
     with pytest.raises(rmft.InputError, match=words):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from helpers import HEAR_CTRL_C
 from trees import done
@@ -20,6 +22,7 @@ from rmft.artifacts.files import atomic, reading
 from rmft.artifacts.json_files import read_json, read_jsonl, write_json, write_jsonl
 from rmft.artifacts.receipts import commit
 from rmft.artifacts.rewards import read_rewards, write_rewards
+from rmft.artifacts.trajectories import read_selection
 from rmft.environments import AdaptiveRewards, draw_rewards
 from rmft.errors import InputError
 from rmft.report.evidence import picture
@@ -76,6 +79,12 @@ def test_a_truncated_or_foreign_file_is_refused_in_one_line(tmp_path, model, kee
             read(path)
         assert str(path) in str(refusal.value)
         assert "\n" not in str(refusal.value)
+
+
+def test_a_parquet_file_of_other_columns_is_refused(tmp_path):
+    pq.write_table(pa.table({"scenario": [1, 2]}), tmp_path / "selection.parquet")
+    with pytest.raises(InputError, match=r"selection\.parquet: has no column"):
+        read_selection(tmp_path / "selection.parquet")
 
 
 def test_a_refusal_of_what_a_file_says_is_neither_cut_nor_repeated(tmp_path):

@@ -24,9 +24,10 @@ from rmft.params.language_model import LanguageModelSettings
 from rmft.selection import demonstrations
 from rmft.training.distillation import distil
 from rmft.workflow.games import game_settings_of, games_of
-from rmft.workflow.paths import artifacts_of, held_out_of
+from rmft.workflow.paths import held_out_of
 from rmft.workflow.plan import distillation_job, held_out_job
 from rmft.workflow.records import DistillationJob, RolloutsJob
+from rmft.workflow.targets import artifacts_of
 
 ROOT = Path(__file__).parents[1]
 PROMPTS = Prompts.load(ROOT / "data/prompts/plain")

@@ -243,6 +243,16 @@ def test_games_keep_to_one_of_several_endpoints(journal):
     assert set.union(*games.values()) == {0, 1, 2}
 
 
+def test_a_fine_tuned_model_is_asked_where_it_was_made(journal):
+    with ExitStack() as stack:
+        servers = [stack.enter_context(Upstream()) for _ in range(2)]
+        with connected(journal, *(server.url for server in servers)) as connection:
+            connection.model = f"ft:{MODEL}"
+            play(connection, n=8)
+    assert servers[0].paid
+    assert not servers[1].paid
+
+
 # --- Secrets ---
 
 

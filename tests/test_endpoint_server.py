@@ -388,6 +388,19 @@ def test_a_request_that_finds_the_queue_full_is_to_come_again(server):
     assert len([result for result in results if not isinstance(result, Exception)]) == 2 * QUEUE - len(refusals)
 
 
+def test_responses_that_nobody_can_ask_for_again_are_given_up_when_the_client_has_gone(server, client):
+    async def go_away() -> None:
+        async with AsyncOpenAI(**server.options, timeout=0.3) as asynchronous:
+            long = {"n": 8, "temperature": 2.0, "max_completion_tokens": MAX_TOKENS}
+            requests = (complete(asynchronous, seed=number, **long) for number in range(QUEUE // 8))
+            await asyncio.gather(*requests, return_exceptions=True)
+
+    before = server.usage["answers"]
+    asyncio.run(go_away())
+    assert text_of(complete(client, seed=1))  # where the queue is full, this is refused
+    assert server.usage["answers"] < before + QUEUE
+
+
 # --- Files ---
 
 

@@ -13,6 +13,7 @@ from helpers import wait_until
 from tiny_gguf import write_tiny_gguf
 from trees import digests, done, environment
 
+from rmft.artifacts.files import SCRATCH
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import usage_of
 from rmft.endpoint.session import PriceList, journal_of, open_endpoint
@@ -67,6 +68,7 @@ def test_every_artifact_has_a_journal_of_its_own():
         "results/scenarios/s.jsonl",
     ]
     assert len({journal_of(Path(name)) for name in names}) == len(names)
+    assert [journal_of(SCRATCH / name) for name in names] == [journal_of(Path(name)) for name in names]  # by hand
 
 
 def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_not_before(monkeypatch, tmp_path):

@@ -15,6 +15,7 @@ from rmft.artifacts.trajectories import read_trajectories, write_trajectories
 from rmft.errors import InputError
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.metrics.power import power
+from rmft.package_data import find_file
 from rmft.params import load
 from rmft.suite.leaderboard import ranked
 from rmft.suite.measuring import mean_interval
@@ -211,6 +212,13 @@ def test_the_key_that_a_refusal_names_opens_a_server_on_this_machine(rmft, tmp_p
         (["m", "--base-url", "https://example.org/v1"], "say which environment variable holds its key: --key-env NAME"),
         (["m", "--base-url", "https://localhost.example.org/v1"], "say which environment variable holds its key"),
         (["m", "--base-url", "https://127.0.0.1.example.org/v1"], "say which environment variable holds its key"),
+        (["m", "--base-url", "http://127.0.0.1:9/v1?key=sk-secret"], "--base-url: must look like"),
+        (
+            ["m", "--base-url", "http://127.0.0.1:9/v1", "--device", "cpu"],
+            "--device: goes with a model that plays here",
+        ),
+        (["embedded-endpoint", "--device", "cpu"], "--device: embedded-endpoint is a model behind an endpoint"),
+        (["embedded", "--device", "cuda"], "device"),
         (["m", "--base-url", "http:///"], "--base-url: http:///: must look like"),
         (["m", "--base-url", "http://127.0.0.1:9/v1", "--key-env", "my_key"], "--base-url or --key-env: 'my_key'"),
         (["m", "--base-url", "http://127.0.0.1:9/v1", "--prices", "-1,0,0"], "--prices: -1,0,0: must be three numbers"),
@@ -229,6 +237,41 @@ def test_a_mistake_is_one_line_and_nothing_is_written(arguments, words, rmft, tm
     code, _, error = rmft("eval", *arguments, "--output", str(tmp_path / "none"))
     assert (code, words in error, error.count("\n")) == (2, True, 1), error
     assert not (tmp_path / "none").exists()
+
+
+def test_a_result_whose_differences_are_all_the_same_is_read_again(rmft, tmp_path):
+    games = (
+        "--environment",
+        "fol",
+        "--process",
+        "alternating",
+        "--max-tokens",
+        "1",
+        "--horizon",
+        "4",
+        "--instances",
+        "4",
+    )
+    for expected in ("regret", "uniform"):  # the second time from the file
+        code, out, error = rmft("eval", "embedded", *games, "--max-tokens", "1", "--output", str(tmp_path / "same"))
+        assert (code, expected in out, "nan" in out) == (0, True, False), error
+
+
+def test_the_name_of_a_folder_is_no_markup_and_a_slash_at_its_end_no_part_of_it(rmft, tmp_path):
+    folder = tmp_path / "my[q4] $x_$"
+    shutil.copytree("data/models/embedded", folder)
+    games = ("--environment", "mab", "--horizon", "2", "--instances", "4", "--output", str(tmp_path / "measured"))
+    code, out, error = rmft("eval", str(folder), *games)
+    assert (code, "my[q4] $x_$" in out) == (0, True), error
+    assert rmft("eval", f"{folder}/", *games)[0] == 0
+
+
+def test_a_snakefile_of_another_project_hides_no_file_of_the_package(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("Snakefile").touch()
+    assert find_file("params.yaml").is_file()
+    Path("outputs.yaml").touch()
+    assert find_file("params.yaml") == Path("params.yaml")
 
 
 def test_a_folder_of_results_hides_no_model_of_the_parameters(rmft, tmp_path, monkeypatch):

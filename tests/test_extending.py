@@ -222,14 +222,14 @@ def test_a_spreadsheet_is_what_games_are_about(folder):
     put(folder, title)
     type_in(folder, title)
     played = read_trajectories(folder / "results/experiments/open_mab_gemma/evaluation/gaussian-50/base.parquet")
-    rows = list(csv.DictReader((folder / "data/scenarios/mine.csv").read_text(encoding="utf-8").splitlines()))
+    rows = list(csv.DictReader((folder / "data/scenarios/my-texts.csv").read_text(encoding="utf-8").splitlines()))
     prompts = [rounds[0] for rounds in played["prompt"]]
     for prompt, row in zip(prompts, rows[::-1], strict=True):  # evaluation reads a set from its back
         assert row["scenario"] in prompt
         assert f"1 is {row['action 1']}, 2 is {row['action 2']}, 3 is {row['action 3']}." in prompt
-    edit(folder / "data/scenarios/mine.csv", "flower market", "fish market, covered")
+    edit(folder / "data/scenarios/my-texts.csv", "flower market", "fish market, covered")
     for command in (("rmft", "params"), ("snakemake", "--dry-run")):
-        assert "data/scenarios/mine.csv:2: " in refused(folder, *command)
+        assert "data/scenarios/my-texts.csv:2: " in refused(folder, *command)
 
 
 @pytest.mark.long
@@ -309,14 +309,14 @@ def test_an_experiment_is_an_entry(folder):
     title = "A new experiment"
     put(folder, title)
     planned, _, built = type_in(folder, title).partition("This was a dry-run")
-    jobs = {"rewards gaussian", "training mine", "evaluation mine/gaussian", "figure mine"}
+    jobs = {"rewards gaussian", "training my_run", "evaluation my_run/gaussian", "figure my-figure"}
     assert jobs_in(planned) == jobs == jobs_in(built)
-    played = read_players(folder / "results/experiments/mine/evaluation/gaussian.parquet")
+    played = read_players(folder / "results/experiments/my_run/evaluation/gaussian.parquet")
     assert list(played) == ["base", "trained", "ucb", "greedy", "uniform"]
-    assert (folder / "results/figures/mine.pdf").stat().st_size
+    assert (folder / "results/figures/my-figure.pdf").stat().st_size
     # DVC keeps all reward sets in one stage, before the experiments.
-    assert jobs_in(done(folder, "dvc", "repro", "exp@mine")) == {"rewards linear-contextual"}
-    assert "exp@mine" in (folder / "dvc.lock").read_text(encoding="utf-8")
+    assert jobs_in(done(folder, "dvc", "repro", "exp@my_run")) == {"rewards linear-contextual"}
+    assert "exp@my_run" in (folder / "dvc.lock").read_text(encoding="utf-8")
 
 
 @pytest.mark.long

@@ -164,6 +164,32 @@ def test_a_page_that_does_not_match_its_data_is_refused(monkeypatch, tmp_path):
         forensics.check_page()
 
 
+def test_a_question_that_was_edited_has_no_answer_until_it_is_asked_again(monkeypatch, tmp_path):
+    text = (ROOT / forensics.QUESTIONS).read_text(encoding="utf-8")
+    edited = tmp_path / "questions.yaml"
+    edited.write_text(text.replace("instances: 100", "instances: 101", 1), encoding="utf-8")
+    monkeypatch.setattr(forensics, "QUESTIONS", edited)
+    with pytest.raises(InputError, match=r"as .*questions\.yaml asks it now; run rmft forensics"):
+        forensics.check_page()
+
+
+def test_a_sweep_is_trained_again_without_losing_the_others(monkeypatch, tmp_path):
+    rows = forensics.read_csv(ROOT / forensics.TRAINED, COLUMNS).to_dict("records")
+    kept = tmp_path / "sweeps.csv"
+    kept.write_bytes((ROOT / forensics.TRAINED).read_bytes())
+    monkeypatch.setattr(forensics, "TRAINED", kept)
+
+    def interrupted(_sweeps: object, name: str, _seed: int) -> list[dict[str, object]]:
+        if name != rows[0]["sweep"]:
+            raise KeyboardInterrupt
+        return [row for row in rows if row["sweep"] == name]
+
+    monkeypatch.setattr(forensics, "sweep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        forensics.train()
+    assert kept.read_bytes() == (ROOT / forensics.TRAINED).read_bytes()
+
+
 def test_every_committed_sweep_is_complete():
     sweeps = read_sweeps(ROOT / forensics.SWEEPS)
     frame = forensics.read_csv(ROOT / forensics.TRAINED, COLUMNS)

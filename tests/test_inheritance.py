@@ -16,7 +16,7 @@ from rmft.params import load
 from rmft.params.inheritance import with_origins
 from rmft.tools.parameter_docs import documents, undescribed
 from rmft.tools.parameters import explained
-from rmft.workflow import paths
+from rmft.workflow import targets
 from rmft.workflow.parameters import parameters_of
 from rmft.workflow.plan import method_job
 from rmft.workflow.plan_outputs import table_job
@@ -192,7 +192,7 @@ def test_a_method_of_an_extension_is_one_file_and_one_experiment(tmp_path, monke
         assert (job.settings, job.code.extensions) == ({"beta": 0.1}, ["extensions/nothing.py"])
         assert job.sft == params.experiments["open_mab_qwen"].sft
         assert table_job(params, "selection-scores-mab", None).methods[-1].name == "Nothing (ours)"
-        written = paths.training_of(params, "mine")
+        written = targets.training_of(params, "mine")
         assert {path.rpartition("/")[2] for path in written if "iteration-1/" in path} >= {
             *("rollouts.parquet", "selection.parquet", "model.safetensors", "training-log.csv"),
         }
@@ -223,10 +223,10 @@ def test_only_its_own_targets_build_an_experiment_on_request_with_its_figures_an
     (tmp_path / "outputs.yaml").write_text(yaml.safe_dump(outputs), encoding="utf-8")
     after = load(path).at_scale()
     assert after.experiments["mine_long"].process == ["gaussian"]
-    assert sorted(paths.everything(after.by_default)) == sorted(paths.everything(before))
-    asked_for = paths.section(after, list(after.on_request))
+    assert sorted(targets.everything(after.by_default)) == sorted(targets.everything(before))
+    asked_for = targets.section(after, list(after.on_request))
     assert "results/figures/mine.pdf" in asked_for
-    assert not {path for path in asked_for if "mine" in path} & set(paths.everything(before))
+    assert not {path for path in asked_for if "mine" in path} & set(targets.everything(before))
 
 
 def test_a_mistake_in_an_experiment_on_request_is_named_where_it_is_written(tmp_path):

@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from rmft.lineage import code, syntax
+from rmft.params import load
+from rmft.workflow.plan import served_as
 
 COMMANDS = ("rewards", "training", "evaluation", "theory", "figures", "tables", "metrics")
 
@@ -71,6 +73,17 @@ def test_any_helper_of_a_stage_is_part_of_its_fingerprint_and_of_no_other_stage(
     assert fingerprints("stages/theory.py", "def run(", f"{helper}def run(") == {"theory"}
     assert fingerprints("stages/theory.py", "for row in log]", "for row in log[1:]]") == {"theory"}
     assert fingerprints("stages/theory.py", "def as_rows", "# a comment\n\n\ndef as_rows") == set()
+
+
+def test_the_code_of_our_own_server_is_part_of_what_its_endpoint_is(tmp_path):
+    source = tmp_path / "src"
+    shutil.copytree(code.SOURCE / "rmft", source / "rmft", ignore=shutil.ignore_patterns("__pycache__"))
+    before = code.server_fingerprint(source)
+    runner = source / "rmft/endpoint_server/model_runner.py"
+    runner.write_text(runner.read_text(encoding="utf-8").replace("WORTH_COPYING = 32", "WORTH_COPYING = 33"), "utf-8")
+    code.server_fingerprint.cache_clear()
+    assert code.server_fingerprint(source) != before
+    assert served_as(load(), "embedded").code == code.server_fingerprint()
 
 
 def test_no_stage_imports_another_one_or_the_command_line():

@@ -105,11 +105,13 @@ def test_the_best_of_each_of_many_groups_are_audited_in_seconds():
 
 
 def test_the_best_of_each_part_of_a_group_are_kept_wherever_its_lines_stand():
-    scenario = np.array(["b", "a", "b", "a", "b", "b", "a", "b"])
-    regret = np.array([5.0, 1, 4, 0, 2, 3, 9, 0])
+    scenario = np.array(["b", "a", "b", "a", "b", "b"])
+    regret = np.array([5.0, 1, 4, 0, 2, 3])
     assert Keep.parse("best:1/2").mask(scenario, regret).nonzero()[0].tolist() == [2, 3, 4]
-    with pytest.raises(InputError, match="group b has 5 trajectories, too few to keep the best 1 of 9"):
+    with pytest.raises(InputError, match="group b has 4 trajectories, too few to keep the best 1 of 9"):
         Keep.parse("best:1/9").mask(scenario, regret)  # the first group of the file
+    with pytest.raises(InputError, match="group b has 4 trajectories, which do not divide into parts of 3"):
+        Keep.parse("best:1/3").mask(scenario, regret)
 
 
 def test_what_is_wrong_with_a_line_is_said_once_and_to_its_end(rmft, tmp_path):

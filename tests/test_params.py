@@ -7,7 +7,7 @@ from trees import OUTPUTS, set_value, values_in, write_values
 
 from rmft.errors import InputError
 from rmft.params import load
-from rmft.workflow import paths
+from rmft.workflow import paths, targets
 from rmft.workflow.plan import evaluation_job, held_out_job, rollouts_job, training_job
 from rmft.workflow.records import TrainingJob
 
@@ -308,7 +308,7 @@ def test_who_plays_in_an_evaluation_and_where_their_games_are():
         [],
         *([f"results/experiments/mab_l2/seed-0/iteration-{i}/adapter.safetensors"] for i in (1, 3)),
     ]
-    everything = paths.everything(params)
+    everything = targets.everything(params)
     assert len(everything) == len(set(everything))
 
 
@@ -316,7 +316,7 @@ def test_a_variant_learns_from_the_first_games_of_what_it_varies_where_they_are_
     params = load().at_scale()
 
     def player(experiment, seed=0, iteration=0):
-        shards = paths.shards_of(params, experiment, seed, iteration)
+        shards = targets.shards_of(params, experiment, seed, iteration)
         (folder,) = {Path(path).parents[3].name for path in shards}
         return folder
 
@@ -327,13 +327,13 @@ def test_a_variant_learns_from_the_first_games_of_what_it_varies_where_they_are_
     assert player("mab_l2") == "mab_l2"  # other trajectories
     assert player("open_mab_rerolled", iteration=1) == "open_mab_rerolled"  # another model
     assert player("open_mab_seeds", seed=1) == "open_mab_seeds"
-    for own in (paths.training_of(params, "open_fol_pooled"), paths.everything(params.by_request)):
+    for own in (targets.training_of(params, "open_fol_pooled"), targets.everything(params.by_request)):
         assert not [path for path in own if "/open_fol/" in path or "/open_mab_qwen/" in path]
 
 
 def test_quick_is_part_of_everything_and_has_an_experiment_of_every_section():
     params = load()
-    built, everything = paths.quick(params), paths.everything(params)
+    built, everything = targets.quick(params), targets.everything(params)
     assert set(built) < set(everything)
     assert {params.experiments[name].kind for name in params.quick} == {"numeric", "language", "endpoint"}
     assert "results/experiments/mab_l5/evaluation/gaussian-100.parquet" in built

@@ -112,8 +112,9 @@ def test_where_no_run_is_on_record_status_says_what_to_type(rmft):
     code, out, _ = rmft("status")
     assert code == 0
     assert "snakemake --dry-run" in out
-    write(JOB_LIST, "{", NOW)
-    assert rmft("status") == (0, out, "")
+    for damaged in ("{", json.dumps({"process": "7", "command": "", "started": 0, "jobs": [], "earlier": []})):
+        write(JOB_LIST, damaged, NOW)
+        assert rmft("status") == (0, out, "")
 
 
 def test_durations_are_told_in_two_units_at_most():

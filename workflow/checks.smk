@@ -20,18 +20,18 @@ onerror:
     say_last(workflow.scheduler, len(workflow.dag))
 
 
-def targets():
+def target_names():
     """Return the names that `snakemake NAME` takes: rules without wildcards, and artifacts."""
     named = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
-    return [*named, *paths.everything(PARAMS), *paths.on_demand(PARAMS)]
+    return [*named, *targets.everything(PARAMS), *paths.on_demand(PARAMS)]
 
 
 if workflow.is_main_process and not workflow.output_settings.verbose:
-    logger.addFilter(BriefErrors(targets))
+    logger.addFilter(BriefErrors(target_names))
 
 
 # Snakemake would take a file that was edited by hand for what a job wrote. `rmft lineage --all` says so itself.
 if workflow.is_main_process and not AUDIT:
-    or_stop(refuse_altered, [*paths.everything(PARAMS), *paths.on_demand(PARAMS)])
+    or_stop(refuse_altered, [*targets.everything(PARAMS), *paths.on_demand(PARAMS)])
     for difference in not_locked(stages()):
         print(f"rmft: warning: {difference}: jobs run again, and `dvc repro` does not know", file=sys.stderr)

@@ -11,12 +11,12 @@ from snakemake.logging import logger
 SOURCE = Path(workflow.basedir) / "src"
 sys.path.insert(0, str(SOURCE))
 
-from rmft.workflow import forkserver, paths, plan, plan_outputs
+from rmft.workflow import forkserver, paths, plan, plan_outputs, targets
 from rmft.artifacts.files import sha256
 from rmft.lineage.audit import refuse_altered
 from rmft.lineage.code import not_locked, stages
 from rmft.params import load
-from rmft.params.files import prompt_files
+from rmft.params.files import THEORY, prompt_files, training_log_of
 from rmft.artifacts.job import JOB_OF, this_run
 from rmft.workflow.checks import check_inputs
 from rmft.workflow.failures import BriefErrors, interrupted_early, say_last

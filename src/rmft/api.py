@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmft.agents.asked import Reply
 
 STREAM = "play"  # names the random streams
+ROUNDING = 1e-4  # by which probabilities in single precision may miss 1
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,38 @@ def regret(
         raise InputError(f"regret: values {values.shape} must be (n, T, d), and choices {choices.shape} (n, T[, d])")
     if comparator not in ("hindsight", "best mean"):
         raise InputError(f"regret: comparator: {comparator!r}: must be 'hindsight' or 'best mean'")
-    if choices.ndim == 2:
+    if choices.ndim == 3:
+        _check_policies("regret", choices)
+    else:
         if choices.dtype.kind not in "iu" or not ((choices >= 0) & (choices < values.shape[2])).all():
             raise InputError(f"regret: actions must be whole numbers from 0 to {values.shape[2] - 1}")
         choices = one_hot(choices, values.shape[2])
     return regret_of("expected", comparator, RewardTable(values, values, values), choices, None)
+
+
+def _check_policies(name: str, policies: np.ndarray) -> None:
+    """Raise InputError where policies (…, d) are no probabilities."""
+    if not (np.isfinite(policies) & (policies >= 0)).all() or np.abs(policies.sum(axis=-1) - 1).max() > ROUNDING:
+        raise InputError(f"{name}: policies must be probabilities: of at least 0, with a sum of 1")
+
+
+class _CheckedPlayer:
+    """A player whose policies are checked before they are played. shape: (n, d)."""
+
+    def __init__(self, player: Player, shape: tuple[int, int]) -> None:
+        self.player, self.shape, self.deterministic = player, shape, player.deterministic
+
+    def policy(self) -> np.ndarray:
+        """Return the policies (n, d). Raise InputError where they are none."""
+        policies = np.asarray(self.player.policy())
+        if policies.shape != self.shape:
+            raise InputError(f"play: player: its policies have the shape {policies.shape}, not {self.shape}")
+        _check_policies("play: player", policies)
+        return policies
+
+    def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
+        """Observe a round."""
+        self.player.observe(revealed, rewards)
 
 
 def play(
@@ -137,12 +165,17 @@ def play(
     if isinstance(player, AlgorithmSettings):
         check_algorithm(player, episodes.environment)
         player = start_on(seed, STREAM, player, table, None)
+    elif isinstance(player, Player):
+        player = _CheckedPlayer(player, (len(ids), table.shape[2]))
     if isinstance(player, Player):
+        if weights is not None:
+            raise InputError("play: weights: go with a model's name, not with an algorithm")
         full, uniforms = ENVIRONMENTS[episodes.environment].full_feedback, action_uniforms(seed, len(ids), STREAM)
         played = play_rounds(player, table, full_feedback=full, uniforms=uniforms)
         return PlayedGames(episodes.environment, table, played.policies, played.actions)
     from rmft.api_in_words import ReplySettings, play_in_words  # slow
 
+    weights = None if weights is None else Path(weights)
     reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
     columns = play_in_words(player, weights, episodes, ids, seed, reply)
     policies, actions = np.array(columns["policy"]).reshape(table.shape), np.array(columns["action"])

@@ -45,11 +45,14 @@ def _chat_models(player: str | Reply, weights: Path | None, conversations: Conve
     """Yield the chat models of a player that is a model. Raise InputError where it is none."""
     if not isinstance(player, str):
         if not callable(player) or weights:
-            raise InputError("play: player: must be a name, an algorithm or a function; weights go with a model's name")
+            raise InputError(
+                "play: player: must be a name, an algorithm, a function, or an object with `deterministic`, `policy` "
+                "and `observe`; weights go with a model's name"
+            )
         yield ChatModels(lambda _: AskedChatModel(lambda messages, _: player(messages), conversations.max_tokens), 1)
         return
     try:
-        model = at_hand(player, None, "cpu").settings
+        model = at_hand(player, None, None).settings
     except InputError as error:
         raise InputError(f"play: no algorithm is called so ({', '.join(ALGORITHMS)}); as a model: {error}") from None
     if model.kind != "language" or model.is_gguf:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 IN_WHEEL = Path(__file__).parent / "files"  # pyproject.toml names what a wheel has there
 ROOT = IN_WHEEL if IN_WHEEL.is_dir() else Path(__file__).parents[2]  # in an editable installation, the clone
-WORKFLOW = Path("Snakefile")
+CLONE = (Path("Snakefile"), Path("outputs.yaml"))  # together only in a clone: other projects have a Snakefile, too
 
 
 def find_file(path: str | Path) -> Path:
@@ -13,4 +13,6 @@ def find_file(path: str | Path) -> Path:
     In a clone of the repository only the clone's own files count, so that a job never reads what lineage does not know.
     """
     packaged = ROOT / path
-    return packaged if packaged.exists() and not Path(path).exists() and not WORKFLOW.exists() else Path(path)
+    return (
+        packaged if packaged.exists() and not Path(path).exists() and not all(map(Path.exists, CLONE)) else Path(path)
+    )

@@ -33,7 +33,7 @@ rule rollouts_shard:
 
 rule rollouts:
     input:
-        lambda wildcards: paths.shards_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
+        lambda wildcards: targets.shards_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
     output:
         "results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
     log:

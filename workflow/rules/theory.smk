@@ -3,7 +3,7 @@
 
 rule theory:
     output:
-        paths.THEORY,
+        THEORY,
     log:
         "logs/theory.log",
     conda:

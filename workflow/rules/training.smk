@@ -10,7 +10,7 @@ for experiment in with_stage("training"):
             extensions=extensions(plan.training_job(PARAMS, experiment)),
         output:
             models=paths.models_of(PARAMS, experiment),
-            log=paths.training_log_of(experiment),
+            log=training_log_of(experiment),
         log:
             f"logs/{experiment}/training.log",
         conda:

@@ -34,6 +34,8 @@ class BanditRollouts:
     def __init__(self, options: GameOptions) -> None:
         if options.seed is None:
             raise InputError("seed: needed, since a model that has trained on the suite's own games cannot be measured")
+        if options.max_tokens is not None:
+            raise InputError("max_tokens: in TRL, max_completion_length of GRPOConfig limits a reply")
         self.offered = offered(options)
 
     def dataset(self) -> Dataset:

@@ -109,7 +109,7 @@ def hub_errors(settings: Checkpoint, *, is_folder: bool) -> Iterator[None]:
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         what = "model" if isinstance(error, RepositoryNotFoundError) else f"revision {settings.revision} of it"
         raise InputError(f"{settings.weights}: no such {what} at {ENDPOINT}, or none that you may read") from None
-    except (OSError, ValueError, HTTPError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, HTTPError, SafetensorError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         if is_folder:
             raise InputError(f"{settings.folder}: a file in it is damaged ({reason}); restore the file") from None

@@ -15,6 +15,7 @@ from rmft.artifacts.receipts import receipt, receipt_path
 from rmft.errors import InputError
 
 ARTIFACTS = ("results", "data/rewards")  # every file below these folders is an artifact
+SCRATCH = Path("scratch")  # where stages that are run by hand write what their jobs write to ARTIFACTS
 
 
 def is_artifact(path: str) -> bool:

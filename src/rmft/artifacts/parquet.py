@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmft.artifacts.files import artifact, reading
+from rmft.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,11 +59,14 @@ def read_names(path: Path) -> list[str]:
 
 
 def read_table(path: Path, types: Types) -> "pa.Table":
-    """Return a file. Raise InputError where it has other columns."""
+    """Return these columns of a file. Raise InputError where it lacks one, or holds values of another type in one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with reading(path, pa.ArrowException):
+        missing = types.keys() - set(pq.read_schema(path).names)  # read_table would fill such columns with nulls
+        if missing:
+            raise InputError(f"{path}: has no column {min(missing)}, so it is not a file that rmft wrote as this one")
         return pq.read_table(path, schema=schema_of(types))
 
 

@@ -45,8 +45,9 @@ def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
         model = AutoModelForCausalLM.from_pretrained(
             source, gguf_file=name, dtype=settings.dtype, quantization_config=GgufConfig(dequantize=True)
         )
-    except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        raise InputError(f"{gguf}: transformers cannot read it: {str(error).strip().splitlines()[0]}") from None
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"{gguf}: transformers cannot read it: {reason}") from None
     if settings.chat_template:
         tokenizer.chat_template = noted(Path(settings.chat_template)).read_text(encoding="utf-8")
     if tokenizer.chat_template is None:

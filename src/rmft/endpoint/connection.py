@@ -200,7 +200,7 @@ class Connection:
 
     async def _send(self, record: Json, key: str, request: Request) -> Json:
         """Return a response. Until an address has responded once, it gets one request at a time."""
-        address = int(sha256(repr(request.game or request.words).encode()).hexdigest(), 16) % len(self._clients)
+        address = self._address_of(request)
         try:
             if address not in self._reached:
                 async with self._first[address]:
@@ -213,6 +213,12 @@ class Connection:
             self._stopped.set()
             self._settled.set()
             raise
+
+    def _address_of(self, request: Request) -> int:
+        """Return the number of the address for a request: the first for a tuned model, which is there alone."""
+        tuned = self.model != self.endpoint.settings.model
+        addresses = 1 if tuned else len(self._clients)
+        return int(sha256(repr(request.game or request.words).encode()).hexdigest(), 16) % addresses
 
     async def _send_with_retries(self, record: Json, key: str, address: int) -> Json:
         """Return a response that is on record, after as many attempts as it takes."""

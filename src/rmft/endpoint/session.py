@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmft.artifacts.files import note_reading, sha256
+from rmft.artifacts.files import SCRATCH, note_reading, sha256
 from rmft.endpoint.budget import SpendingLimit, Usage
 from rmft.endpoint.connection import Connection, Endpoint, Request, text_of
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
@@ -50,8 +50,10 @@ class PriceList(dict[str, Prices]):
 def journal_of(output: Path) -> Path:
     """Return the journal of the responses from which an artifact in results/ is made.
 
-    Journals are named after experiments alone, so that moving an experiment's folder loses no response.
+    Journals are named after experiments alone, so that moving an experiment's folder loses no response, and so that a
+    stage that is run by hand, which writes to SCRATCH, pays for none again.
     """
+    output = output.relative_to(SCRATCH) if output.is_relative_to(SCRATCH) else output
     folders = [folder for folder in ("results/experiments", "results") if output.is_relative_to(folder)]
     inside = output.relative_to(folders[0]) if folders else Path(output.name)
     return JOURNALS / inside.with_suffix(SUFFIX)

@@ -1,10 +1,11 @@
 """The routes of the server."""
 
+import asyncio
 import hashlib
 import json
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar
@@ -53,6 +54,11 @@ class Services:
         key = request.headers.get("idempotency-key")
         return await self.idempotent.respond(request.url.path, key, body, handler)
 
+    async def generate(self, request: Request, body: bytes, handler: Handler) -> bytes:
+        """Return what `respond` does. Give generation up where the client has gone and cannot ask for it again."""
+        response = self.respond(request, body, handler)
+        return await (response if "idempotency-key" in request.headers else _while_connected(request, response))
+
     def require_unused(self, name: str) -> None:
         """Raise ApiError for deleting a file or model that a job needs."""
         if job := self.jobs.using(name):
@@ -77,6 +83,25 @@ def create(
 
 
 # --- Common to all routes ---
+
+
+async def _while_connected(request: Request, response: Coroutine[None, None, bytes]) -> bytes:
+    """Return what a coroutine returns; cancel it and raise ClientDisconnect where the client goes before."""
+    working, gone = asyncio.ensure_future(response), asyncio.ensure_future(_disconnection(request))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
+
+
+async def _disconnection(request: Request) -> None:
+    """Wait until the client has gone; the body of its request has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _on_http_error(_: Request, error: HTTPException) -> Response:
@@ -137,7 +162,7 @@ def _chat_routes(app: FastAPI, services: Services) -> None:
     async def create_chat_completion(request: Request) -> Response:
         body = await request.body()
         chat = parse(ChatRequest, body)
-        response = await services.respond(request, body, lambda name: services.generator.chat(chat, name))
+        response = await services.generate(request, body, lambda name: services.generator.chat(chat, name))
         if not chat.stream:
             return Response(response, media_type=JSON)
         include_usage = bool(chat.stream_options and chat.stream_options.include_usage)
@@ -148,7 +173,7 @@ def _chat_routes(app: FastAPI, services: Services) -> None:
     async def create_completion(request: Request) -> Response:
         body = await request.body()
         completion = parse(CompletionRequest, body)
-        response = await services.respond(request, body, lambda name: services.generator.complete(completion, name))
+        response = await services.generate(request, body, lambda name: services.generator.complete(completion, name))
         return Response(response, media_type=JSON)
 
     @app.get("/usage")

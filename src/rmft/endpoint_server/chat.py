@@ -64,6 +64,11 @@ class ChatRequest(RequestModel):
 
     model_config = ConfigDict(extra="allow")  # until `check`
 
+    @property
+    def limited(self) -> bool:
+        """Return whether the client says how long a response may be."""
+        return self.max_tokens is not None or self.max_completion_tokens is not None
+
     def token_limit(self, most: int) -> int:
         """Return the maximum length of a response in tokens. most: the server's limit."""
         if self.max_tokens is not None and self.max_completion_tokens is not None:

@@ -22,11 +22,11 @@ class Engine:
     """The thread and its queue.
 
     load: loads the model of some weights, None for the base model. slots: conversations in the cache of each model.
-    models: loaded at a time.
+    models: loaded at a time. threads: of a forward pass.
     """
 
-    def __init__(self, load: Callable[[Path | None], LanguageModel], slots: int, models: int) -> None:
-        self.load, self.slots, self.models = load, slots, models
+    def __init__(self, load: Callable[[Path | None], LanguageModel], slots: int, models: int, threads: int = 1) -> None:
+        self.load, self.slots, self.models, self.threads = load, slots, models, threads
         self.runners: OrderedDict[Path | None, ModelRunner] = OrderedDict()  # the longest unused first
         self.queued: dict[Path | None, deque[Generation]] = {}
         self.inbox: queue.SimpleQueue[list[Generation] | None] = queue.SimpleQueue()
@@ -53,7 +53,7 @@ class Engine:
     # --- In the engine's thread ---
 
     def _run(self) -> None:
-        torch.set_num_threads(1)
+        torch.set_num_threads(self.threads)
         while self._receive():
             try:
                 self._load_models()

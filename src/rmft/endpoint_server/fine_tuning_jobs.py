@@ -32,6 +32,7 @@ ENDED = ("succeeded", "failed", "cancelled")
 SET_LATER = ("error", "fine_tuned_model", "finished_at", "estimated_finish", "trained_tokens")  # fields of a job
 SUFFIX = "rmft"  # of models whose job gives no suffix
 SEEDS = 1 << 31
+RETRY_SECONDS = 30.0  # after which a job begins again whose failure could not be written
 ID_DIGITS = 8  # of the unique part of a fine-tuned model's id
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,15 @@ class FineTuningJobs:
                 await self._do(name)
             except Exception as error:  # whatever went wrong, the next job is to run
                 log.exception("job %s", name)
-                self._fail(name, f"the server cannot do it: {error}")
+                await self._fail_or_retry(name, f"the server cannot do it: {error}")
+
+    async def _fail_or_retry(self, name: str, reason: str) -> None:
+        """Have a job fail; where not even that can be written, wait a while before the job begins again."""
+        try:
+            self._fail(name, reason)
+        except Exception:  # the disk is full
+            log.exception("job %s cannot be recorded as failed", name)
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _do(self, name: str) -> None:
         """Run a job from its start, unless its model was completed before the server was killed."""

@@ -12,15 +12,15 @@ import numpy as np
 from pydantic_core import to_json
 
 from rmft.agents.chat_template import ChatTemplate
-from rmft.agents.local import LanguageModel, load, products_depend_on_batch
+from rmft.agents.local import LanguageModel, free_memory, games_at_a_time, load, products_depend_on_batch
 from rmft.endpoint_server.chat import ChatRequest, CompletionRequest, choice, token_entry, usage
 from rmft.endpoint_server.engine import Engine
 from rmft.endpoint_server.errors import ApiError, invalid
 from rmft.endpoint_server.idempotency import digest_of
-from rmft.endpoint_server.model_runner import Generation, prefix_keys
+from rmft.endpoint_server.model_runner import CHUNK, Generation, prefix_keys
 from rmft.endpoint_server.models import ServedModel, ServedModels
 from rmft.endpoint_server.schema import texts_of
-from rmft.endpoint_server.settings import MANY_SLOTS, ServerSettings
+from rmft.endpoint_server.settings import FEW_MODELS, MANY_MODELS, MANY_SLOTS, ServerSettings
 from rmft.endpoint_server.store import Json
 from rmft.endpoint_server.tokenisation import ConversationTokenizer, TokenDecoder
 from rmft.streams import stream
@@ -44,7 +44,10 @@ class ResponseGenerator:
         self.base: LanguageModel | None = base  # until the engine takes it
         self.pending = 0  # responses in generation
         slots = settings.slots or (settings.model.batch if self.context else max(settings.model.batch, MANY_SLOTS))
-        self.engine = Engine(self._load, slots, settings.models)
+        models = settings.models or (FEW_MODELS if self.context else MANY_MODELS)
+        if self.context and (free := free_memory(base.model.device)):
+            slots = games_at_a_time(base, self.context, CHUNK, slots, free // models)
+        self.engine = Engine(self._load, slots, models, settings.model.threads)
 
     def _load(self, weights: Path | None) -> LanguageModel:
         """Load a model, in the engine's thread."""
@@ -77,9 +80,10 @@ class ResponseGenerator:
     async def complete(self, request: CompletionRequest, name: str) -> Json:
         """Return the response to a request for a completion of ids. name: for its id."""
         created = int(time.time())
-        model, ids, limit = self.models.get(request.model), array("i", request.prompt), request.max_tokens
-        if max(ids) >= self.vocabulary:
+        model, limit = self.models.get(request.model), request.max_tokens
+        if max(request.prompt) >= self.vocabulary:
             raise invalid(f"prompt has ids that are no tokens: there are {self.vocabulary}.", "prompt")
+        ids = array("i", request.prompt)
         if limit > self.settings.max_tokens:
             raise invalid(f"A response has at most {self.settings.max_tokens} tokens here.", "max_tokens")
         self._check_context(len(ids), limit, "prompt")
@@ -112,6 +116,8 @@ class ResponseGenerator:
         ids = array("i")
         for part in self.tokenizer.encode(texts):
             ids.extend(part)
+        if self.context and not request.limited:
+            limit = max(1, min(limit, self.context - len(ids)))
         self._check_context(len(ids), limit, "messages")
         return [
             Generation(

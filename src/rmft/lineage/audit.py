@@ -64,8 +64,8 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
     Snakemake would take it for the job's, since it compares times of files and hashes of inputs only. A file that
     Snakemake itself has marked as unfinished is left to it. An artifact older than the last attempt at a missing file
     that it was made from is so marked: Snakemake, asked for this artifact alone, would not look for the missing file.
-    So is an artifact of which a source has other bytes than its job read: Snakemake looks at the bytes of a file only
-    where the file is younger than the artifact, and `mv` and `cp -p` keep the times of an older one.
+    A source that is older than the artifact, but has other bytes than its job read, gets a new time: Snakemake looks at
+    the bytes of younger files only, and `mv` and `cp -p` keep the time of an older one.
     """
     records = {path: read_record(path) for path in artifacts}
     present = {path for path in artifacts if Path(path).exists()}
@@ -79,19 +79,29 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
         if len(problems) > MANY:
             others += f"; `mkdir old; mv {' '.join(ARTIFACTS)} old; snakemake` makes all anew"
         raise InputError(f"{problems[0]}, or `dvc checkout` what you last committed{others}")
-    of_sources = {name: hashes[name] for name in sources}
-    replaced = {path for path in finished if _replaced_by_older(path, records[path].inputs, of_sources)}
-    for path in (outdated(records, present) & set(finished)) | replaced:
+    for path in outdated(records, present) & set(finished):
         mark_unfinished(path)
+    of_sources = {name: hashes[name] for name in sources}
+    for path in finished:
+        for name in _replaced_by_older(path, records[path].inputs, of_sources):
+            _make_younger(name, path)
 
 
-def _replaced_by_older(path: str, read: Mapping[str, str | None], sources: Mapping[str, str]) -> bool:
-    """Return whether a source that an artifact's job read is older than the artifact, and has other bytes now.
+def _replaced_by_older(path: str, read: Mapping[str, str | None], sources: Mapping[str, str]) -> list[str]:
+    """Return the sources that an artifact's job read, and that are older than the artifact and have other bytes now.
 
     sources: hashes by path.
     """
     changed = [name for name in read if name in sources and read[name] not in (None, sources[name])]
-    return any(Path(name).stat().st_mtime <= Path(path).stat().st_mtime for name in changed)
+    return [name for name in changed if Path(name).stat().st_mtime <= Path(path).stat().st_mtime]
+
+
+def _make_younger(source: str, artifact: str) -> None:
+    """Give a source the present as its time; where that is not allowed, have Snakemake make the artifact again."""
+    try:
+        os.utime(source)
+    except PermissionError:
+        mark_unfinished(artifact)
 
 
 def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:

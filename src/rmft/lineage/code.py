@@ -9,7 +9,7 @@ import functools
 import importlib.metadata
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from rmft.lineage.syntax import SourceReader, Syntax, short_hash
 SOURCE = Path(__file__).parents[2]  # the folder that holds the package
 READER = SourceReader()
 STAGES = "rmft.stages"
+SERVER = ("rmft.endpoint_server.server", "rmft.endpoint_server.worker")  # processes that jobs start, and do not import
 NO_PART = (  # they record and guard how artifacts are made, and make none
     "rmft.lineage",
     "rmft.workflow.runs",
@@ -49,7 +50,17 @@ def fingerprint(stage: str, source: Path = SOURCE, extensions: tuple[str, ...] =
 
     extensions: the user's own files that the job runs.
     """
-    codes = code_of(stage, source, extensions)
+    return _digest_of(code_of(stage, source, extensions))
+
+
+@functools.cache
+def server_fingerprint(source: Path = SOURCE) -> str:
+    """Return a digest of the code of our own server, and of what it fine-tunes with."""
+    digest, _ = _digest_of(_with_imports(SERVER, source))
+    return digest
+
+
+def _digest_of(codes: Mapping[str, SourceCode]) -> tuple[str, dict[str, str]]:
     libraries = {name: _version(name) for name in sorted({name for code in codes.values() for name in code.libraries})}
     READER.keep()
     digest = short_hash([{part: code.digest for part, code in codes.items()}, libraries])
@@ -61,8 +72,17 @@ def code_of(stage: str, source: Path = SOURCE, extensions: Sequence[str] = ()) -
 
     source: the folder that holds the package, here or in another checkout. extensions: the user's own files, by path.
     """
-    codes = {file: _code(READER.read(Path(file)), source) for file in extensions}
-    pending = [f"{STAGES}.{stage}", *(module for code in codes.values() for module in code.modules)]
+    own = {file: _code(READER.read(Path(file)), source) for file in extensions}
+    codes = own | _with_imports(
+        [f"{STAGES}.{stage}", *(module for code in own.values() for module in code.modules)], source
+    )
+    return dict(sorted(codes.items()))
+
+
+def _with_imports(modules: Iterable[str], source: Path) -> dict[str, SourceCode]:
+    """Return the code of modules of ours, and of all that they import, directly or through others."""
+    codes: dict[str, SourceCode] = {}
+    pending = list(modules)
     while pending:
         module = pending.pop()
         if module not in codes:

@@ -23,7 +23,7 @@ from rmft.recorded.bundle import SUMMARY, Bundle
 from rmft.recorded.summary import summary_of
 from rmft.results import read_players
 from rmft.selection import Scoring, final_regrets, table_of
-from rmft.workflow import paths
+from rmft.workflow import paths, targets
 from rmft.workflow.parameters import parameters_of
 
 SHOWN = ("worst", "median", "best")  # games of each player that a bundle holds, by their regret
@@ -45,7 +45,7 @@ def record(folder: Path, params: Params, experiment: str) -> Bundle:
         )
     shown = params.only(experiment)
     outputs = [f"results/{name}" for name in _outputs(shown)]
-    traced = _built([*paths.artifacts_of(shown, experiment), *outputs], f"exp_{experiment}")
+    traced = _built([*targets.artifacts_of(shown, experiment), *outputs], f"exp_{experiment}")
     with new_folder(folder, replace=True) as whole:
         for source in outputs:
             _copy(source, whole)
@@ -72,7 +72,7 @@ def record_all(folder: Path, params: Params) -> Bundle:
     Raise InputError where an artifact is missing, or is not what its job wrote.
     """
     shown = params.by_default
-    made = [path for path in paths.everything(shown) if path not in paths.report_of(shown)]
+    made = [path for path in targets.everything(shown) if path not in paths.report_of(shown)]
     traced = _built(made, "all")
     with new_folder(folder, replace=True) as whole:
         for name in _outputs(shown):
@@ -117,7 +117,7 @@ def _metrics(shown: Params, experiment: str) -> Metrics:
 
 def _copy_training(folder: Path, shown: Params, experiment: str) -> None:
     """Copy the log of each iteration's fine-tuning, and which games it learnt from."""
-    for path in map(Path, paths.training_of(shown, experiment)):
+    for path in map(Path, targets.training_of(shown, experiment)):
         if path.name == "training-log.csv":
             _copy(str(path), folder)
         if path.name == "selection.parquet":

@@ -122,7 +122,7 @@ def _games(columns: TrajectoryColumns, picked: Mapping[str, int], played: Player
 
 def draw(model: str, part: str, players: Mapping[str, PlayerResults]) -> Drawing:
     """Draw the mean regret of all players by round, and how often each plays the best action."""
-    style = Style(width_inches=6.5, font_points=8, dpi=150, colours=COLOURS, labels={MODEL: model})
+    style = Style(width_inches=6.5, font_points=8, dpi=150, colours=COLOURS, labels={MODEL: model.replace("$", r"\$")})
     rounds = np.arange(1, players[MODEL].regret.shape[2] + 1)
     regrets = [
         mean_over_games("regret", name, of.regret) if name == MODEL else rows("regret", name, CURVE, rounds, of.curve)

@@ -268,10 +268,13 @@ def _references(players: dict[str, PlayerResults]) -> Iterator[tuple[str, dict[s
         yield name, {"regret": mean_interval(theirs), "difference": difference(ours, theirs)}
 
 
-def difference(ours: np.ndarray, theirs: np.ndarray) -> list[float]:
-    """Return our final regrets (n,) less theirs on the same instances: low, mean and high of a 95% interval."""
+def difference(ours: np.ndarray, theirs: np.ndarray) -> list[float | None]:
+    """Return our final regrets (n,) less theirs on the same instances: low, mean and high of a 95% interval.
+
+    low and high are None where there is no interval: all differences are the same, and not 0.
+    """
     found = paired_difference(ours, theirs)
-    return [found.low, found.mean, found.high]
+    return [None if math.isnan(value) else value for value in (found.low, found.mean, found.high)]
 
 
 def mean_interval(final: np.ndarray) -> dict[str, float]:

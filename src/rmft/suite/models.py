@@ -140,7 +140,7 @@ def at_url(
     """
     host = _host(base_url)
     if host is None:
-        given = "" if "@" in base_url else f" {base_url}:"  # it may hold a password
+        given = "" if {"@", "?", "#"} & {*base_url} else f" {base_url}:"  # it may hold a password, or a key
         raise InputError(f"--base-url:{given} must look like http://localhost:8080/v1, without a key in it")
     if key_env is None and host == OPENAI:
         key_env = "OPENAI_API_KEY"
@@ -168,11 +168,11 @@ def _host(base_url: str) -> str | None:
     return parts.hostname if usable else None
 
 
-def at_hand(words: str, revision: str | None, device: str) -> Measured:
+def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
     """Return a model that runs on this machine: a name in params.yaml, a folder, a GGUF file, or a hub repository.
 
-    A folder counts where it has a config.json, so that folders of results hide no model of params.yaml. Raise
-    InputError where it is none of these.
+    A folder counts where it has a config.json, so that folders of results hide no model of params.yaml. device: None
+    for what params.yaml says, or else the CPU. Raise InputError where it is none of these, or takes no such option.
     """
     path = Path(words)
     no_model = path.is_dir() and not (path / "config.json").is_file()
@@ -182,15 +182,17 @@ def at_hand(words: str, revision: str | None, device: str) -> Measured:
     if path.suffix == ".gguf":
         if not path.is_file():
             raise InputError(f"{words}: no such file")
+        if device is not None:
+            raise InputError(f"--device: llama.cpp plays {words} on the CPU; leave the option out")
         digest = sha256(path)
         settings = _endpoint(path.stem, SLOTS, FREE, "NO_KEY", batch=SLOTS, serves=f"gguf-{digest[:16]}")
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir() and not no_model:
         small = sum(Path(file).stat().st_size for file in model_files(words)) < SMALL
-        return Measured(path.resolve().name, _language(words, None, device, small=small), _hashes(words))
+        return Measured(path.resolve().name, _language(path.as_posix(), None, device, small=small), _hashes(words))
     params = _params()
     if words in params.models:
-        return _in_params(params, words)
+        return _in_params(params, words, device)
     if no_model:
         raise InputError(
             f"{words}: the folder has no config.json, and params.yaml has no model of this name "
@@ -226,12 +228,10 @@ def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **wher
     )
 
 
-def _language(weights: str, revision: str | None, device: str, *, small: bool = False) -> LanguageModelSettings:
+def _language(weights: str, revision: str | None, device: str | None, *, small: bool = False) -> LanguageModelSettings:
+    device = device or "cpu"
     on_cpu = device == "cpu"
-    if not on_cpu:
-        from rmft.agents.weights import check_device
-
-        check_device(device)
+    _check_device(device)
     with refused("--revision"):
         return LanguageModelSettings(
             kind="language",
@@ -242,6 +242,14 @@ def _language(weights: str, revision: str | None, device: str, *, small: bool = 
             batch=16 if on_cpu else 256,
             threads=os.cpu_count() or 1 if on_cpu and not small else 1,
         )
+
+
+def _check_device(device: str) -> None:
+    """Raise InputError where torch has no such device."""
+    if device != "cpu":
+        from rmft.agents.weights import check_device
+
+        check_device(device)
 
 
 def _hashes(folder: str) -> dict[str, str]:
@@ -256,8 +264,11 @@ def _params() -> Params:
         raise InputError(f"{error} (if this params.yaml is of another project, run rmft in another folder)") from None
 
 
-def _in_params(params: Params, name: str) -> Measured:
-    """Return a language model or an endpoint of params.yaml. Raise InputError for a model that plays numbers."""
+def _in_params(params: Params, name: str, device: str | None) -> Measured:
+    """Return a language model or an endpoint of params.yaml. device: None for what it says there.
+
+    Raise InputError for a model that plays numbers, and for a device of an endpoint.
+    """
     from rmft.endpoint.session import JOURNALS, PriceList, with_digest
     from rmft.workflow.plan import served
 
@@ -266,7 +277,12 @@ def _in_params(params: Params, name: str) -> Measured:
         in_words = [name for name, of in params.models.items() if of.kind != "linear-attention"]
         raise InputError(f"{name}: plays numbers, not words; one of {', '.join(in_words)}")
     if settings.kind == "language":
+        if device is not None:
+            _check_device(device)
+            settings = settings.model_copy(update={"device": device})
         return Measured(name, settings, _hashes(settings.folder) if Path(settings.folder).is_dir() else {})
+    if device is not None:
+        raise InputError(f"--device: {name} is a model behind an endpoint; leave the option out")
     if plays := served(params, name):
         return Measured(name, with_digest(settings, plays), served=plays)
     limit = partial(SpendingLimit, params.budget.dollars, PriceList(params), elsewhere=FolderUsage(JOURNALS).usage)

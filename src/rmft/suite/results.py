@@ -26,7 +26,7 @@ from rmft.suite.parts import CUSTOM, PROMPTS, Part, digest_of, read_suite
 from rmft.suite.stopping import COMPARED, anytime_interval, ranges_of
 
 RANDOM = 0.1  # share of rounds decided by chance, from which on a regret says little of the model
-Interval = Annotated[list[float], Field(min_length=3, max_length=3)]
+Interval = Annotated[list[float | None], Field(min_length=3, max_length=3)]  # low, mean, high; see `difference`
 
 
 class Mean(Section):

@@ -50,8 +50,9 @@ def evaluate(
     temperature: Annotated[float, Option(min=0.01, max=100, help="Of sampling.")] = 1.0,
     revision: Annotated[str | None, Option(help="A commit of the hub repository. Default: the newest.")] = None,
     device: Annotated[
-        Literal["cpu", "cuda", "mps"], Option(help="Where a folder or a hub repository is loaded.")
-    ] = "cpu",
+        Literal["cpu", "cuda", "mps"] | None,
+        Option(help="Where the model is loaded. Default: as params.yaml says; of other models, the CPU."),
+    ] = None,
     base_url: Annotated[
         str | None, Option(help="Its address, such as http://localhost:8080/v1.", rich_help_panel=ENDPOINT)
     ] = None,
@@ -125,6 +126,7 @@ def evaluate(
         _refuse(at_endpoint, "goes with --base-url, which is not given")
         measured = at_hand(model, revision, device)
     else:
+        _refuse({"--revision": revision, "--device": device}, "goes with a model that plays here, not with --base-url")
         measured = at_url(model, base_url, key_env, concurrency or 16, _prices(prices, budget), budget)
     reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
     if output is None:
@@ -216,16 +218,20 @@ LEGEND = (
 
 def _tables(result: "EvalResult", comparison: "dict[str, Interval]", other: str | None) -> "Iterator[Table | str]":
     """Yield a table for each part, and how the model played there."""
+    from rich.markup import escape
+
     from rmft.tools.terminal import empty_table
 
     for part, of in result.parts.items():
         table = empty_table(f"{part}: {of.instances} games of {of.rounds} rounds")
         for header in ("", "regret", "95%", "difference", "95%"):
             table.add_column(header, justify="right" if header else "left", no_wrap=True)
-        table.add_row(result.model.name, f"{of.regret.mean:.2f}", f"[{of.regret.low:.2f}, {of.regret.high:.2f}]")
+        table.add_row(
+            escape(result.model.name), f"{of.regret.mean:.2f}", f"[{of.regret.low:.2f}, {of.regret.high:.2f}]"
+        )
         if part in comparison:
             low, mean, high = comparison[part]
-            table.add_row(other, "", "", f"{mean:+.2f}", f"[{low:+.2f}, {high:+.2f}]")
+            table.add_row(escape(other), "", "", f"{mean:+.2f}", _interval(low, high))
         for name, reference in sorted(of.references.items(), key=lambda one: one[1].regret.mean):
             (low, mean, high), own = reference.difference, reference.regret
             table.add_row(
@@ -233,9 +239,14 @@ def _tables(result: "EvalResult", comparison: "dict[str, Interval]", other: str 
                 f"{own.mean:.2f}",
                 f"[{own.low:.2f}, {own.high:.2f}]",
                 f"{mean:+.2f}",
-                f"[{low:+.2f}, {high:+.2f}]",
+                _interval(low, high),
             )
         yield from (table, "\n".join(filter(None, [_explored(of), of.on_stopping, " "])))
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    """Return an interval for a terminal; nothing where there is none."""
+    return "" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
 
 
 def _explored(of: "PartResult") -> str:

@@ -25,7 +25,7 @@ def export(
 ) -> None:
     """Write a trained model, or the trajectories that it played, as other tools read them, with a card.
 
-    Example: `rmft export results/experiments/open_mab_qwen/seed-0/iteration-3 --format peft --to exports/mab`
+    Example: `rmft export results/experiments/open_mab_qwen/seed-0/iteration-3 --format merged --to exports/mab`
     """
     from rmft.artifacts.folders import new_folder
     from rmft.artifacts.text import write_text

@@ -29,8 +29,9 @@ def prune(
     from rmft.artifacts.files import delete
     from rmft.lineage.audit import retired
     from rmft.params import load
-    from rmft.workflow.paths import everything, on_demand
+    from rmft.workflow.paths import on_demand
     from rmft.workflow.runs import hold_folder
+    from rmft.workflow.targets import everything
 
     hold_folder()
     params = load().at_scale()

@@ -55,18 +55,19 @@ class Keep:
         return f"best {self.best}{'' if self.of is None else f' of {self.of}'}"
 
     def mask(self, scenario: np.ndarray, regret: np.ndarray) -> np.ndarray:
-        """Return which trajectories are kept. Raise InputError where a group is too small."""
+        """Return which trajectories are kept. Raise InputError where a group does not divide into parts of L."""
         kept = np.zeros(len(scenario), dtype=bool)
         _, first, place, counts = np.unique(scenario, return_index=True, return_inverse=True, return_counts=True)
         groups = np.split(np.argsort(place, kind="stable"), np.cumsum(counts)[:-1])
         for group in np.argsort(first):
             rows = groups[group]
             size = self.of or len(rows)
+            count = f"--keep: group {scenario[rows[0]]} has {len(rows)} trajectories"
             if len(rows) < size or self.best >= size:
-                raise InputError(
-                    f"--keep: group {scenario[rows[0]]} has {len(rows)} trajectories, too few to keep the {self}"
-                )
-            for start in range(0, len(rows) - size + 1, size):
+                raise InputError(f"{count}, too few to keep the {self}")
+            if len(rows) % size:
+                raise InputError(f"{count}, which do not divide into parts of {size}: some would be in no part")
+            for start in range(0, len(rows), size):
                 part = rows[start : start + size]
                 kept[part[np.argsort(regret[part], kind="stable")[: self.best]]] = True
         return kept

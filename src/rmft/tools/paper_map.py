@@ -16,7 +16,7 @@ from rmft.errors import InputError
 from rmft.params import Params
 from rmft.params.section import Section, first_error
 from rmft.tools.paper_labels import PaperLabel, read_labels
-from rmft.workflow.paths import everything
+from rmft.workflow.targets import everything
 
 PAGE, MAP = Path("docs/paper-map.md"), Path("data/paper/map.yaml")
 DRAWN_IN = {"figure": "figures.drawn", "table": "tables"}  # the parameters with the labels of a kind

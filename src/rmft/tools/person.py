@@ -1,5 +1,7 @@
 """The sub-command `rmft play`: a person plays what models play. It alone prints."""
 
+import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,10 +49,15 @@ def play(
         raise InputError("play: --part and --seed choose a game of the suite, which goes with no experiment")
     session = Session(_source(experiment, evaluation, part or PART, seed, evals), folder, rounds, plain=plain)
     session.begin(instance)
+    for name in ("SIGTERM", "SIGHUP"):  # a closed terminal keeps the game, as Ctrl-C does
+        signal.signal(getattr(signal, name), signal.default_int_handler)
     if page:
         from rmft.person.page import serve
 
-        serve(session, port, lambda url: print(f"play: open {url} in your browser; Ctrl-C ends the game", flush=True))
+        with suppress(KeyboardInterrupt):  # of SIGHUP, which the server leaves alone
+            serve(
+                session, port, lambda url: print(f"play: open {url} in your browser; Ctrl-C ends the game", flush=True)
+            )
         print(session.leave())
         return None
     return _in_terminal(session)

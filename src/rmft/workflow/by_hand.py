@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from rmft.errors import InputError
 from rmft.params import load
-from rmft.workflow import paths
+from rmft.params.files import THEORY
+from rmft.workflow import paths, targets
 from rmft.workflow.runs import ask_snakemake, check_installed
 
 OF_EXPERIMENT = "results/experiments/{experiment}"
@@ -28,7 +29,7 @@ TARGETS = {  # by stage, a file that its job writes, with the options that name 
     "method": f"{OF_ITERATION}/training-log.csv",
     "evaluation": f"{OF_EXPERIMENT}/evaluation/{{evaluation}}.parquet",
     "reasoning": f"{OF_EXPERIMENT}/reasoning/{{evaluation}}/accuracy.csv",
-    "theory": paths.THEORY,
+    "theory": THEORY,
     "figures": "results/figures/{label}.csv",
     "tables": "results/tables/{label}.csv",
     "metrics": "results/metrics.json",
@@ -72,6 +73,6 @@ def target_of(stage: str, keys: Mapping[str, object]) -> str:
     if stage in TRAINING:
         known["iteration"] += 1
     path = target.format_map(known)
-    if path not in (*paths.everything(params), *paths.on_demand(params)):
+    if path not in (*targets.everything(params), *paths.on_demand(params)):
         raise InputError(f"{stage}: params.yaml has no job that writes {path}; look at its names and kinds")
     return path

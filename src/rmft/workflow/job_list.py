@@ -99,9 +99,10 @@ def read_job_list() -> JobList | None:
     """Return the jobs of the last run that had any; None where no run has written them down."""
     try:
         raw = json.loads(JOB_LIST.read_text(encoding="utf-8"))
+        running(raw["process"])  # raises ValueError where this names no process
         jobs = tuple(ListedJob(**{**job, "outputs": tuple(job["outputs"])}) for job in raw["jobs"])
         return JobList(**{**raw, "jobs": jobs, "earlier": tuple(Took(*of) for of in raw["earlier"])})
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 

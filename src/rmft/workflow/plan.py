@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from rmft import extensions
 from rmft.errors import InputError
-from rmft.lineage.code import fingerprint
+from rmft.lineage.code import fingerprint, server_fingerprint
 from rmft.params import Params
 from rmft.params.endpoint import EndpointModel
 from rmft.params.experiment import Experiment
@@ -248,7 +248,8 @@ def served_as(params: Params, model: str) -> records.OwnServer:
     at_hand = [name for name, of in params.models.items() if of.kind == "language"]
     if model not in at_hand:
         raise InputError(f"models.{model}: is no language model of params.yaml; those are {', '.join(at_hand)}")
-    return records.OwnServer(seed=params.seed, model=params.models[model], sft=params.server.sft)
+    code = server_fingerprint()
+    return records.OwnServer(code=code, seed=params.seed, model=params.models[model], sft=params.server.sft)
 
 
 def scenario_set(params: Params, name: str | None) -> str | None:

@@ -96,8 +96,9 @@ class TrainingJob(Job):
 
 
 class OwnServer(Section):
-    """The model that our own server serves, and how the server fine-tunes it."""
+    """The model that our own server serves, and how the server fine-tunes it. code: a hash of the server's code."""
 
+    code: str | None = None
     seed: int
     model: LanguageModelSettings
     sft: LanguageSFT

@@ -10,13 +10,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
 
-from rmft.artifacts.files import is_artifact
+from rmft.artifacts.files import SCRATCH, is_artifact
 from rmft.artifacts.job import is_job
 from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
 from rmft.workflow.records import Job
-
-SCRATCH = Path("scratch")
 
 
 def run_stage(name: str, settings: str | None, options: Mapping[str, object], writes: Collection[str]) -> None:

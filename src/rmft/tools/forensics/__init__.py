@@ -4,6 +4,7 @@ data/forensics holds the questions, the readings to train under, and the answers
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,8 @@ SWEEPS, TRAINED = Path("data/forensics/sweeps.yaml"), Path("data/forensics/sweep
 
 def run(names: Sequence[str], only: Literal["check", "page", "sweeps"] | None) -> None:
     """Answer questions, all by default, and make the page, or do a part of that. Raise InputError for a stale page."""
+    if names and only:
+        raise InputError(f"forensics: --only {only} answers no question, so leave out {names[0]}")
     if only == "check":
         check_page()
         return
@@ -51,10 +54,16 @@ def answer(names: Sequence[str]) -> None:
 
 
 def train() -> None:
-    """Train the numeric agent under every reading of sweeps.yaml, and keep how near it comes to the paper's rows."""
-    sweeps, rows = read_sweeps(SWEEPS), []
+    """Train the numeric agent under every reading of sweeps.yaml, and keep how near it comes to the paper's rows.
+
+    Each sweep is written when it is done; the rows of the others stay.
+    """
+    sweeps = read_sweeps(SWEEPS)
+    kept = read_csv(TRAINED, COLUMNS).to_dict("records") if TRAINED.exists() else []
+    rows_of = {name: [row for row in kept if row["sweep"] == name] for name in sweeps.sweeps}
     for name in sweeps.sweeps:
-        rows += sweep(sweeps, name, SEED)
+        rows_of[name] = list(sweep(sweeps, name, SEED))
+        rows = list(chain.from_iterable(rows_of.values()))
         write_csv(TRAINED, {column: [row[column] for row in rows] for column in COLUMNS})
 
 
@@ -66,7 +75,12 @@ def check_page() -> None:
 
 def _rendered() -> str:
     questions, fits = read_questions(QUESTIONS), list(read_jsonl(FITS))
-    missing = set(questions.questions) - {line["question"] for line in fits}
-    if missing:
-        raise InputError(f"{FITS}: no answer to {', '.join(sorted(missing))}; run rmft forensics")
-    return page(questions, fits, read_sweeps(SWEEPS), read_csv(TRAINED, COLUMNS))
+    answered = {(line["question"], line.get("digest")) for line in fits}
+    for name, question in questions.questions.items():
+        if (name, question.digest(questions.groups)) not in answered:
+            raise InputError(f"{FITS}: no answer to {name} as {QUESTIONS} asks it now; run rmft forensics {name}")
+    sweeps, trained = read_sweeps(SWEEPS), read_csv(TRAINED, COLUMNS)
+    for name in sweeps.sweeps:
+        if name not in set(trained["sweep"]):
+            raise InputError(f"{TRAINED}: no training of {name}; run rmft forensics --only sweeps")
+    return page(questions, fits, sweeps, trained)

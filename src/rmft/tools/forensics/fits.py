@@ -50,7 +50,8 @@ class OnRewardsAsTheyAre:
 def answers(name: str, question: Question, groups: int, seed: int, on_reading: Callable[[], object]) -> list[Line]:
     """Try every reading of a question, the documented one first; return a line of fits.jsonl for each.
 
-    ours: the mean of each statistic over groups, (k,). chance: see `chance`, the same for all readings.
+    ours: the mean of each statistic over groups, (k,). chance: see `chance`, and digest: see `Question.digest`; both
+    are the same for all readings.
     """
     values = [value for row in question.rows for value in row.values().values()]
     paper, half_units = np.array(values).T
@@ -63,6 +64,7 @@ def answers(name: str, question: Question, groups: int, seed: int, on_reading: C
     return [
         {
             "question": name,
+            "digest": question.digest(groups),
             "reading": reading,
             "p": _short(float(region.p(paper))),
             "ours": [_short(number) for number in region.mean],

@@ -1,10 +1,11 @@
 """The questions of data/forensics/questions.yaml: which rows of the paper's tables, and which readings are tried."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import pandas as pd
 from pydantic import Field, ValidationError, model_validator
@@ -17,7 +18,7 @@ from rmft.params.section import AtLeastTwo, Count, Name, Section, first_error
 from rmft.tools.forensics.readings import processes_named
 
 PAPER = Path("data/paper")
-STATISTICS = ("mean", "max", "exponent", "beta_hat", "suff_fail_freq")  # those that can be compared
+Statistic = Literal["mean", "max", "exponent", "beta_hat", "suff_fail_freq"]  # those that can be compared
 Budget = Literal["V_T", "V_T²"]
 Reading = dict[str, Any]  # fields of Row that a reading changes, by name
 
@@ -44,12 +45,12 @@ class Row(Section):
     budget: Budget = "V_T"
     regret: Notion = "expected"
     growth: Literal["slope", "exponent"] | None = None
-    statistics: list[str] | None = None
+    statistics: list[Statistic] | None = Field(default=None, min_length=1)
 
     def values(self) -> dict[str, tuple[float, float]]:
         """Return the paper's values that are compared, as `paper_values` does."""
         found = paper_values(self.table, self.where)
-        return {name: value for name, value in found.items() if name in (self.statistics or STATISTICS)}
+        return {name: value for name, value in found.items() if name in (self.statistics or get_args(Statistic))}
 
 
 class Question(Section):
@@ -69,6 +70,11 @@ class Question(Section):
         if unknown:
             raise ValueError(f"readings: a row has no {', '.join(sorted(unknown))}")
         return self
+
+    def digest(self, groups: int) -> str:
+        """Return a hash of all that the question's answer depends on. groups: see `Questions`."""
+        asked = self.model_dump_json(include={"rows", "readings"})
+        return hashlib.sha256(f"{groups}\n{asked}".encode()).hexdigest()[:16]
 
     def all_readings(self) -> Iterator[Reading]:
         """Yield the documented reading, {}, and then every combination of the values to try."""
