@@ -6,11 +6,14 @@ import json
 import os
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,8 +38,11 @@ from faults import FaultProxy
 from helpers import wait_until
 from openai import AsyncOpenAI, OpenAI
 
+from rmft.endpoint_server import fine_tuning_jobs
+from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
 from rmft.endpoint_server.server import _background, serve
 from rmft.endpoint_server.settings import ServerSettings
+from rmft.endpoint_server.store import Store
 from rmft.errors import InputError
 
 pytestmark = pytest.mark.xdist_group("endpoint")
@@ -262,6 +268,9 @@ def test_a_completion_of_ids_is_sampled_and_counted_once(server, client):
     assert client.completions.create(**ask) == first
     grown = {name: server.usage[name] - before[name] for name in ("requests", "answers", "prompt_tokens")}
     assert grown == {"requests": 1, "answers": 1, "prompt_tokens": 3}
+    for number in (5_000, 3_000_000_000):
+        wrong = partial(client.completions.create, model="embedded", prompt=[number], max_tokens=4, extra_body=in_ids)
+        refused(wrong, openai.BadRequestError, "no tokens")
 
 
 @pytest.mark.usefixtures("job")
@@ -402,6 +411,36 @@ def test_responses_that_nobody_can_ask_for_again_are_given_up_when_the_client_ha
 
 
 # --- Files ---
+
+
+def test_a_full_disk_stops_no_job_for_good(tmp_path, monkeypatch):
+    monkeypatch.setattr(fine_tuning_jobs, "RETRY_SECONDS", 0.05)
+    tries = []
+
+    def full(*_: object) -> None:
+        tries.append(1)
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async def no_file(_: str) -> None:
+        raise InputError("no such file")
+
+    async def until_there_is_room(jobs: FineTuningJobs) -> list[str]:
+        put, jobs.store.put, jobs._do = jobs.store.put, full, no_file
+        working = asyncio.create_task(jobs.work())
+        while len(tries) < 3 and not working.done():
+            await asyncio.sleep(0.01)
+        jobs.store.put = put
+        while jobs.using("file") and not working.done():
+            await asyncio.sleep(0.01)
+        working.cancel()
+        return [job["status"] for job in jobs.all()]
+
+    with closing(Store(tmp_path)) as store:
+        for name in ("one", "two"):
+            document = {"id": name, "status": "queued", "training_file": "file", "model": "m"}
+            store.put(name, {"job": document, "task": {}, "checkpoints": []})
+        jobs = FineTuningJobs(dataclasses.replace(SETTINGS, state=tmp_path), store, None, None)
+        assert asyncio.run(until_there_is_room(jobs)) == ["failed", "failed"]
 
 
 def test_files_are_kept_listed_read_and_deleted(client):
@@ -584,6 +623,9 @@ def test_a_server_that_is_killed_in_the_middle_of_a_job_does_the_job_once_and_a_
 
     error = refused(lambda: complete(client, "x " * CONTEXT), openai.BadRequestError, f"context length is {CONTEXT}")
     assert error["code"] == "context_length_exceeded"
+    tokens = complete(client, "x " * 500).usage.prompt_tokens
+    near = "x " * int(500 * (CONTEXT - MAX_TOKENS / 2) / tokens)
+    assert complete(client, near, max_completion_tokens=None).usage.total_tokens <= CONTEXT
     with pytest.raises(InputError, match="another server"):
         serve(dataclasses.replace(SETTINGS, state=running.state))
     further = {"model": over.fine_tuned_model, "training_file": over.training_file}

@@ -6,7 +6,7 @@ from pathlib import Path
 from rmft.params.language import LanguageSFT
 from rmft.params.language_model import LanguageModelSettings
 
-MANY_SLOTS, MANY_MODELS, FEW_MODELS = 1024, 8, 3
+MANY_SLOTS, MANY_MODELS, FEW_MODELS = 1024, 5, 3
 
 
 @dataclass(frozen=True)
