@@ -7,8 +7,9 @@ from trees import OUTPUTS, set_value, values_in, write_values
 
 from rmft.errors import InputError
 from rmft.params import load
+from rmft.params.language_model import LlamaCpp
 from rmft.workflow import paths, targets
-from rmft.workflow.plan import evaluation_job, held_out_job, rollouts_job, training_job
+from rmft.workflow.plan import conversion_job, evaluation_job, held_out_job, rollouts_job, training_job
 from rmft.workflow.records import TrainingJob
 
 ROOT = Path(__file__).parents[1]
@@ -329,6 +330,16 @@ def test_a_variant_learns_from_the_first_games_of_what_it_varies_where_they_are_
     assert player("open_mab_seeds", seed=1) == "open_mab_seeds"
     for own in (targets.training_of(params, "open_fol_pooled"), targets.everything(params.by_request)):
         assert not [path for path in own if "/open_fol/" in path or "/open_mab_qwen/" in path]
+
+
+def test_the_versions_of_extras_are_on_record_where_a_job_loads_them():
+    params, extras = load(), {"gguf", "xllamacpp"}
+    name = "gemma-3-270m"
+    by_llama_cpp = params.models[name].model_copy(update={"llama_cpp": LlamaCpp()})
+    changed = params.model_copy(update={"models": {**params.models, name: by_llama_cpp}})
+    assert extras <= conversion_job(params, name).code.libraries.keys()
+    assert extras <= rollouts_job(changed, "real_mab_gemma", 0, 0, 1).code.libraries.keys()
+    assert not extras & rollouts_job(params, "real_mab_gemma", 0, 0, 1).code.libraries.keys()
 
 
 def test_quick_is_part_of_everything_and_has_an_experiment_of_every_section():

@@ -148,6 +148,12 @@ class LanguageModelSettings(Checkpoint):
         return self.converted or str(find_file(self.weights))
 
     @property
+    def extras(self) -> tuple[str, ...]:
+        """Return the libraries of this package's extras that the model plays with."""
+        of_gguf, of_quantised = ("gguf", "xllamacpp"), ("bitsandbytes",)
+        return (*(of_gguf if self.llama_cpp else ()), *(of_quantised if self.quantised else ()))
+
+    @property
     def threads_to_play(self) -> int:
         """Return how many threads a job takes in which the model plays."""
         return self.llama_cpp.threads_to_play if self.llama_cpp else self.threads

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from rmft import extensions
+from rmft.agents.extras import pinned
 from rmft.errors import InputError
 from rmft.lineage.code import fingerprint, server_fingerprint
 from rmft.params import Params
@@ -26,12 +27,28 @@ def _part(kind: type[Kind], whole: Section) -> Kind:
 
 
 def code_of_job(
-    command: str, processes: Iterable[str] = (), algorithms: Iterable[str] = (), methods: Iterable[str] = ()
+    command: str,
+    processes: Iterable[str] = (),
+    algorithms: Iterable[str] = (),
+    methods: Iterable[str] = (),
+    extras: Iterable[str] = (),
 ) -> records.Code:
-    """Return what a job runs. processes, algorithms, methods: those that it draws, plays and learns by, ours or not."""
+    """Return what a job runs.
+
+    processes, algorithms, methods: those that it draws, plays and learns by, ours or not. extras: libraries that it
+    loads beside those that its code imports.
+    """
     files = extensions.files_of(processes, algorithms, methods)
     digest, libraries = fingerprint(command, extensions=tuple(files))
-    return records.Code(digest=digest, libraries=libraries, extensions=files)
+    return records.Code(digest=digest, libraries=libraries | pinned(extras), extensions=files)
+
+
+def extras_of(params: Params, model: str) -> tuple[str, ...]:
+    """Return the libraries of extras that a model of params.yaml plays with, here or in our own server."""
+    settings = params.models[model]
+    if settings.kind == "endpoint":
+        return extras_of(params, settings.serves) if settings.serves else ()
+    return settings.extras if settings.kind == "language" else ()
 
 
 def scenarios_job(params: Params, name: str) -> records.ScenariosJob:
@@ -67,7 +84,7 @@ def conversion_job(params: Params, model: str) -> records.ConversionJob:
     """Return what the conversion of a model's GGUF file depends on."""
     conversion = params.conversion
     return records.ConversionJob(
-        code=code_of_job("conversion"),
+        code=code_of_job("conversion", extras=("gguf", "xllamacpp")),
         name=model,
         checkpoint=_part(Checkpoint, params.models[model]),
         prompts=conversion.prompts,
@@ -93,7 +110,7 @@ def rollouts_job(
     """Return what a shard (from 1) of an iteration's rollouts depends on, besides the fine-tuned weights."""
     chosen = params.experiments[experiment]
     return records.RolloutsJob(
-        code=code_of_job("rollouts", chosen.process),
+        code=code_of_job("rollouts", chosen.process, extras=extras_of(params, chosen.model)),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_in_words(params, chosen),
@@ -146,7 +163,7 @@ def held_out_job(params: Params, experiment: str, evaluation: str, replicate: in
     evaluation_settings = chosen.evaluations[evaluation]
     words = [stream_name(params, experiment), "evaluation", evaluation]
     return records.RolloutsJob(
-        code=code_of_job("rollouts"),
+        code=code_of_job("rollouts", extras=extras_of(params, chosen.model)),
         seed=params.seed,
         stream="/".join([*words, *([f"replicate-{replicate}"] if replicate else [])]),
         problem=problem_in(params, experiment, evaluation),
@@ -188,7 +205,7 @@ def sft_job(params: Params, experiment: str, training_seed: int, iteration: int)
     """Return what the fine-tuning that ends in model(iteration) depends on, besides demonstrations and weights."""
     chosen = params.experiments[experiment]
     return records.SFTJob(
-        code=code_of_job("sft"),
+        code=code_of_job("sft", extras=extras_of(params, chosen.model)),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         **model_of(params, chosen.model),
@@ -200,7 +217,7 @@ def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int
     """Return what the GRPO that ends in model(iteration + 1) depends on, besides rollouts and weights."""
     chosen = params.experiments[experiment]
     return records.GRPOJob(
-        code=code_of_job("grpo"),
+        code=code_of_job("grpo", extras=extras_of(params, chosen.model)),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_in_words(params, chosen),
@@ -215,7 +232,7 @@ def method_job(params: Params, experiment: str, training_seed: int, iteration: i
     """Return what a method of an extension depends on to give model(iteration + 1), besides the files it reads."""
     chosen = params.experiments[experiment]
     return records.MethodJob(
-        code=code_of_job("method", methods=[chosen.method]),
+        code=code_of_job("method", methods=[chosen.method], extras=extras_of(params, chosen.model)),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_in_words(params, chosen),

@@ -41,7 +41,8 @@ def run_stage(name: str, settings: str | None, options: Mapping[str, object], wr
 
 def _refuse_edited_code(name: str, job: Job) -> None:
     """Raise InputError if the stage's code is not the code that Snakemake recorded for this job when its run began."""
-    if fingerprint(name, extensions=tuple(job.code.extensions)) != (job.code.digest, job.code.libraries):
+    digest, libraries = fingerprint(name, extensions=tuple(job.code.extensions))
+    if digest != job.code.digest or not libraries.items() <= job.code.libraries.items():
         raise InputError(f"{name}: its code was edited since this run of snakemake began; run snakemake again")
 
 
