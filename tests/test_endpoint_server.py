@@ -441,7 +441,7 @@ def test_a_full_disk_stops_no_job_for_good(tmp_path, monkeypatch):
         return [job["status"] for job in jobs.all()]
 
     with closing(Store(tmp_path)) as store:
-        for name in ("one", "two"):
+        for name in ("ftjob-one", "ftjob-two"):
             document = {"id": name, "status": "queued", "training_file": "file", "model": "m"}
             store.put(name, {"job": document, "task": {}, "checkpoints": []})
         jobs = FineTuningJobs(dataclasses.replace(SETTINGS, state=tmp_path), store, None, None)
