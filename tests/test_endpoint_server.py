@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import openai
@@ -398,11 +400,10 @@ def test_a_request_that_finds_the_queue_full_is_to_come_again(server):
 
 
 def test_responses_that_nobody_can_ask_for_again_are_given_up_when_the_client_has_gone(server, client):
-    async def go_away() -> None:
-        async with AsyncOpenAI(**server.options, timeout=0.3) as asynchronous:
-            long = {"n": 8, "temperature": 2.0, "max_completion_tokens": MAX_TOKENS}
-            requests = (complete(asynchronous, seed=number, **long) for number in range(QUEUE // 8))
-            await asyncio.gather(*requests, return_exceptions=True)
+    long = {"n": 8, "temperature": 2.0, "max_tokens": MAX_TOKENS}
+    body = json.dumps({"model": "embedded", "messages": conversation(OPENING), **long}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\n"
+    request = f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
     def answers() -> bool:
         with suppress(openai.RateLimitError):  # until the server has seen that they have gone
@@ -410,7 +411,9 @@ def test_responses_that_nobody_can_ask_for_again_are_given_up_when_the_client_ha
         return False
 
     before = server.usage["answers"]
-    asyncio.run(go_away())
+    for _ in range(QUEUE // 8):
+        with socket.create_connection(("127.0.0.1", urlsplit(server.url).port)) as gone:
+            gone.sendall(request)
     wait_until(answers)
     assert server.usage["answers"] < before + QUEUE
 
