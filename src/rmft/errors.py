@@ -24,6 +24,11 @@ def without_workflow(name: str) -> str:
     return f"{name} is not installed; it belongs to rmft's extra `workflow`, which the environment of a clone has"
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what another library's exception says; of one that says nothing, its name."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def unknown(name: str, among: Collection[str]) -> str:
     """Return what to say of a name that is none of those there are: the one that was probably meant, or all of them."""
     meant = did_you_mean(name, among) if len(among) > FEW else ""

@@ -85,8 +85,7 @@ def threads_to_play(wildcards):
 
 def own_server(wildcards):
     """Return 1 where our own server plays an experiment's model, else 0."""
-    model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
-    return int(model.kind == "endpoint" and model.serves is not None)
+    return int(plan.served(PARAMS, EXPERIMENTS[wildcards.experiment].model) is not None)
 
 
 def threads_to_evaluate(wildcards):

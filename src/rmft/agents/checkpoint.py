@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmft.agents.chat_tokenizer import ChatTokenizer
 from rmft.artifacts.files import note_hub, note_reading, noted, sha256
-from rmft.errors import InputError
+from rmft.errors import InputError, first_line
 from rmft.params.language_model import MODEL_FILES, Checkpoint, LanguageModelSettings, check_gguf, model_files
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def hub_errors(settings: Checkpoint, *, is_folder: bool) -> Iterator[None]:
         what = "model" if isinstance(error, RepositoryNotFoundError) else f"revision {settings.revision} of it"
         raise InputError(f"{settings.weights}: no such {what} at {ENDPOINT}, or none that you may read") from None
     except (OSError, ValueError, RuntimeError, HTTPError, SafetensorError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         if is_folder:
             raise InputError(f"{settings.folder}: a file in it is damaged ({reason}); restore the file") from None
         wanted = " ".join(filter(None, [settings.weights, settings.file]))

@@ -1,5 +1,6 @@
 """Libraries that only some models need: extras of this package, which jobs of other models do without."""
 
+import functools
 from collections.abc import Iterable
 from importlib.metadata import distributions, requires
 
@@ -11,8 +12,14 @@ def pinned(libraries: Iterable[str]) -> dict[str, str]:
 
     Jobs record these: the libraries are loaded by name, or by transformers, so that no code of ours imports them.
     """
-    pins = dict(line.partition(";")[0].strip().partition("==")[::2] for line in requires("rmft"))
-    return {library: pins[library] for library in libraries}
+    return {library: _pins()[library] for library in libraries}
+
+
+@functools.cache  # each job of the workflow asks
+def _pins() -> dict[str, str]:
+    """Return the versions that this package pins, by library."""
+    requirements = (line.partition(";")[0].strip() for line in requires("rmft"))
+    return {name: version for name, pin, version in (line.partition("==") for line in requirements) if pin}
 
 
 def check_extra(library: str, key: str, extra: str) -> None:
@@ -20,7 +27,6 @@ def check_extra(library: str, key: str, extra: str) -> None:
 
     key: the parameter that needs the library. extra: where the package names it.
     """
-    requirements = (line.partition(";")[0].strip() for line in requires("rmft"))
-    needed = next((line for line in requirements if line.startswith(f"{library}==")), library)
+    needed = f"{library}=={_pins()[library]}" if library in _pins() else library
     if not any(f"{library}=={one.version}".startswith(needed) for one in distributions(name=library)):
         raise InputError(f"models: {key} needs {needed}: pip install -e '.[{extra}]'")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmft.agents.gguf_header import read_gguf
 from rmft.artifacts.files import noted
-from rmft.errors import InputError
+from rmft.errors import InputError, first_line
 from rmft.params.files import CHECKPOINT
 from rmft.params.language_model import Checkpoint
 
@@ -46,7 +46,7 @@ def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
             source, gguf_file=name, dtype=settings.dtype, quantization_config=GgufConfig(dequantize=True)
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"{gguf}: transformers cannot read it: {reason}") from None
     if settings.chat_template:
         tokenizer.chat_template = noted(Path(settings.chat_template)).read_text(encoding="utf-8")

@@ -64,16 +64,15 @@ class ChatRequest(RequestModel):
 
     model_config = ConfigDict(extra="allow")  # until `check`
 
-    @property
-    def limited(self) -> bool:
-        """Return whether the client says how long a response may be."""
-        return self.max_tokens is not None or self.max_completion_tokens is not None
+    def token_limit(self, most: int, left: int | None) -> int:
+        """Return the maximum length of a response in tokens.
 
-    def token_limit(self, most: int) -> int:
-        """Return the maximum length of a response in tokens. most: the server's limit."""
+        most: the server's limit. left: of the context, where it has an end; for a client that names no limit.
+        """
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise invalid("Give max_completion_tokens or max_tokens, not both.", "max_tokens")
-        limit = self.max_tokens or self.max_completion_tokens or most
+        fits = most if left is None else max(1, min(most, left))
+        limit = self.max_tokens or self.max_completion_tokens or fits
         if limit > most:
             name = "max_tokens" if self.max_tokens else "max_completion_tokens"
             raise invalid(f"{name} is too large: {limit}. A response has at most {most} tokens here.", name)

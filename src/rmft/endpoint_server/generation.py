@@ -111,13 +111,12 @@ class ResponseGenerator:
     def _generations(self, request: ChatRequest, model: ServedModel) -> list[Generation]:
         """Return the responses that a request asks for, to be generated. Raise ApiError where that is impossible."""
         texts = texts_of(request.messages, "user")
-        limit = request.token_limit(self.settings.max_tokens)
         temperature = 1.0 if request.temperature is None else request.temperature
         ids = array("i")
         for part in self.tokenizer.encode(texts):
             ids.extend(part)
-        if self.context and not request.limited:
-            limit = max(1, min(limit, self.context - len(ids)))
+        left = self.context and self.context - len(ids)
+        limit = request.token_limit(self.settings.max_tokens, left)
         self._check_context(len(ids), limit, "messages")
         return [
             Generation(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from rmft.errors import InputError
+from rmft.errors import InputError, first_line
 from rmft.export import ADAPTER_GGUF, DATA
 
 MODEL = ("adapter_config.json", "config.json", ADAPTER_GGUF)  # of which an exported model has one
@@ -34,10 +34,10 @@ def push(folder: Path, repository: str, *, private: bool) -> str:
             raise InputError(
                 f"{repository}: {ENDPOINT} refuses the token, or there is none ({status}): {cure}"
             ) from None
-        raise InputError(f"{repository}: {ENDPOINT} refuses ({status}): {_first_line(error)}") from None
+        raise InputError(f"{repository}: {ENDPOINT} refuses ({status}): {first_line(error)}") from None
     except (HTTPError, OSError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"{repository}: cannot be sent to {ENDPOINT}: {_first_line(error.__cause__ or error)}"
+            f"{repository}: cannot be sent to {ENDPOINT}: {first_line(error.__cause__ or error)}"
         ) from None
     return str(url)
 
@@ -50,7 +50,3 @@ def kind_of(folder: Path) -> Literal["model", "dataset"]:
         if any((folder / name).is_file() for name in MODEL):
             return "model"
     raise InputError(f"{folder}: is no folder that `rmft export` made")
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -17,7 +17,7 @@ from rmft.artifacts.files import sha256
 from rmft.endpoint.budget import SpendingLimit, Usage, cost
 from rmft.endpoint.connection import Connection, Endpoint, is_local
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
-from rmft.errors import InputError
+from rmft.errors import InputError, first_line
 from rmft.package_data import find_file
 from rmft.params import Params, load
 from rmft.params.endpoint import EndpointSettings, Prices
@@ -297,5 +297,5 @@ def _newest(repository: str) -> str:
     try:
         return str(model_info(repository).sha)
     except (HTTPError, OSError, ValueError) as error:  # what huggingface_hub raises is one of these
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = first_line(error)
         raise InputError(f"{repository}: the hub does not name its newest commit ({reason}); give --revision") from None

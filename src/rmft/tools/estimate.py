@@ -25,7 +25,7 @@ from rmft.params.reasoning import LEXICAL
 from rmft.reasoning.judges import PassingReply, question
 from rmft.tools.terminal import empty_table
 from rmft.workflow.games import game_settings_of, scenarios_for
-from rmft.workflow.plan import held_out_job, rollouts_job, rollouts_of
+from rmft.workflow.plan import first_rollouts_of, held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _parts(params: Params, name: str) -> Iterator[ExpectedWork]:
     base, tuned = prices[settings.model], prices[f"{TUNED}{settings.model}:"]
     first = rollouts_job(params, name, 0, 0, 1)
     runs = loop.training_seeds
-    own = sum(rollouts_of(params, name, seed, 0) == name for seed in range(runs))
+    own = first_rollouts_of(params, name).count(name)
     yield _played(name, "rollouts, base model", first, settings, counter, base, own)
     if loop.iterations > 1:
         yield _played(name, "rollouts, fine-tuned", first, settings, counter, tuned, runs * (loop.iterations - 1))

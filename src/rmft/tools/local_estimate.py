@@ -16,7 +16,7 @@ from rmft.tools.estimate import MESSAGE_TOKENS, TokenCounter, endpoint_experimen
 from rmft.tools.model_shapes import BYTES, ModelShape, local_folder, shape_of, weights_bytes
 from rmft.tools.terminal import empty_table
 from rmft.workflow.contexts import PIECE, TURN
-from rmft.workflow.plan import held_out_job, rollouts_job, rollouts_of
+from rmft.workflow.plan import first_rollouts_of, held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
 if TYPE_CHECKING:
@@ -160,9 +160,8 @@ def _games(params: Params, name: str, experiment: Experiment) -> Iterator[GameLo
     """Yield the games of training, and those of each evaluation; a variant's base model plays in another experiment."""
     loop = experiment.loop
     if experiment.kind != "distillation":  # there an algorithm plays
-        seeds, later = range(loop.training_seeds), (loop.iterations - 1) * loop.training_seeds
-        own = later + sum(rollouts_of(params, name, seed, 0) == name for seed in seeds)
-        shards = own * params.shards(name)
+        later = (loop.iterations - 1) * loop.training_seeds
+        shards = (later + first_rollouts_of(params, name).count(name)) * params.shards(name)
         yield _played(rollouts_job(params, name, 0, 0, 1), shards)
     for evaluation, of in experiment.evaluations.items():
         playing = [

@@ -32,9 +32,7 @@ def parameters_of(params: Params, name: str) -> dict[str, Any]:
         "experiment": whole["experiments"][name],
         BASE_GAMES: original
         and {key: of.model_dump(mode="json") for key, of in original.evaluations.items() if key in chosen.evaluations},
-        "first rollouts of": [plan.rollouts_of(params, name, seed, 0) for seed in range(chosen.loop.training_seeds)]
-        if chosen.in_words and chosen.sharded
-        else None,
+        "first rollouts of": plan.first_rollouts_of(params, name) if chosen.in_words and chosen.sharded else None,
         "model": to_jsonable_python(plan.model_of(params, chosen.model)),
         "scenarios": {key: whole["scenarios"][key] for key in sorted(filter(None, sets))},
         "mean": params.evaluation.mean,

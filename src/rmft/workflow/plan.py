@@ -139,6 +139,13 @@ def rollouts_of(params: Params, experiment: str, training_seed: int, iteration: 
     return original if ours.model_copy(update={"problem": of_its_kind}) == theirs else experiment
 
 
+def first_rollouts_of(params: Params, experiment: str) -> list[str]:
+    """Return the experiment that plays each training seed's first rollouts, see `rollouts_of`."""
+    return [
+        rollouts_of(params, experiment, seed, 0) for seed in range(params.experiments[experiment].loop.training_seeds)
+    ]
+
+
 def distillation_job(params: Params, experiment: str, training_seed: int) -> records.DistillationJob:
     """Return what the games of an experiment's teacher depend on: each has rewards of its own."""
     chosen = params.experiments[experiment]

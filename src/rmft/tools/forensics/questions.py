@@ -1,6 +1,5 @@
 """The questions of data/forensics/questions.yaml: which rows of the paper's tables, and which readings are tried."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import product
@@ -14,6 +13,7 @@ from rmft.artifacts.text import read_yaml
 from rmft.environments import EnvironmentName, PolicySpace
 from rmft.environments.regret import Notion
 from rmft.errors import InputError
+from rmft.lineage.syntax import short_hash
 from rmft.params.section import AtLeastTwo, Count, Name, Section, first_error
 from rmft.tools.forensics.readings import processes_named
 
@@ -73,8 +73,7 @@ class Question(Section):
 
     def digest(self, groups: int) -> str:
         """Return a hash of all that the question's answer depends on. groups: see `Questions`."""
-        asked = self.model_dump_json(include={"rows", "readings"})
-        return hashlib.sha256(f"{groups}\n{asked}".encode()).hexdigest()[:16]
+        return short_hash([groups, self.model_dump(mode="json", include={"rows", "readings"})])
 
     def all_readings(self) -> Iterator[Reading]:
         """Yield the documented reading, {}, and then every combination of the values to try."""
