@@ -66,7 +66,7 @@ def read_table(path: Path, types: Types) -> "pa.Table":
     with reading(path, pa.ArrowException):
         missing = types.keys() - set(pq.read_schema(path).names)  # read_table would fill such columns with nulls
         if missing:
-            raise InputError(f"{path}: has no column {min(missing)}, so it is not a file that rmft wrote as this one")
+            raise InputError(f"{path}: has no column {min(missing)!r}, which rmft writes in such a file")
         return pq.read_table(path, schema=schema_of(types))
 
 
