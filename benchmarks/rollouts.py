@@ -30,7 +30,8 @@ from machine import reached
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config
 
-from rmft.agents.local import LanguageModel, LocalChatModel, sample
+from rmft.agents.local import LanguageModel, LocalChatModel
+from rmft.agents.sampling import sample
 
 WINDOW, LAYERS, HEADS, SIZE = 192, 4, 5, 32
 OPENING, MESSAGE, REPLY = 100, 10, 16  # tokens

@@ -6,7 +6,8 @@
     python -m chaos --page                        # render the page alone
 
 The runs of a check are in chaos/results/NAME.json, each with its counts. The exit code is 1 where a case went wrong.
-RMFT_CHAOS_MINUTES is a limit for the long checks, which then count fewer cases.
+RMFT_CHAOS_MINUTES is a limit for the long checks, which then count fewer cases. SIGTERM ends a long check after the
+case that it is at. In both cases the counts are kept.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from chaos.counts import Counts
+from chaos.counts import Counts, end_on_sigterm
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
 
@@ -122,6 +123,7 @@ if __name__ == "__main__":
     options = parser.parse_args()
     if unknown := set(options.names) - SIZES.keys():
         parser.error(f"no check is named {', '.join(sorted(unknown))}; there are {', '.join(SIZES)}")
+    end_on_sigterm()
     try:
         sound = []
         for name in [] if options.page else options.names or SIZES:

@@ -1,12 +1,15 @@
 """What came of harm: how often each outcome followed each kind of it."""
 
 import os
+import signal
 import time
 from collections import Counter
+from threading import Event
 
 BEGAN = time.monotonic()
 MINUTES = float(os.environ.get("RMFT_CHAOS_MINUTES", "inf"))  # after which long checks begin nothing new
 WRONG = "went wrong"
+TERMINATED = Event()  # set by SIGTERM
 
 
 class Counts:
@@ -30,6 +33,11 @@ class Counts:
         return sum(of.total() if outcome is None else of[outcome] for of in self.outcomes.values())
 
 
+def end_on_sigterm() -> None:
+    """Have SIGTERM end a long check after the case that it is at, as when its time is over."""
+    signal.signal(signal.SIGTERM, lambda *_: TERMINATED.set())
+
+
 def time_left() -> bool:
     """Return whether a long check may begin another case."""
-    return time.monotonic() - BEGAN < 60 * MINUTES
+    return not TERMINATED.is_set() and time.monotonic() - BEGAN < 60 * MINUTES

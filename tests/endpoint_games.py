@@ -10,8 +10,9 @@ from helpers import draw
 from upstream import KEY, MODEL
 
 from rmft.agents.endpoint import EndpointChatModel
+from rmft.endpoint.access import Endpoint
 from rmft.endpoint.budget import SpendingLimit
-from rmft.endpoint.connection import Connection, Endpoint, Request
+from rmft.endpoint.connection import Connection, Request
 from rmft.endpoint.journal import Journal, key_of, read_journal, usage_of
 from rmft.language.game import GameSettings, RandomNumbers, Transcript, play_in_words
 from rmft.language.prompts import Prompts

@@ -2,11 +2,11 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import numpy as np
 
 from rmft.agents.chat_models import ChatModels
+from rmft.agents.endpoint import EndpointCompletion
 from rmft.suite.models import Measured
 
 
@@ -22,9 +22,7 @@ class KnowsBest:
 
     def reply(self, messages, *, temperature, uniforms, rows):
         """Name the best action."""
-        return [
-            SimpleNamespace(text=f"Action: {self.best[row] + 1}", ids=[], prompt_ids=[], replied=[]) for row in rows
-        ]
+        return [EndpointCompletion(f"Action: {self.best[row] + 1}") for row in rows]
 
 
 @dataclass(frozen=True)

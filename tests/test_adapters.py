@@ -124,6 +124,11 @@ def test_options_that_would_be_ignored_are_refused(options, words):
     assert first_error(refused.value, options) == words
 
 
+def test_more_games_than_memory_holds_are_refused():
+    with pytest.raises(ValidationError, match="less than or equal to 10000"):
+        GameOptions(environment="mab", instances=10**9)
+
+
 @pytest.mark.parametrize(
     ("options", "shape"),
     [({}, (40, 25, 3)), ({"environment": "mab"}, (50, 25, 3)), ({"environment": "mab", "actions": 5}, (50, 25, 5))],

@@ -116,8 +116,31 @@ def test_arrays_that_do_not_fit_have_no_regret(choices, words):
 
 
 @pytest.mark.parametrize(
+    ("values", "choices", "words"),
+    [
+        ([[[1.0, 2.0], [1.0]]], [[0, 0]], "rows of one length"),
+        ([[[1.0, 2.0]]], [[[1.0], 0]], "rows of one length"),
+        ([[["a", 2.0]]], [[0]], "arrays of numbers"),
+        ([[[1.0, 2.0]]], [[["a", "b"]]], "policies must be numbers"),
+        (np.zeros((0, 2, 2)), np.zeros((0, 2, 2)), r"values \(0, 2, 2\) must have a game, a round and an action"),
+        (np.zeros((1, 1, 0)), np.zeros((1, 1), dtype=int), "must have a game, a round and an action"),
+    ],
+)
+def test_arrays_that_are_ragged_empty_or_no_numbers_have_no_regret(values, choices, words):
+    with pytest.raises(rmft.InputError, match=words):
+        rmft.regret(values, choices)
+
+
+@pytest.mark.parametrize(
     ("argument", "value"),
-    [("trajectories", 0), ("trajectories", 1.5), ("seed", -1), ("max_tokens", 0), ("temperature", -1.0)],
+    [
+        ("trajectories", 0),
+        ("trajectories", 1.5),
+        ("seed", -1),
+        ("max_tokens", 0),
+        ("temperature", -1.0),
+        ("temperature", "1"),
+    ],
 )
 def test_nonsense_is_refused_by_its_name(argument, value):
     with pytest.raises(rmft.InputError, match=rf"play: {argument}: .*must be"):

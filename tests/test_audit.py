@@ -78,6 +78,10 @@ INTERFERENCE = {
         lambda: rewrite(RECORD, lambda text: json.dumps({**json.loads(text), "params": ['\'{"code":{']})),
         [f"unrecorded: {EVALUATION} "],
     ),
+    "record without the code's digest": (
+        lambda: rewrite(RECORD, lambda text: text.replace("digest", "digess")),
+        [f"unrecorded: {EVALUATION} "],
+    ),
     "deleted receipt": (RECEIPT.unlink, [f"unrecorded: {EVALUATION} "]),
     "receipt of another job": (
         lambda: change_receipt(job="another"),

@@ -1,9 +1,11 @@
 """The command line as a user meets it: answers, refusals, exit codes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,6 +121,22 @@ def test_ctrl_c_is_answered_in_one_line():
     _, error = game.communicate(timeout=30)
     assert game.returncode == 130
     assert error == "rmft: interrupted; no file was left half-written\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["simulate", *GAME, "--algorithm", "ucb", "--json"], ["--help"]])
+def test_a_full_disk_behind_the_output_is_one_line_and_exit_code_2(arguments, unbuffered):
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "rmft", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        )
+    assert ended.returncode == 2
+    assert ended.stderr == "rmft: standard output cannot be written: No space left on device\n"
 
 
 def test_a_stage_refuses_damaged_inputs_and_writes_nothing(rmft, tmp_path):

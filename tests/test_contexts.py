@@ -1,18 +1,20 @@
 """Parameters are refused whose models or templates are missing or wrong, or whose conversations are too long."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from trees import ROOT
+import yaml
+from trees import ROOT, set_value, values_in, write_values
 
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol
 from rmft.params import load
-from rmft.workflow.checks import check_messages, check_weights, try_messages
+from rmft.workflow.checks import PLACES, check_folder, check_messages, check_places, check_weights, try_messages
 from rmft.workflow.contexts import TURN, EstimatedTokenizer
 
 LENGTHS = Path(__file__).parent / "data" / "message-lengths.csv"  # tokens of our messages, by two models' tokenizers
@@ -26,6 +28,12 @@ def in_the_repository(monkeypatch):
 @pytest.mark.parametrize("scale", ["paper", "demo"])
 def test_every_experiment_fits_what_its_model_can_read(scale):
     check_messages(load(Path("params.yaml"), scale).at_scale())
+
+
+def test_a_folder_with_braces_is_refused():
+    check_folder(Path("/home/me/my [rmft] 模型"))
+    with pytest.raises(InputError, match=r"^/home/\{me\}: Snakemake cannot run in a folder with braces"):
+        check_folder(Path("/home/{me}"))
 
 
 def test_replies_that_are_too_long_are_refused_by_name():
@@ -60,6 +68,30 @@ def test_prompts_and_weights_that_are_not_there_are_refused_before_anything_runs
         check_weights("models.mine.weights", "Qwen/Qwen3-8B", None)
     check_weights("models.mine.weights", "Qwen/Qwen3-8B", "b" * 40)
     check_weights("models.mine.weights", "data/models/embedded", None)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("experiments.open_mab_gemma.protocol", {"prompts": "mine"}),
+        ("experiments.open_mab_gemma.protocol", {"prompts": "data/prompts/../mine"}),
+        ("experiments.mab_distil_greedy_rationale.distillation.rationale", "mine.j2"),
+        ("scenarios.plain-voice.file", "mine.jsonl"),
+        ("reasoning.words", "mine.txt"),
+    ],
+)
+def test_texts_outside_of_the_folders_that_dvc_compares_are_refused(key, value, tmp_path):
+    write_values(tmp_path, values_in(Path()))
+    (tmp_path / "extensions").symlink_to(Path("extensions").absolute())
+    check_places(load(tmp_path / "params.yaml"))
+    set_value(tmp_path, key, value)
+    with pytest.raises(InputError, match=rf"{re.escape(key)}.*: move it into data/prompts or data/scenarios: DVC"):
+        check_places(load(tmp_path / "params.yaml"))
+
+
+def test_dvc_compares_the_folders_that_texts_must_be_in():
+    compared = yaml.safe_load(Path("dvc.yaml").read_text(encoding="utf-8"))["stages"]["exp"]["do"]["deps"]
+    assert {*PLACES, "extensions"} <= {*compared}
 
 
 def test_estimated_lengths_are_hardly_below_those_of_real_tokenizers():

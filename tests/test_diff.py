@@ -266,6 +266,9 @@ def test_two_experiments_of_the_parameters_are_compared_in_the_workspace(tmp_pat
     done(tmp_path, "git", "init", "--quiet")
     done(tmp_path, "dvc", "init", "--quiet")
     assert compare(a, b).unknown == [f"results of {name} are unknown: not built" for name in (a, b)]
+    assert (
+        compare("real_mab_gemma", "real_mab_gemma_more").unknown[0].startswith("results of real_mab_gemma are unknown")
+    )
     for name in (a, b):
         folder = tmp_path / "results/experiments" / name
         (folder / "evaluation").mkdir(parents=True)

@@ -127,7 +127,7 @@ def test_the_same_arguments_give_the_same_weights(job, trajectories):
     ],
 )
 def test_trajectories_that_cannot_be_compared_are_refused(trajectories, changes, regrets, context, reason):
-    pairs_of = sys.modules["rmft_extension_dpo"].pairs_of
+    pairs_of = sys.modules["rmft_extension:extensions/dpo"].pairs_of
     with pytest.raises(InputError, match=reason):
         pairs_of({**trajectories, **changes}, regrets, context)
 

@@ -42,6 +42,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from rmft.endpoint_server import fine_tuning_jobs
 from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
+from rmft.endpoint_server.models import digest_of_base
 from rmft.endpoint_server.server import _background, serve
 from rmft.endpoint_server.settings import ServerSettings
 from rmft.endpoint_server.store import Store
@@ -60,7 +61,7 @@ STEPS = 24
 SETTINGS = ServerSettings(model=MODEL, name="embedded", token=TOKEN, state=Path("nowhere"), sft=SFT, seed=0)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def client(server) -> OpenAI:
     return server.client
 
@@ -100,9 +101,9 @@ def with_key(key: str) -> dict[str, Any]:
     return {"extra_headers": {"Idempotency-Key": key}}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def job(client):
-    """Start a job with the first test, for those that need it later on."""
+    """Start a job with the first test, for those that need it later on: one, as there is one server."""
     return client.fine_tuning.jobs.create(
         model="embedded", training_file=upload(client, demonstrations()), method=LONG, seed=3, suffix="first try",
         metadata={"rmft": "test", "of": "server"},
@@ -497,7 +498,7 @@ def test_a_job_that_is_not_supported_is_refused(client, job, options, words):
     refused(lambda: client.fine_tuning.jobs.create(**request), openai.BadRequestError, words)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tuned(client, job):
     """Return the job when it has ended."""
     over = ended(client, job.id)
@@ -505,7 +506,7 @@ def tuned(client, job):
     return over
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def second_job(client, tuned):
     """Start a job from the model of the first one."""
     file = upload(client, demonstrations().replace(b"Action: 3", b"Action: 1"))
@@ -514,9 +515,11 @@ def second_job(client, tuned):
 
 
 @pytest.mark.usefixtures("second_job")
-def test_a_job_makes_a_model_that_has_learnt_and_reports_each_step(client, tuned):
+def test_a_job_makes_a_model_that_has_learnt_and_reports_each_step(server, client, tuned):
     name = tuned.fine_tuned_model
     assert name.startswith("ft:embedded:first-try::")
+    made = json.loads((server.state / "models" / name.rpartition(":")[2] / "model.json").read_text(encoding="utf-8"))
+    assert made["base_sha256"] == digest_of_base(MODEL)
     assert name in [model.id for model in client.models.list()]
     assert client.models.retrieve(name).id == name
     learnt = [text_of(complete(client, model=name, seed=seed)) for seed in range(8)]

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from endpoint_servers import MODEL as EMBEDDED
 from pydantic_core import to_json
 from test_chat_template import byte_tokenizer
 
@@ -16,6 +17,7 @@ from rmft.agents.chat_template import ChatTemplate
 from rmft.endpoint_server import store
 from rmft.endpoint_server.errors import ApiError
 from rmft.endpoint_server.idempotency import IdempotentRequests
+from rmft.endpoint_server.models import ServedModels, digest_of_base
 from rmft.endpoint_server.store import Store
 from rmft.endpoint_server.tokenisation import ConversationTokenizer
 from rmft.endpoint_server.training_file import read_training_file, tokenise
@@ -82,6 +84,22 @@ def test_too_few_lines_are_refused(tmp_path):
 
 
 # --- What is kept ---
+
+
+def test_models_that_were_tuned_from_another_base_model_are_left_out_and_named(tmp_path, capsys):
+    base = EMBEDDED.model_copy(update={"weights": str(tmp_path / "base")})
+    (tmp_path / "base").mkdir()
+    weights = tmp_path / "base/model.safetensors"
+    weights.write_bytes(b"old")
+    for name, of in (("of-this", {"base_sha256": digest_of_base(base)}), ("silent", {})):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        model = {"id": name, "base": "embedded", "created": 1, "sha256": "0", **of}
+        (tmp_path / "models" / name / "model.json").write_text(json.dumps(model))
+    assert {*ServedModels(tmp_path / "models", "embedded", base).by_id} == {"embedded", "of-this", "silent"}
+    assert not capsys.readouterr().err
+    weights.write_bytes(b"new")
+    assert {*ServedModels(tmp_path / "models", "embedded", base).by_id} == {"embedded", "silent"}
+    assert capsys.readouterr().err == "rmft serve: left out, since the base model was another one: of-this\n"
 
 
 KILLED = """

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -14,9 +15,12 @@ from tiny_gguf import write_tiny_gguf
 from trees import digests, done, environment
 
 from rmft.artifacts.files import SCRATCH
+from rmft.artifacts.job import this_run
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import usage_of
 from rmft.endpoint.session import PriceList, journal_of, open_endpoint
+from rmft.endpoint_server import launch
+from rmft.endpoint_server.launch import own_server
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.tools import estimate
@@ -32,6 +36,7 @@ from rmft.tools.local_estimate import (
     unknown_sizes,
 )  # fmt: skip
 from rmft.tools.model_shapes import PUBLISHED, shape_of
+from rmft.workflow.plan import served
 
 ROOT = Path(__file__).parents[1]
 PARAMS = load(ROOT / "params.yaml")
@@ -74,21 +79,51 @@ def test_every_artifact_has_a_journal_of_its_own():
 def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_not_before(monkeypatch, tmp_path):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     needed = pytest.raises(InputError, match=r"^https://api.openai.com/v1: needs a key: export OPENAI_API_KEY=…$")
-    with open_endpoint("gpt-4o-mini", None, tmp_path / "a.jsonl.zst") as endpoint, needed:
+    recorded = PARAMS.models["gpt-4o-mini"]
+    with open_endpoint("gpt-4o-mini", recorded, None, tmp_path / "a.jsonl.zst") as endpoint, needed:
         endpoint.client()
 
 
-def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):
-    from rmft.workflow.plan import served
+@pytest.mark.parametrize(
+    "edit", [{"seeded": False}, {"base_urls": ["http://127.0.0.1:1/v1"]}, {"model": "gpt-4o-mini-2025"}]
+)
+def test_a_job_does_not_ask_another_endpoint_than_its_record_has(tmp_path, edit):
+    recorded = PARAMS.models["gpt-4o-mini"].model_copy(update=edit)
+    says = rf"^params.yaml: models.gpt-4o-mini.{next(iter(edit))}: has been edited since this job was planned; run snak"
+    with (
+        pytest.raises(InputError, match=says),
+        open_endpoint("gpt-4o-mini", recorded, None, tmp_path / "a.jsonl.zst"),
+    ):
+        pass
 
+
+def test_other_weights_behind_our_own_server_are_another_endpoint(tmp_path):
     plays = served(PARAMS, "embedded-endpoint")
     other = plays.model_copy(update={"seed": 1})
     names = []
     for one in (plays, plays, other):
-        with open_endpoint("embedded-endpoint", one, tmp_path / "a.jsonl.zst") as endpoint:
+        recorded = PARAMS.models["embedded-endpoint"]
+        with open_endpoint("embedded-endpoint", recorded, one, tmp_path / "a.jsonl.zst") as endpoint:
             names.append(endpoint.settings.name)
     assert names[0] == names[1] != names[2]
     assert names[0].startswith("own server of embedded-")
+
+
+def test_our_own_server_is_refused_at_once_while_another_run_has_it_and_waited_for_after_that(tmp_path, monkeypatch):
+    with subprocess.Popen(["sleep", "60"]) as run, subprocess.Popen(["sleep", "60"]) as server:
+        used = {"process": this_run(server.pid), "run": this_run(run.pid), "port": 1}
+        (tmp_path / "own-server").mkdir()
+        (tmp_path / "own-server/running.json").write_text(json.dumps(used))
+        (tmp_path / "own-server/key").write_text("old")
+        monkeypatch.setattr(launch, "RUN", tmp_path)
+        monkeypatch.setattr(launch, "_start", lambda *_: used | {"port": 2})
+        monkeypatch.setattr(time, "sleep", lambda _: server.kill())
+        arguments = served(PARAMS, "embedded-endpoint"), "embedded", "own server"
+        with pytest.raises(InputError, match=f"in use by process {run.pid}: run again when that has ended, or end it"):
+            own_server(*arguments)
+        run.kill()
+        run.wait()
+        assert own_server(*arguments) == ("http://127.0.0.1:2/v1", "old")
 
 
 # --- What it will cost ---

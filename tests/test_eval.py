@@ -19,7 +19,7 @@ from rmft.package_data import find_file
 from rmft.params import load
 from rmft.suite.leaderboard import ranked
 from rmft.suite.measuring import mean_interval
-from rmft.suite.parts import digest_of, read_suite
+from rmft.suite.parts import digest_of, own_part, read_suite
 from rmft.suite.results import EvalResult, Mean, Stopping, compared, read_result
 
 SMALL = ["--environment", "mab", "--process", "gaussian", "--horizon", "4", "--instances", "6"]
@@ -51,15 +51,24 @@ def test_the_games_of_the_suite_are_those_that_were_published():
     assert published == {level: digest_of(suite, level) for level in suite.levels}, "give the suite a new version"
 
 
-def test_the_standard_level_finds_a_tenth_of_the_regret_of_uniform_play():
+@pytest.mark.parametrize(
+    ("part", "environment", "algorithm", "found"),
+    [
+        ("bandit-gaussian", "mab", "greedy", 0.9),
+        ("full-information", "fol", "hedge", 0.9),
+        ("bandit-bernoulli", "mab", "greedy", 0.7),
+    ],
+)
+def test_the_standard_level_finds_a_tenth_of_the_regret_of_uniform_play(part, environment, algorithm, found):
     suite = read_suite()
-    n = suite.levels["standard"]["bandit-gaussian"]
-    instances = Instances(suite.rewards("bandit-gaussian", 4000), "power", suite.seed, "mab", "nominal")
-    none = evaluate_in_words(instances, [], {name: suite.algorithms[name] for name in ("greedy", "uniform")})
+    assert len(suite.levels["standard"]) == 3
+    n = suite.levels["standard"][part]
+    instances = Instances(suite.rewards(part, 4000), "power", suite.seed, environment, "nominal")
+    none = evaluate_in_words(instances, [], {name: suite.algorithms[name] for name in (algorithm, "uniform")})
     final = np.array([curve[-1] for curve in none["regret"]])
-    greedy, uniform = (final[np.array(none["player"]) == name] for name in ("greedy", "uniform"))
-    effect = uniform.mean() / 10 / (uniform - greedy).std(ddof=1)
-    assert power(n, effect, alpha=0.025) >= 0.9  # one side of a two-sided test at level .05
+    better, uniform = (final[np.array(none["player"]) == name] for name in (algorithm, "uniform"))
+    effect = uniform.mean() / 10 / (uniform - better).std(ddof=1)
+    assert round(power(n, effect, alpha=0.025), 1) == found  # one side of a two-sided test at level .05
 
 
 def test_the_page_about_measuring_has_the_sizes_of_the_suite():
@@ -101,6 +110,14 @@ def test_a_second_run_plays_nothing_again_and_never_takes_other_games_for_its_ow
         code, _, error = rmft("eval", "embedded", *SMALL, *others, "--output", str(measured))
         assert (code, "is of another measurement" in error, error.count("\n")) == (2, True, 1), error
     assert read_result(measured).parts == result.parts
+
+
+def test_games_that_other_code_played_are_played_again(rmft, tmp_path, monkeypatch):
+    arguments = ["eval", "embedded", *SMALL, "--output", str(tmp_path)]
+    assert rmft(*arguments)[0] == 0
+    monkeypatch.setattr("rmft.suite.measuring._code_that_plays", lambda: "edited")
+    assert rmft(*arguments)[0] == 0
+    assert len(list((tmp_path / "games").glob("*.1-of-1.parquet"))) == 2
 
 
 def test_a_model_that_is_trained_further_in_its_folder_plays_again(rmft, tmp_path):
@@ -229,6 +246,8 @@ def test_the_key_that_a_refusal_names_opens_a_server_on_this_machine(rmft, tmp_p
         (["embedded", "--revision", "main"], "--revision: embedded is no hub repository (owner/name)"),
         (["embedded", "--environment", "fol", "--process", "adaptive"], "adaptive rewards answer policies"),
         (["m", "--base-url", "http://127.0.0.1:9/v1", "--prices", "1,2"], "--prices: 1,2: must be three numbers"),
+        (["embedded", "--environment", "mab", "--process", ""], "process: unknown process ''; one of"),
+        (["embedded", "--environment", "mab", "--actions", "128"], "Invalid value for '--actions'"),
         (["embedded", "--compare", "absent.json"], "absent.json: no such file"),
         (["embedded", "--compare", "data/suite/digests.json"], "data/suite/digests.json: is no result of `rmft eval`"),
     ],
@@ -237,6 +256,10 @@ def test_a_mistake_is_one_line_and_nothing_is_written(arguments, words, rmft, tm
     code, _, error = rmft("eval", *arguments, "--output", str(tmp_path / "none"))
     assert (code, words in error, error.count("\n")) == (2, True, 1), error
     assert not (tmp_path / "none").exists()
+
+
+def test_spaces_beside_the_commas_of_processes_are_no_part_of_their_names():
+    assert own_part("mab", ["gaussian", " bernoulli "], 3, 25).process == ["gaussian", "bernoulli"]
 
 
 def test_a_result_whose_differences_are_all_the_same_is_read_again(rmft, tmp_path):

@@ -94,6 +94,8 @@ def test_what_is_exported_computes_what_our_model_does(rmft):
     )
     torch.testing.assert_close(logits(adapted), ours, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(logits(AutoModelForCausalLM.from_pretrained(exported(rmft, "merged"))), ours)
+    readme = Path("out/peft/README.md").stat().st_mode
+    assert {file.stat().st_mode for file in Path("out").rglob("*") if file.is_file()} == {readme}
     chat = [{"role": "user", "content": "Round 1."}]
     for name in ("peft", "merged"):
         read = AutoTokenizer.from_pretrained(Path("out", name))

@@ -13,9 +13,11 @@ from rmft.environments import check_processes, draw_rewards
 from rmft.environments.processes import CONTEXTUAL, TABULAR
 from rmft.environments.tables import ContextualTable
 from rmft.errors import InputError
+from rmft.extensions.methods import METHODS
 from rmft.game import play
 from rmft.lineage.code import fingerprint
 from rmft.params import load
+from rmft.workflow import records
 from rmft.workflow.plan import evaluation_job, rewards_job
 from rmft.workflow.records import RewardsJob
 
@@ -61,6 +63,24 @@ class Looks:
         return np.eye(self.d)[(self.contexts[:, 0] > 0.5).astype(int)]
     def observe(self, revealed, rewards):
         pass
+"""
+
+BOUNDED = """
+from __future__ import annotations
+from dataclasses import dataclass
+from typing import Annotated
+from pydantic import Field
+from rmft.extensions import method
+
+Beta = Annotated[float, Field(ge={least})]
+
+@dataclass(frozen=True)
+class Settings:
+    beta: Beta
+
+@method("{name}", Settings)
+def train(job, trajectories, selection, start, report):
+    pass
 """
 
 
@@ -158,6 +178,22 @@ def test_what_goes_wrong_later_in_the_game_is_a_line_too(written):
         play(player, table, full_feedback=False, uniforms=uniforms(5, "last"))
 
 
+def test_files_of_one_name_in_two_folders_check_their_settings_by_their_own_types(tmp_path):
+    """An annotation that is a text is looked up in the module of its name."""
+    for folder, least in (("a", 0), ("b", 5)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "method.py").write_text(BOUNDED.format(name=folder, least=least), encoding="utf-8")
+    files = ["a/method.py", "b/method.py"]
+    try:
+        extensions.load(files, tmp_path)
+        assert METHODS["a"].complete({"beta": 1.0}) == {"beta": 1.0}
+        with pytest.raises(ValueError, match="greater than or equal to 5"):
+            METHODS["b"].complete({"beta": 1.0})
+    finally:
+        for file in files:
+            extensions.forget(file)
+
+
 def test_a_missing_file_is_named():
     with pytest.raises(InputError, match=r"^nowhere\.py: cannot be read: No such file"):
         extensions.load(["nowhere.py"])
@@ -187,6 +223,18 @@ def test_only_a_job_that_uses_an_extension_carries_it_and_changes_with_it(writte
     fingerprint.cache_clear()
     written(IMPORTS, STEADY.replace("0, 10", "1, 9"), LAST)
     assert rewards_job(params, "mine").code.digest != job.code.digest
+
+
+def test_data_that_an_extension_names_are_among_what_its_jobs_read(written, monkeypatch):
+    for name in ("base.csv", "other.csv"):
+        Path(name).write_text("1.0\n", encoding="utf-8")
+    file = written(IMPORTS, STEADY, 'BASE = np.loadtxt("base.csv")\n')
+    assert extensions.data_of([file]) == ["base.csv"]
+    noted = []
+    monkeypatch.setattr(records, "note_reading", noted.extend)
+    with pytest.raises(InputError, match="seed"):
+        RewardsJob.parse('{"code": {"digest": "", "libraries": {}, "extensions": ["mine.py"]}}')
+    assert noted == [Path("mine.py"), Path("base.csv")]
 
 
 def test_a_job_can_be_read_where_nothing_is_loaded_yet(written):

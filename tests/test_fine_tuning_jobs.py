@@ -5,6 +5,8 @@ The endpoint is our own server, behind a proxy that removes the Idempotency-Key,
 
 import base64
 import json
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -19,12 +21,17 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
-from endpoint_servers import TOKEN
+from endpoint_games import SETTINGS as ENDPOINT
+from endpoint_servers import TOKEN, Server
 from test_training_file import DIALOGUES
 
-from rmft.endpoint.fine_tuning import FineTuningRequest, RetryPolicy, fine_tune
+from rmft.endpoint.access import Endpoint
+from rmft.endpoint.budget import SpendingLimit
+from rmft.endpoint.fine_tuning import FineTuningRequest, RetryPolicy, TunedModel, fine_tune
 from rmft.endpoint.journal import Journal, read_journal, usage_of
+from rmft.endpoint.session import fine_tune_at_endpoint
 from rmft.endpoint.training_file import as_text
+from rmft.endpoint_server import launch
 from rmft.errors import InputError
 from rmft.params.endpoint import FineTuningSettings
 
@@ -310,6 +317,32 @@ def test_a_failed_job_says_why(proxy, tmp_path):
     wanted = request(key="failed", file=as_text(DIALOGUES[:9]))  # not validated
     with pytest.raises(InputError, match=r"failed: job ftjob.* failed: .*9 conversations.*; to begin again, run `mv "):
         tune(proxy.url, tmp_path / "tuning.jsonl.zst", wanted)
+
+
+@pytest.mark.long
+def test_what_our_own_server_has_lost_is_made_again_under_its_name_once_the_server_is_needed(tmp_path, monkeypatch):
+    state, messages = tmp_path / "own-server-of-embedded", []
+    own = ENDPOINT.model_copy(update={"base_urls": [], "serves": "embedded", "model": "embedded"})
+    monkeypatch.setattr(launch, "STATE", tmp_path)
+
+    def tuned(base: str = "embedded", url: str = "http://127.0.0.1:9", words: str = "lost/iteration-1") -> TunedModel:
+        with Journal.open(tmp_path / words.replace("/", "-")) as journal:
+            endpoint = Endpoint(own, lambda: ([f"{url}/v1"], TOKEN), journal, SpendingLimit(None, {}))
+            return fine_tune_at_endpoint(endpoint, DIALOGUES, base, SETTINGS, 0, words, messages.append)
+
+    with Server(state) as server:
+        first = tuned(url=server.url)
+    shutil.rmtree(state)
+    assert tuned() == first  # from the journal, without a server
+    with Server(state) as server:
+        lost = re.escape(f"no model {first.id!r} any more; if .rmft was deleted, fine-tune what was in it again: rm $(")
+        with pytest.raises(InputError, match=rf"{lost}.*'\"ft:embedded:' results\); snakemake$"):
+            tuned(first.id, server.url, "lost/iteration-2")
+        assert not any("has lost" in message for message in messages)
+        assert tuned(url=server.url) == first
+        assert any(f"has lost {first.id}, and fine-tunes it again" in message for message in messages)
+        assert first.id in [model.id for model in server.client.models.list()]
+    assert tuned() == first
 
 
 # --- What no waiting helps ---

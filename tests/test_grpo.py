@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from tiny_model import VOCABULARY, write_tiny_model
+from transformers import AutoModelForCausalLM
 
 from rmft.agents.local import load
 from rmft.agents.weights import with_weights
@@ -37,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls t
 ROOT = Path(__file__).parents[1]
 PARAMS = load_params(ROOT / "params.yaml")
 EXPERIMENT = PARAMS.experiments["mab_grpo_regret"]
-VOCABULARY, CONTEXT, ROUNDS, D = 40, 600, 3, 2
+CONTEXT, ROUNDS, D = 600, 3, 2
 GAMES = 8  # two scenarios of four trajectories
 
 
@@ -62,28 +61,7 @@ ADAPTED = replace(ONE_STEP, method="lora", lora=LoRA(rank=4, alpha=8, dropout=0.
 @pytest.fixture(scope="module")
 def base(tmp_path_factory) -> LanguageModelSettings:
     """Return a base model with its tokenizer, in a folder."""
-    torch.manual_seed(1)
-    path = tmp_path_factory.mktemp("base")
-    Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=VOCABULARY,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
-            max_position_embeddings=CONTEXT,
-            sliding_window=8,
-            use_sliding_window=True,
-            layer_types=["full_attention", "sliding_attention"],
-            initializer_range=0.2,
-            tie_word_embeddings=True,
-        )
-    ).save_pretrained(path)
-    words = Tokenizer(WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
-    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", eos_token="1").save_pretrained(path)
-    return LanguageModelSettings(kind="language", weights=str(path), dtype="float32", device="cpu", batch=4)
+    return write_tiny_model(tmp_path_factory.mktemp("base"), CONTEXT)
 
 
 def trained(

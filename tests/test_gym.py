@@ -71,6 +71,10 @@ def test_what_is_not_offered_is_refused():
         rmft.make("mab", "sine-trend")
     with pytest.raises(InputError, match="fol, adaptive: not offered"):
         rmft.make("fol", "adaptive")
+    with pytest.raises(InputError, match="process: 5: must be the name of a reward process, or several names"):
+        rmft.make("mab", 5)
+    with pytest.raises(InputError, match=r"environment: .*must be the name of an environment"):
+        rmft.make(["mab"])
 
 
 def test_importing_rmft_imports_nothing_large():

@@ -119,6 +119,38 @@ def test_a_default_changes_every_experiment_that_inherits_it_and_no_other(tmp_pa
     ) == {name for name, of in first.experiments.items() if of.kind in kinds} - {"narrow_mab"}  # which sets its own
 
 
+def test_the_models_that_write_scenarios_and_judge_replies_belong_to_the_experiments_that_use_them(tmp_path):
+    copy_parameters(tmp_path)
+    told = {"source": "generated", "model": "gpt-4o-mini", "prompt": "data/prompts/scenarios/rich.j2", "count": 9}
+    set_value(tmp_path, "scenarios.told", told | {"d": [3], "batch": 3, "temperature": 1.0, "max_tokens": 99})
+    set_value(tmp_path, "experiments.open_mab_gemma.protocol", {"scenarios": "told"})
+    set_value(tmp_path, "reasoning.judge", "gpt-4o-mini")
+    set_value(tmp_path, "scale", "smoke")  # at which no experiment plays this model
+    of = []
+    for model in ("gpt-4o-mini-2024-07-18", "another"):
+        set_value(tmp_path, "models.gpt-4o-mini.model", model)
+        params = load(tmp_path / "params.yaml").at_scale()
+        of.append({name: parameters_of(params, name) for name in params.experiments})
+    assert changed(*of) == {*VALUES["reasoning"]["of"], "open_mab_gemma", *variants_of("open_mab_gemma")}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "models"),
+    [
+        ("conversion.scenarios", ["plain-voice"], {"gemma-3-270m", "qwen2-5-coder-1-5b-instruct"}),
+        ("pretraining.steps", 9, {"embedded-narrow"}),
+    ],
+)
+def test_how_a_model_is_made_belongs_to_the_experiments_that_play_it(tmp_path, key, value, models):
+    copy_parameters(tmp_path)
+    of = []
+    for _ in range(2):
+        params = load(tmp_path / "params.yaml").at_scale()
+        of.append({name: parameters_of(params, name) for name in params.experiments})
+        set_value(tmp_path, key, value)
+    assert changed(*of) == {name for name, chosen in params.experiments.items() if chosen.model in models}
+
+
 def test_an_experiment_at_its_own_size_keeps_its_model_at_every_scale(tmp_path):
     copy_parameters(tmp_path)
     mine = {**WRITTEN["open_mab_gemma"], "scale": "own", "rmft": {"scenarios": 7}}

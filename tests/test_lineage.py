@@ -52,6 +52,8 @@ def fingerprints(tmp_path):
             {"training", "theory"},
         ),
         ("algorithms/bandits.py", "2 * math.log(self.rounds)", "3 * math.log(self.rounds)", set(COMMANDS)),
+        ("instructions.py", "AVX2,STRICT", "AVX2", set(COMMANDS)),
+        ("artifacts/files.py", "SHORT = 12", "SHORT = 13", set(COMMANDS)),  # the report shows hashes so short
         ("tools/simulate.py", "seed must be 0", "the seed must be 0", set()),
         ("artifacts/tensors.py", "    import torch\n    from trans", "    import typing, torch\n    from trans", set()),
         ("cli.py", "INTERRUPTED:", "INTERRUPTED + 0:", set()),
@@ -126,6 +128,13 @@ def test_the_syntax_of_sources_is_cached_by_their_text_and_a_damaged_cache_is_ig
     for damaged in ("", "[1]", '{"x": {"digest": 1}}'):
         cache.write_text(damaged, encoding="utf-8")
         assert syntax.SourceReader(cache).read(file).names == ["sys"]
+
+
+def test_what_transformers_and_trl_compute_with_is_among_the_libraries_of_the_stages_that_use_them():
+    for stage in code.stages():
+        libraries = code.fingerprint(stage)[1].keys()
+        assert not libraries & {"transformers", "trl"} or {"accelerate", "tokenizers"} <= libraries, stage
+    assert {"accelerate", "tokenizers"} <= code.fingerprint("sft")[1].keys()
 
 
 def test_a_library_that_is_not_the_locked_one_is_named(tmp_path):

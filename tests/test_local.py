@@ -20,8 +20,9 @@ from rmft.agents import cache
 from rmft.agents.chat_tokenizer import TokenCompletion
 from rmft.agents.checkpoint import note_model
 from rmft.agents.context import context_limit, context_needed
-from rmft.agents.local import LARGE_VOCABULARY, USED, LanguageModel, LocalChatModel, games_at_a_time, load, sample
+from rmft.agents.local import USED, LanguageModel, LocalChatModel, games_at_a_time, load
 from rmft.agents.policy_from_model import policy
+from rmft.agents.sampling import LARGE_VOCABULARY, sample
 from rmft.agents.weights import fix_rotary_factors, round_stochastically
 from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings

@@ -20,12 +20,14 @@ from rmft.embedded_model.corpus import (
 from rmft.embedded_model.fidelity import LEAST, TOLERANCE, checks, examine_all, failures
 from rmft.embedded_model.tokenizer import build_tokenizer
 from rmft.environments import draw_rewards
+from rmft.errors import InputError
 from rmft.language.parsing import parse
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT, Protocol, Round, all_protocols
 from rmft.params import load as load_params
 from rmft.params.language_model import Coverage
 from rmft.streams import stream
+from rmft.workflow.plan import models_job
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "data/models/embedded"
@@ -160,6 +162,23 @@ def test_the_gate_examines_every_number_of_actions_that_a_corpus_covers(monkeypa
     narrow = corpora["embedded-narrow"].model_copy(update={"d": covered})
     list(examine_all(None, narrow, None, 0, 1))
     assert sorted(examined) == sorted((25 if d == 3 else 15, d, False) for d in covered)
+
+
+def test_a_model_that_does_not_pass_its_gate_is_kept_but_not_where_experiments_read_it(tmp_path, monkeypatch, corpora):
+    from rmft.stages.models import run
+
+    params = load_params(ROOT / "params.yaml")
+    sizes = {"prompts": str(ROOT / "data/prompts/plain"), "steps": 1, "warmup_steps": 1, "rows": 1, "gate_games": 1}
+    corpus = corpora["embedded-narrow"].model_copy(update={"T": 3})
+    settings = params.pretraining.model_copy(update={**sizes, "corpora": {"embedded-narrow": corpus}})
+    job = models_job(params, "embedded-narrow").model_copy(update={"pretraining": settings})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rmft.stages.models.MAX_TOKENS", 8)  # of replies that are nonsense
+    kept = Path("scratch/models/embedded-narrow")
+    with pytest.raises(InputError, match=f"does not pass its gate: valid 0.*; it is kept in {kept}"):
+        run(job, Path("results/models/embedded-narrow"))
+    assert {"model.safetensors", "tokenizer.json", "fidelity.csv"} <= {path.name for path in kept.iterdir()}
+    assert not Path("results").exists()
 
 
 def test_rows_hold_whole_games_and_labels_only_what_is_learnt(prompts, coverage):

@@ -1,5 +1,7 @@
 """params.yaml: what is wrong is refused in one line that names the key."""
 
+import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from rmft.errors import InputError
 from rmft.params import load
 from rmft.params.language_model import LlamaCpp
 from rmft.workflow import paths, targets
+from rmft.workflow.parameters import write_parameters
 from rmft.workflow.plan import conversion_job, evaluation_job, held_out_job, rollouts_job, training_job
 from rmft.workflow.records import TrainingJob
 
@@ -53,6 +56,13 @@ def edited(tmp_path):
             "experiments.numeric_mab.rmft.variance: must be greater",
         ),
         ("experiments.numeric_mab.process", ["gausian"], "unknown process 'gausian'; one of uniform, gaussian"),
+        ("extensions", ["extensions/../mine.py"], "extensions.0: must match pattern '^extensions(/"),
+        ("extensions", ["mine/process.py"], "extensions.0: must match pattern '^extensions(/"),
+        (
+            "experiments.open_fol.protocol",
+            {"tolerance": 1.0},
+            "open_fol.protocol.tolerance: must be less than 1, not 1",
+        ),
         ("experiments.numeric_mab.policy_space", "ball", "goes with environment fol only"),
         ("experiments.numeric_ball.sft.distance", "kl", "on the ball use l2"),
         (
@@ -194,6 +204,37 @@ def test_a_wrong_value_is_refused_with_its_dotted_key(edited, key, value, says):
     assert "\n" not in message
     file = "outputs.yaml" if key.partition(".")[0] in OUTPUTS else "params.yaml"
     assert message.startswith(str(edited(key, value).with_name(file)))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "trained", "evaluated", "refused"),
+    [
+        ("closed_fol", 9, 9, None),
+        ("closed_fol", 10, 9, "experiments.closed_fol.d: a policy over 10 actions"),
+        ("closed_fol", 9, 12, "experiments.closed_fol.evaluations.gaussian.rewards: a policy over 12 actions"),
+        ("closed_mab", 10, 12, None),  # no policy is read
+        ("open_fol", 10, 12, None),  # the model is at hand
+    ],
+)
+def test_no_policy_is_read_off_numbers_of_two_digits_at_an_endpoint(experiment, trained, evaluated, refused):
+    params = load()
+    one = params.experiments[experiment]
+    action = one.protocol.model_copy(update={"output": "action"})
+    rewards = params.rewards["gaussian"].model_copy(update={"d": evaluated})
+    params = params.model_copy(update={"rewards": params.rewards | {"gaussian": rewards}})
+    one = one.model_copy(update={"d": trained, "protocol": action})
+    with pytest.raises(ValueError, match=re.escape(refused)) if refused else nullcontext():
+        one.check(experiment, params)
+
+
+@pytest.mark.parametrize("key", ["prices", "tuned_prices"])
+def test_two_models_of_one_id_have_the_same_prices(edited, key):
+    dear = load().models["gpt-4o-mini"]
+    free = dict.fromkeys(("input", "cached_input", "output", "training"), 0)
+    elsewhere = dear.model_dump(mode="json") | {"base_urls": ["http://localhost:8000/v1"]}
+    assert load(edited("models.copy", elsewhere)).models["copy"].prices == dear.prices
+    with pytest.raises(InputError, match=rf"models\.copy\.{key}: must be as in models\.gpt-4o-mini\.{key}, since both"):
+        load(edited("models.copy", elsewhere | {key: free}))
 
 
 def test_a_misspelt_key_is_named_with_the_one_that_was_meant(edited):
@@ -347,7 +388,7 @@ def test_quick_is_part_of_everything_and_has_an_experiment_of_every_section():
     built, everything = targets.quick(params), targets.everything(params)
     assert set(built) < set(everything)
     assert {params.experiments[name].kind for name in params.quick} == {"numeric", "language", "endpoint"}
-    assert "results/experiments/mab_l5/evaluation/gaussian-100.parquet" in built
+    assert "results/experiments/mab_l5/evaluation/gaussian-25.parquet" in built
     assert "results/experiments/mab_l5/seed-0/iteration-1/adapter.safetensors" in built
 
 
@@ -388,6 +429,29 @@ def test_a_tab_is_refused_with_its_line_and_without_the_parser_s_name_of_the_fil
 def test_an_unknown_form_is_refused_with_those_that_there_are(edited):
     with pytest.raises(InputError, match=r"drawn\.tfbandit\.form: unknown 'explore'; one of parameters, .*exploration"):
         load(edited("figures.drawn.tfbandit.form", "explore"))
+
+
+@pytest.mark.parametrize(("written", "trained"), [(1, 1), (5, 2)])
+def test_a_scale_shortens_training_and_never_lengthens_it(edited, written, trained):
+    params = load(edited("experiments.closed_fol.rmft", {"iterations": written}))
+    assert params.scales["demo"].endpoint.iterations == 2
+    assert params.at_scale().experiments["closed_fol"].rmft.iterations == trained
+
+
+def test_files_of_parameters_replace_each_other_and_no_other_file(tmp_path):
+    write_parameters(tmp_path, load())
+    (tmp_path / "closed_mab.json").rename(tmp_path / "gone.json")
+    others = {
+        "params.schema.json": (ROOT / "docs/params.schema.json").read_bytes(),
+        "mine.json": b"[",
+        "none.json": b"",
+    }
+    for name, content in others.items():
+        (tmp_path / name).write_bytes(content)
+    write_parameters(tmp_path, load())
+    found = {path.stem for path in tmp_path.iterdir() if path.name not in others}
+    assert found == {*load().experiments}
+    assert {name: (tmp_path / name).read_bytes() for name in others} == others
 
 
 def test_at_scale_paper_nothing_changes_and_smaller_ones_say_so(edited):

@@ -237,6 +237,30 @@ def test_the_span_is_where_the_action_stands_in_the_reply_as_it_was(text, names,
     assert expected == (reply and text[slice(*reply.span)])
 
 
+@pytest.mark.parametrize(
+    ("text", "names", "d", "expected"),
+    [
+        ("Action: 1", None, 10, None),  # of 10
+        ("Action: **1", None, 10, None),
+        ("1", None, 10, None),
+        ("Action: 2", None, 10, 2),
+        ("Action: 1", None, 9, 1),
+        ("Action: 1.", None, 10, 1),
+        ("Action: 1 b", None, 10, 1),
+        ("Action: 10", None, 10, 10),
+        ("Action: 1\n", None, 10, 1),
+        ("Action: CAFE", ("Cafe", "Cafe north", "Bar"), 3, None),
+        ("Action: bar", ("Cafe", "Cafe north", "Bar"), 3, 3),
+        ("Action: cafe north", ("Cafe", "Cafe north", "Bar"), 3, 2),
+    ],
+)
+def test_an_action_at_the_end_of_a_reply_that_was_cut_off_must_not_begin_another_action(text, names, d, expected):
+    of = protocol("action", names, d)
+    decisions = [parse(text, of, TOLERANCE, cut=cut) for cut in (False, True)]
+    assert decisions[0] is not None
+    assert expected == (decisions[1] and decisions[1].action + 1)
+
+
 def test_fullwidth_forms_are_read_as_ascii_and_digits_of_other_scripts_are_not():
     assert action("Ａｃｔｉｏｎ：\u3000２．") == 2
     assert policy("Policy： ［２０％，　３０％，　５０％］") == [0.2, 0.3, 0.5]

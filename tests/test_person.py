@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from trees import ROOT
 
 from rmft.params import load
 from rmft.person.kept import read_games
+from rmft.person.sources import of_suite
 from rmft.suite.parts import read_suite
 
 PART = "bandit-gaussian"
@@ -110,6 +112,7 @@ def test_a_policy_can_be_an_actions_number(play, tmp_path):
         (["--rounds", "26"], "play: --rounds: 26 is more than the 25 of a game"),
         (["nobody"], "play: unknown 'nobody'"),
         (["numeric_mab", "--seed", "1"], "play: --part and --seed choose a game of the suite"),
+        (["--seed", "-5"], "Invalid value for '--seed'"),
         (["--table"], "games.jsonl: has no games yet"),
     ],
 )
@@ -125,6 +128,20 @@ def test_a_damaged_line_is_named(play, tmp_path):
     assert (code, "games.jsonl:1: at: is missing" in error, error.count("\n")) == (2, True, 1), error
 
 
+def test_a_game_is_never_glued_to_a_line_without_an_end(play, tmp_path):
+    file, game = tmp_path / "play/games.jsonl", ("--plain", "--rounds", "3", "--instance", "0")
+    assert play(*game, typed="1\n2\n3\n")[0] == 0
+    whole = file.read_text(encoding="utf-8").removesuffix("\n")
+    file.write_text(whole, encoding="utf-8")  # as an editor leaves it
+    assert play(*game, typed="3\n2\n1\n")[0] == 0
+    assert [game.actions for game in read_games(file)] == [[0, 1, 2], [2, 1, 0]]
+    file.write_text(whole[:-9], encoding="utf-8")  # as a cut write leaves it
+    code, printed, error = play(*game, typed="1\n1\n1\n")
+    assert (code, printed, error.count("\n")) == (2, "", 1)
+    assert "games.jsonl:1: is not a whole game; mend this line, or delete it" in error
+    assert file.read_text(encoding="utf-8") == whole[:-9]
+
+
 @pytest.mark.parametrize("case", ["a file in place of the folder", "a read-only file of games"])
 def test_no_round_is_played_where_the_game_could_not_be_kept(play, tmp_path, case):
     if case == "a read-only file of games":
@@ -135,6 +152,21 @@ def test_no_round_is_played_where_the_game_could_not_be_kept(play, tmp_path, cas
     code, printed, error = play("--plain", "--rounds", "3", typed="1\n1\n1\n")
     assert (code, printed, error.count("\n")) == (2, "", 1)
     assert "play/games.jsonl: cannot be written: " in error
+
+
+@pytest.mark.parametrize("name", ["my[games]", "my[/games]", "my:smile:"])
+def test_a_folder_and_a_model_are_printed_as_they_are_named(rmft, monkeypatch, tmp_path, name):
+    monkeypatch.chdir(ROOT)
+    source = replace(of_suite(read_suite(), PART, tmp_path), others=lambda *_: {name: np.zeros(1)})
+    monkeypatch.setattr("rmft.tools.person._source", lambda *_: source)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("1\n"))
+    monkeypatch.setenv("COLUMNS", "500")
+    code, printed, error = rmft("play", "--plain", "--rounds", "1", "--folder", str(tmp_path / name))
+    assert (code, error) == (0, "")
+    assert f"{tmp_path / name}/games.jsonl keeps the game." in printed
+    table = rmft("play", "--table", "--folder", str(tmp_path / name))[1]
+    for shown in (printed, table):
+        assert re.search(rf"^{re.escape(name)} ", shown, re.MULTILINE)
 
 
 def full_disk(monkeypatch, failures: int) -> None:

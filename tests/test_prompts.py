@@ -229,6 +229,18 @@ def test_a_template_that_cannot_be_filled_in_is_refused_by_its_name(own, text):
     assert_refused_in_one_line(own, "feedback.j2")
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['{% include "intro.txt" %}', '{% from "intro.txt" import x %}', '{% extends "intro.txt" %}', "{% include d %}"],
+)
+def test_a_template_that_takes_text_from_another_file_is_refused(own, text):
+    """No job has that file as an input, so that an edit of it would make nothing again."""
+    (own / "intro.txt").write_text("You run a bakery.")
+    (own / "feedback.j2").write_text(text)
+    with pytest.raises(InputError, match=r"feedback\.j2: takes text from .*; write that text into the template itself"):
+        Prompts.load(own)
+
+
 def test_a_byte_order_mark_is_no_part_of_a_prompt(tmp_path):
     folder = shutil.copytree(FOLDER, tmp_path / "marked")
     for path in folder.glob("*.j2"):

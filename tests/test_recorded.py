@@ -1,18 +1,24 @@
 """Experiments on request, and the results bundles that are made of them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
-from trees import ROOT, checkout, commit, done, edit, run, snakemake, values_in, write_values
+from trees import ROOT, checkout, commit, done, edit, run, set_value, snakemake, values_in, write_values
 
 from rmft.artifacts.trajectories import read_trajectories
-from rmft.recorded.bundle import altered, bundle_of, bundles, read_bundle
-from rmft.recorded.page import pages
+from rmft.environments import draw_rewards
+from rmft.errors import InputError
+from rmft.params import load
+from rmft.recorded.bundle import altered, as_text, bundle_of, bundles, read_bundle
+from rmft.recorded.page import BEGIN, END, pages
 from rmft.report.recorded import read_recorded
 from rmft.report.texts import read_texts
+from rmft.results import read_players
 from rmft.workflow.paths import REPORT_TEXTS
 
 SMALL = {
@@ -30,7 +36,7 @@ def recorded(tmp_path_factory) -> Path:
     checkout(folder)
     values = values_in(folder)
     figure = {"form": "regret", "experiments": ["small"], "evaluations": ["short"], "players": ["base", "trained"]}
-    values["on_request"] = {"small": SMALL}
+    values["on_request"], values["quick"] = {"small": SMALL}, {}
     values["figures"]["drawn"] = {name: of for name, of in values["figures"]["drawn"].items() if "real" not in name}
     values["tables"] = {name: of for name, of in values["tables"].items() if "real" not in name}
     values["figures"]["drawn"]["small"] = figure
@@ -54,7 +60,8 @@ def test_a_bundle_says_what_was_played_and_trained_from_what_and_no_file_of_it_c
     assert made["sha256"] == bundle.files["figures/small.csv"]
     games = folder / "experiments/small/evaluation/short/trained-0.jsonl"
     worst, _, best = map(json.loads, games.read_text(encoding="utf-8").splitlines())
-    assert worst["regret"] >= best["regret"]
+    final = read_players(recorded / "results/experiments/small/evaluation/short.parquet")["trained"].final
+    assert (worst["regret"], best["regret"]) == pytest.approx((final.max(), final.min()))
     assert "recorded, not rebuilt" in done(recorded, "rmft", "lineage", "data/recorded/small/figures/small.png")
     edit(folder / "figures/small.csv", "base", "bass")
     altered = run(recorded, "rmft", "lineage", "data/recorded/small/figures/small.png")
@@ -77,6 +84,16 @@ def test_the_pages_of_recorded_results_are_those_that_the_bundles_give(monkeypat
     monkeypatch.chdir(ROOT)
     for path, text in pages().items():
         assert path.read_text(encoding="utf-8") == text, f"{path}: run `rmft record`"
+
+
+@pytest.mark.parametrize("line", [BEGIN, END])
+def test_a_readme_whose_results_have_no_end_is_refused_and_not_cut_off(monkeypatch, tmp_path, line):
+    readme = tmp_path / "README.md"
+    readme.write_text((ROOT / "README.md").read_text(encoding="utf-8").replace(line, ""), encoding="utf-8")
+    monkeypatch.setattr("rmft.recorded.page.README", readme)
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(InputError, match=re.escape(f"README.md: has no line `{line}`")):
+        pages()
 
 
 def test_every_bundle_in_git_is_whole(monkeypatch):
@@ -115,9 +132,21 @@ def test_all_that_is_built_is_recorded_and_nothing_while_a_file_is_gone(tree):
     assert bundle.experiments.keys() == values_in(tree)["experiments"].keys()
     metrics = (tree / "data/recorded/smoke/all/metrics.json").read_bytes()
     assert metrics == (tree / "results/metrics.json").read_bytes()
+    set_value(tree, "seed", 1)
+    refused = run(tree, "rmft", "record", "--all")
+    words = "was made with other parameters than params.yaml has now; run `snakemake all` first"
+    assert (refused.returncode, words in refused.stderr) == (2, True), refused.stderr
+    assert read_bundle(tree / "data/recorded/smoke/all") == bundle
+    set_value(tree, "seed", 0)
     (tree / "results/theory/minimisers.csv").unlink()
     refused = run(tree, "rmft", "record", "--all")
     assert (refused.returncode, "minimisers.csv is not there yet; `snakemake all`" in refused.stderr) == (2, True)
+
+
+def test_where_a_bundle_keeps_no_lineage_none_is_named():
+    for name, kept in {"real_mab_gemma_more": True, "real_mab_gemma_ucb": False}.items():
+        folder = ROOT / "data/recorded" / name
+        assert ("root seed" in "\n".join(as_text(folder / "metrics.json", folder, read_bundle(folder)))) is kept
 
 
 @pytest.mark.long
@@ -161,7 +190,22 @@ def test_what_is_not_built_or_not_played_in_words_is_refused_in_one_line(rmft, t
         (["prompt", "numeric_mab"], "'numeric_mab' is played in words"),
         (["prompt", "closed_mab", "--evaluation", "gaussian"], "--evaluation gaussian: must be one of gaussian-25"),
         (["record", "closed_mab"], "is not there yet; `snakemake exp_closed_mab`"),
-        (["record", "numeric_mab"], "record: numeric_mab: plays numbers; only an experiment that is played in words"),
+        (["record", "numeric_mab"], "record: numeric_mab: of kind numeric; one of kind language or endpoint"),
+        (["record", "mab_grpo_step"], "record: mab_grpo_step: of kind grpo; one of kind language or endpoint"),
     ):
         code, _, error = rmft(*arguments)
         assert (code, words in error, error.count("\n")) == (2, True, 1), error
+
+
+def test_on_the_ball_a_fixed_direction_has_less_regret_than_the_trained_agent_where_findings_say_so():
+    metrics = json.loads((ROOT / "data/recorded/demo/all/metrics.json").read_text(encoding="utf-8"))["numeric_ball"]
+    params = load(ROOT / "params.yaml").at_scale()
+    lower = set()
+    for name in metrics.keys() - {"adaptive"}:  # whose rewards answer the player
+        drawn = params.rewards[name]
+        table = draw_rewards(params.seed, name, drawn.process, (drawn.instances, drawn.T, drawn.d))
+        earned = table.rewards[: metrics[name]["n"]].sum(axis=1)
+        regret = np.linalg.norm(earned, axis=1) - earned.sum(axis=1) / np.sqrt(drawn.d)
+        if regret.mean() < metrics[name]["trained"]["mean"]:
+            lower.add(name)
+    assert lower == {"gaussian", "sine-trend", "alternating", "noisy-alternating"}

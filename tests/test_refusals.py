@@ -1,6 +1,7 @@
 """Failures of an endpoint: when to retry, and the error where no retry helps."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -26,6 +27,16 @@ TARGET = RequestTarget("https://api.example.com/v1", "teller", "OPENAI_API_KEY",
 
 def error(message: str = "", code: str | None = None, kind: str | None = None) -> bytes:
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+
+
+def test_a_model_that_our_own_server_has_lost_is_refused_with_how_to_make_it_again():
+    model, missing = (
+        "ft:embedded:closed_mab-1::1a2b",
+        error("The model does not exist", "model_not_found"),
+    )
+    for own, cure in ((True, r"rm \$\(grep .* '\"ft:embedded:' results\); snakemake$"), (False, "/models lists those")):
+        with pytest.raises(InputError, match=f"no model '{model}' .*{cure}"):
+            failure_of(404, {}, missing, replace(TARGET, model=model, own=own))
 
 
 # --- Ask again ---

@@ -24,10 +24,13 @@ from rmft.artifacts.evaluations import write_evaluation
 from rmft.artifacts.json_files import write_json
 from rmft.artifacts.text import write_text
 from rmft.artifacts.trajectories import write_selection, write_trajectories
+from rmft.environments import draw_rewards
+from rmft.environments.regret import regret
 from rmft.errors import InputError
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.figures.style import Drawing
 from rmft.metrics.exploration import scaled_min_frac
+from rmft.metrics.growth import exponent_error, growth, resampled_growth
 from rmft.params import load
 from rmft.params.figures import RegretFigure
 from rmft.reasoning import SHARE, SHARE_ERROR
@@ -201,6 +204,27 @@ def test_growth_is_sublinear_where_the_exponent_is_surely_below_one():
     assert checked("growth sublinear", played(FELL, exponent=0.91)) is None
     assert checked("growth sublinear", played(FELL, exponent=1.11)) is False
     assert checked("growth sublinear", played(FELL, exponent=None, exponent_se=None)) is None
+
+
+def test_growth_is_sublinear_only_below_the_exponent_of_uniform_play():
+    linear = played(FELL, exponent=0.85)
+    linear["algorithms"]["uniform"] = {"exponent": 0.9}
+    assert checked("growth sublinear", linear) is None
+    lower = played(FELL, exponent=0.79)
+    lower["algorithms"]["uniform"] = {"exponent": 0.9}
+    assert checked("growth sublinear", lower) is True
+
+
+def test_uniform_play_with_full_information_is_not_called_sublinear():
+    table = draw_rewards(0, "uniform", ["gaussian"], (50, 50, 3))
+    policies = np.full((50, 50, 3), 1 / 3)
+    regrets = regret("expected", "hindsight", table, policies, None)[None]
+    fits, _ = resampled_growth(regrets, 50, None, np.random.default_rng(0))
+    uniform = growth(regrets.mean(axis=(0, 1))).exponent
+    assert uniform + 2 * exponent_error(fits) < 1  # so that 1 is no bound for it
+    metrics = played(FELL, exponent=uniform, exponent_se=exponent_error(fits))
+    metrics["algorithms"]["uniform"] = {"exponent": uniform}
+    assert checked("growth sublinear", metrics) is None
 
 
 def test_a_regret_is_near_another_if_it_is_surely_at_most_a_quarter_above_it():

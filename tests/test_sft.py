@@ -15,9 +15,8 @@ import pytest
 import torch
 from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
 from safetensors.torch import load, save, save_file
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from tiny_model import VOCABULARY, write_tiny_model
+from transformers import AutoModelForCausalLM
 from trees import ROOT, run
 from trl.kernels.chunked_logprob import ChunkedLogProbFunction
 from trl.trainer import utils
@@ -33,7 +32,7 @@ from rmft.workflow.records import SFTJob
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
 
-VOCABULARY, CONTEXT, ROUNDS = 40, 1500, 3
+CONTEXT, ROUNDS = 1500, 3
 
 
 def replace(settings: Section, **changes: object) -> Section:
@@ -71,35 +70,9 @@ MANY = [dialogue(seed) for seed in range(10)]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Return the folder of a base model with its tokenizer."""
-    torch.manual_seed(1)
-    path = tmp_path_factory.mktemp("base")
-    Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=VOCABULARY,
-            hidden_size=32,
-            intermediate_size=48,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            head_dim=16,
-            max_position_embeddings=CONTEXT,
-            sliding_window=8,
-            use_sliding_window=True,
-            layer_types=["full_attention", "sliding_attention"],
-            initializer_range=0.2,
-            tie_word_embeddings=True,
-        )
-    ).save_pretrained(path)
-    words = Tokenizer(WordLevel({str(i): i for i in range(VOCABULARY)}, unk_token="0"))
-    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="0", eos_token="1").save_pretrained(path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def base(folder) -> LanguageModelSettings:
-    return LanguageModelSettings(kind="language", weights=str(folder), dtype="float32", device="cpu", batch=4)
+def base(tmp_path_factory) -> LanguageModelSettings:
+    """Return a base model with its tokenizer, in a folder."""
+    return write_tiny_model(tmp_path_factory.mktemp("base"), CONTEXT)
 
 
 @pytest.fixture(scope="module")
@@ -281,9 +254,9 @@ def test_the_learning_rate_warms_up_and_falls_as_asked(schedule, warmup, expecte
     assert [row["learning_rate"] / ONE_STEP.learning_rate for row in log] == pytest.approx(expected)
 
 
-def test_full_weights_reload_exactly_and_are_what_training_continues_from(base, folder, tuned, model, tmp_path):
+def test_full_weights_reload_exactly_and_are_what_training_continues_from(base, tuned, model, tmp_path):
     path = written(tuned, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    (tmp_path / "config.json").write_text(Path(base.weights, "config.json").read_text())
     loaded, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(report[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert "lm_head.weight" not in tuned.tensors

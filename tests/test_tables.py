@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmft.metrics.comparison import paired_difference
 from rmft.metrics.growth import Growth, growth
 from rmft.metrics.players import PlayerResults
 from rmft.metrics.summary import all_metrics, summarised
@@ -33,7 +34,7 @@ from rmft.tables.layout import (
     errors_apart,
     value_verdict,
 )
-from rmft.tables.measured import late_failures
+from rmft.tables.measured import late_failures, regret_statistics
 from rmft.tables.methods import TrainedBy, methods_table
 from rmft.tables.regret import regret_table
 from rmft.tables.replicates import replicates_table
@@ -229,9 +230,9 @@ def test_regret_is_shown_on_as_many_instances_as_the_papers_and_on_all():
 def test_another_model_than_the_papers_is_compared_in_direction_alone_and_algorithms_in_value():
     verdicts = regret_rows("embedded").verdict
     assert verdicts["ftrl-50", 12, "mean"] == REPRODUCED
-    assert verdicts["ftrl-50", 12, "max"] == NOT_REPRODUCED
+    assert verdicts["ftrl-50", 12, "max"] == verdicts["trained", 12, "max"] == ""  # a maximum has no standard error
     assert set(verdicts["base"]) == {""}
-    assert verdicts["trained", 12, "mean"] == verdicts["trained", 12, "max"] == DIRECTION_ONLY
+    assert verdicts["trained", 12, "mean"] == DIRECTION_ONLY
     assert verdicts["trained", 12, "exponent"] == ""  # the paper's does not fall
     assert set(verdicts["uniform"]) == {""}
 
@@ -287,19 +288,43 @@ def test_a_value_is_the_papers_if_it_is_near_and_surely_so(ours, error, paper, v
 
 
 @pytest.mark.parametrize(
-    ("ours", "error", "paper", "verdict"),
+    ("ours", "margin", "paper", "verdict"),
     [
-        (-3.0, 1.0, -0.01, DIRECTION_ONLY),
-        (-1.9, 1.0, -9.0, INCONCLUSIVE),
-        (3.0, 1.0, -9.0, NOT_REPRODUCED),
-        (-3.0, 1.0, 4.0, ""),
-        (3.0, 1.0, 4.0, ""),
+        (-3.0, 2.0, -0.01, DIRECTION_ONLY),
+        (-1.9, 2.0, -9.0, INCONCLUSIVE),
+        (3.0, 2.0, -9.0, NOT_REPRODUCED),
+        (-3.0, 2.0, 4.0, ""),
+        (3.0, 2.0, 4.0, ""),
         (-3.0, math.nan, -9.0, INCONCLUSIVE),
         (-1e-15, 0.0, -9.0, INCONCLUSIVE),  # the rounding of a sum
     ],
 )
-def test_a_fall_of_the_papers_is_one_of_ours_if_that_is_sure(ours, error, paper, verdict):
-    assert direction_verdict(ours, error, paper) == verdict
+def test_a_fall_of_the_papers_is_one_of_ours_if_that_is_sure(ours, margin, paper, verdict):
+    assert direction_verdict(ours, margin, paper) == verdict
+
+
+def test_a_fall_of_a_mean_is_sure_as_by_the_paired_t_test():
+    after, before = (np.random.default_rng(seed).normal(size=16) for seed in (0, 1))
+    estimation = Estimation(0, "x", 2000)
+    of = [
+        regret_statistics(estimation, "r", "x", results_of(games[None, :, None] * np.ones(5)), 16)[0]
+        for games in (after, before)
+    ]
+    difference, margin = of[0].above(of[1], "mean")
+    paired = paired_difference(after[None], before[None])
+    assert (difference, margin) == pytest.approx((paired.mean, paired.high - paired.mean), rel=0.06)
+
+
+def test_a_maximum_has_no_error_unless_all_games_are_alike():
+    final = np.random.default_rng(0).exponential(size=30)
+    estimation = Estimation(0, "x", 50)
+    of, alike = (
+        regret_statistics(estimation, "r", "base", results_of(games[None, :, None] * np.arange(1, 6)), 30)[0]
+        for games in (final, np.ones(30))
+    )
+    assert math.isnan(of.error("max"))
+    assert alike.error("max") == 0
+    assert of.error("mean") == pytest.approx(5 * final.std(ddof=1) / np.sqrt(30), rel=0.3)
 
 
 def test_late_failures_count_games_in_which_what_is_best_is_not_played_once_at_the_end():

@@ -14,10 +14,11 @@ from recorded import CODE, EVALUATION, FIGURE, HUB, MODEL, OTHER, REWARDS, SOURC
 from rocrate.rocrate import ROCrate
 from trees import ROOT
 
-from rmft.artifacts.files import sha256
+from rmft.artifacts.files import SHORT, sha256
 from rmft.artifacts.receipts import receipt_path
+from rmft.lineage.records import METADATA, file_of
 from rmft.lineage.text import _settings
-from rmft.lineage.trace import SHORT, in_git
+from rmft.lineage.trace import in_git
 from rmft.report.ancestry import ancestry
 
 ALL = {FIGURE, EVALUATION, OTHER, REWARDS, MODEL, SOURCE}
@@ -118,6 +119,15 @@ def test_the_full_text_shows_every_job_and_every_setting_once(rmft):
     assert "radius" not in text  # it is null
     assert text.count("(above)") == 2  # rewards and model of the second evaluation
     assert lines[-1] == "verified: 6 hashes"
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_trace_of_an_artifact_whose_record_is_damaged_says_so(rmft):
+    record = file_of(METADATA, FIGURE)
+    record.write_text(record.read_text(encoding="utf-8").replace("digest", "digess"), encoding="utf-8")
+    code, _, error = rmft("lineage", FIGURE)
+    assert code == 1
+    assert error.startswith(f"unrecorded: {FIGURE} has no whole record of what made it; run ")
 
 
 @pytest.mark.parametrize("spoil", [FIGURE, EVALUATION, REWARDS])

@@ -148,6 +148,10 @@ def test_a_failed_job_is_one_line_at_the_end_and_no_record_is_ever_printed(tmp_p
     }.items():
         stopped = run(tmp_path, "snakemake", "--dry-run", wrong)
         assert f"rmft: {wrong}: no such target; did you mean {meant}" in stopped.stdout + stopped.stderr
+    of_a_seed_too_many = "results/experiments/open_mab_gemma/seed-7/iteration-0"
+    line = refusal(tmp_path, "snakemake", f"{of_a_seed_too_many}/rollouts.parquet")
+    assert re.match(rf"rmft: {of_a_seed_too_many}/.*: no such target; did you mean", line)
+    assert not (tmp_path / of_a_seed_too_many).exists()
 
 
 def test_a_stopped_run_says_by_what_and_how_far_it_came(tmp_path):

@@ -6,7 +6,9 @@ A run that fails or is stopped says so in its last line.
 
 onstart:
     to_do = [job for job in workflow.dag.needrun_jobs() if job.shellcmd]
-    or_stop(refuse_read_only, [path for job in to_do for path in job.output])
+    outputs = [path for job in to_do for path in job.output]
+    or_stop(refuse_other_targets, outputs, set(artifacts()))
+    or_stop(refuse_read_only, outputs)
     up_to_date = [job for job in workflow.dag.jobs if job.shellcmd and not workflow.dag.needrun(job)]
     or_stop(write_job_list, to_do, up_to_date)
     if workflow.local_exec:
@@ -20,10 +22,15 @@ onerror:
     say_last(workflow.scheduler, len(workflow.dag))
 
 
+def artifacts():
+    """Return every artifact that the workflow makes, by default, on request or on demand."""
+    return [*targets.everything(PARAMS), *paths.on_demand(PARAMS)]
+
+
 def target_names():
     """Return the names that `snakemake NAME` takes: rules without wildcards, and artifacts."""
     named = [rule.name for rule in workflow.rules if not rule.has_wildcards()]
-    return [*named, *targets.everything(PARAMS), *paths.on_demand(PARAMS)]
+    return [*named, *artifacts()]
 
 
 if workflow.is_main_process and not workflow.output_settings.verbose:
@@ -32,6 +39,6 @@ if workflow.is_main_process and not workflow.output_settings.verbose:
 
 # Snakemake would take a file that was edited by hand for what a job wrote. `rmft lineage --all` says so itself.
 if workflow.is_main_process and not AUDIT:
-    or_stop(refuse_altered, [*targets.everything(PARAMS), *paths.on_demand(PARAMS)])
+    or_stop(refuse_altered, artifacts())
     for difference in not_locked(stages()):
         print(f"rmft: warning: {difference}: jobs run again, and `dvc repro` does not know", file=sys.stderr)

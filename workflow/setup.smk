@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from snakemake.logging import logger
+from snakemake.persistence import PersistenceBase
 
 # The code of this checkout, whichever one the environment was made in: here, and in the jobs below.
 SOURCE = Path(workflow.basedir) / "src"
@@ -13,18 +14,22 @@ sys.path.insert(0, str(SOURCE))
 
 from rmft.workflow import forkserver, paths, plan, plan_outputs, targets
 from rmft.artifacts.files import sha256
+from rmft.extensions import data_of
 from rmft.lineage.audit import refuse_altered
 from rmft.lineage.code import not_locked, stages
 from rmft.params import load
 from rmft.params.files import THEORY, prompt_files, training_log_of
 from rmft.artifacts.job import JOB_OF, this_run
-from rmft.workflow.checks import check_inputs
-from rmft.workflow.failures import BriefErrors, interrupted_early, say_last
+from rmft.workflow.checks import check_folder, check_inputs
+from rmft.workflow.failures import BriefErrors, interrupted_early, refuse_other_targets, say_last
 from rmft.workflow.job_list import write_job_list
 from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
 
 if workflow.is_main_process:
     sys.excepthook = interrupted_early
+
+# Snakemake would import pandas, to look for data frames among the params of rules. Ours are texts.
+PersistenceBase._serialize_param = PersistenceBase._serialize_param_builtin
 
 # Before anything is looked at, so that nothing is taken for granted that another run is about to change.
 AUDIT = bool(config.get("audit"))
@@ -36,6 +41,7 @@ FULL_SIZE = or_stop(load)
 PARAMS = FULL_SIZE.at_scale()
 BY_DEFAULT, BY_REQUEST = PARAMS.by_default, PARAMS.by_request
 if workflow.is_main_process and not AUDIT:
+    or_stop(check_folder, Path.cwd())
     or_stop(check_inputs, PARAMS)
 EXPERIMENTS = PARAMS.experiments
 

@@ -5,6 +5,7 @@ Symbols: M instances, L trajectories each, n = M · L games, T rounds, d actions
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -78,9 +79,14 @@ def regret(
         >>> regret([[[1.0, 3.0], [0.0, 2.0]]], [[0, 1]])
         array([[2., 2.]])
     """
-    values, choices = np.asarray(values, dtype=float), np.asarray(choices)
+    try:
+        values, choices = np.asarray(values, dtype=float), np.asarray(choices)
+    except (TypeError, ValueError):
+        raise InputError("regret: values and choices must be arrays of numbers, with rows of one length") from None
     if values.ndim != 3 or choices.shape not in (values.shape, values.shape[:2]):
         raise InputError(f"regret: values {values.shape} must be (n, T, d), and choices {choices.shape} (n, T[, d])")
+    if not values.size:
+        raise InputError(f"regret: values {values.shape} must have a game, a round and an action at least")
     if comparator not in ("hindsight", "best mean"):
         raise InputError(f"regret: comparator: {comparator!r}: must be 'hindsight' or 'best mean'")
     if choices.ndim == 3:
@@ -94,6 +100,8 @@ def regret(
 
 def _check_policies(name: str, policies: np.ndarray) -> None:
     """Raise InputError where policies (…, d) are no probabilities."""
+    if policies.dtype.kind not in "biuf":
+        raise InputError(f"{name}: policies must be numbers, not {policies.dtype}")
     if not (np.isfinite(policies) & (policies >= 0)).all() or np.abs(policies.sum(axis=-1) - 1).max() > ROUNDING:
         raise InputError(f"{name}: policies must be probabilities: of at least 0, with a sum of 1")
 
@@ -154,7 +162,7 @@ def play(
     limit = 1 if max_tokens is None else max_tokens
     for name, value, least in (("seed", seed, 0), ("trajectories", trajectories, 1), ("max_tokens", limit, 1)):
         check_whole(f"play: {name}", value, least)
-    if not 0 <= temperature < math.inf:
+    if not isinstance(temperature, Real) or not 0 <= temperature < math.inf:
         raise InputError(f"play: temperature: {temperature!r}: must be a number of at least 0")
     env.reset(seed=int(seed))
     episodes = env.unwrapped.games

@@ -3,6 +3,7 @@
 Nothing here decides what a stage does: this file is no part of any job's code.
 """
 
+import os
 import sys
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -72,7 +73,7 @@ stage(
 )
 stage(
     "models",
-    "Pre-train an embedded language model; write it only if it passes the fidelity gate.",
+    "Pre-train an embedded language model; write it to its place only if it passes the fidelity gate.",
     folder=Folder,
     name=Name,
 )
@@ -201,6 +202,7 @@ def main() -> None:
     end_with_run()
     try:
         code = app(standalone_mode=False)
+        print(end="", flush=True)
     except InputError as error:
         print(f"rmft: {error}", file=sys.stderr)
         code = 2
@@ -214,8 +216,23 @@ def main() -> None:
         if error.format_message():  # empty where a bare `rmft` has already printed its help
             print(f"rmft: {' '.join(error.format_message().split())} (see --help)", file=sys.stderr)
         code = 2
+    except OSError as error:
+        if _can_print():
+            raise
+        print(f"rmft: standard output cannot be written: {error.strerror or error}", file=sys.stderr)
+        code = 2
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:  # which is also what typer makes of Ctrl-C
         print(f"rmft: {AFTER_CTRL_C}", file=sys.stderr)
     sys.exit(code)
+
+
+def _can_print() -> bool:
+    """Return whether standard output can be written; if not, drop what it holds, which Python writes at exit."""
+    try:
+        print(flush=True)  # an empty line: no text may be left over from what failed
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True

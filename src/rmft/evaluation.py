@@ -17,7 +17,7 @@ from rmft.agents.numeric import LinearAttention, NumericAgent
 from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.algorithms.players import Player
 from rmft.environments import ENVIRONMENTS, Rewards, RewardTable
-from rmft.environments.regret import Mean, best_actions, regret
+from rmft.environments.regret import EVALUATED, Mean, best_actions, regret
 from rmft.errors import InputError
 from rmft.game import action_uniforms, play
 from rmft.selection import TrajectoryColumns, invalid_replies, table_of
@@ -117,9 +117,9 @@ def _play(instances: Instances, player: Player, *, in_words: bool) -> Columns:
 
 
 def _scored(instances: Instances, table: RewardTable, policies: np.ndarray, actions: np.ndarray | None) -> Columns:
-    """Return regret curves and actions. Regret is expected over policies (App. `regret-instantitaion`)."""
+    """Return regret curves and actions."""
     comparator, n = ENVIRONMENTS[instances.environment].comparator, len(policies)
-    curves = regret("expected", comparator, table, policies, actions, mean=instances.mean, radius=instances.radius)
+    curves = regret(EVALUATED, comparator, table, policies, actions, mean=instances.mean, radius=instances.radius)
     return {
         "instance": list(range(n)),
         "d": [table.shape[2]] * n,

@@ -3,7 +3,7 @@
 Symbols: n games, T rounds, d actions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -33,6 +33,10 @@ class Episodes:
     """
 
     def __init__(self, environment: str, process: str | Sequence[str], n: int, d: int, T: int) -> None:
+        if not isinstance(environment, str):
+            raise InputError(f"environment: {environment!r}: must be the name of an environment, such as 'mab'")
+        if not isinstance(process, Iterable):
+            raise InputError(f"process: {process!r}: must be the name of a reward process, or several names")
         self.processes = [process] if isinstance(process, str) else list(process)
         check_processes(environment, self.processes)
         self.environment, self.settings = environment, ENVIRONMENTS[environment]

@@ -7,8 +7,8 @@ def evaluation_of(wildcards):
 
 
 def extensions(job):
-    """Return the files of a user's own that a job runs."""
-    return job.code.extensions
+    """Return the files of a user's own that a job runs, and the data that these name."""
+    return [*job.code.extensions, *data_of(job.code.extensions)]
 
 
 def with_model(kind):

@@ -46,7 +46,9 @@ class GameOptions(BaseModel):
     )
     actions: int | None = Field(default=None, ge=2, le=127, description="d of one's own games. Default: 3.")
     horizon: int | None = Field(default=None, ge=1, le=1000, description="T of one's own games. Default: 25.")
-    instances: int | None = Field(default=None, ge=1, description="Games. Default: the suite's, or 50 of one's own.")
+    instances: int | None = Field(
+        default=None, ge=1, le=10_000, description="Games. Default: the suite's, or 50 of one's own."
+    )
     seed: int | None = Field(default=None, description="A private root of the rewards. Default: the suite's.")
     reasoning: bool = Field(default=False, description="Let the model reason before each decision.")
     max_tokens: int | None = Field(default=None, ge=1, description="Of a reply. Default: what its form needs.")

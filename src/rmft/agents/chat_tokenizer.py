@@ -18,6 +18,7 @@ class TokenCompletion:
 
     ids: the completion's tokens; the last one ends it. text: the completion without that token. prompt_ids: the tokens
     fed to the model since its previous completion.
+    cut: whether the limit of tokens ended the completion.
     sampled: how many of `ids` the model sampled. Where the model did not end its completion with the template's end
     token, we append that token, and `ids` is one longer than `sampled`; nothing is learnt from an appended token.
     top_ids, top_logprobs: (sampled, 5), the likeliest tokens at each position, at temperature 1.
@@ -26,6 +27,7 @@ class TokenCompletion:
     ids: list[int]
     sampled: int
     text: str
+    cut: bool
     prompt_ids: list[int]
     top_ids: np.ndarray
     top_logprobs: np.ndarray
@@ -67,10 +69,10 @@ class ChatTokenizer:
         self, sampled: list[int], prompt_ids: list[int], top_ids: np.ndarray, top_logprobs: np.ndarray
     ) -> TokenCompletion:
         """Return the completion made of sampled tokens, with the end token appended where they do not end with it."""
-        end, n = self.template.end, len(sampled)
+        end, n, cut = self.template.end, len(sampled), sampled[-1] not in self.ends
         ids = sampled if sampled[-1] == end else [*sampled, end]
-        text = text_of(self.tokenizer, sampled[:-1] if sampled[-1] in self.ends else sampled)
-        return TokenCompletion(ids, n, text, prompt_ids, top_ids[:n], top_logprobs[:n])
+        text = text_of(self.tokenizer, sampled if cut else sampled[:-1])
+        return TokenCompletion(ids, n, text, cut, prompt_ids, top_ids[:n], top_logprobs[:n])
 
 
 def text_of(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:

@@ -23,11 +23,13 @@ SEEDS = 1 << 31
 class EndpointCompletion:
     """A response. tokens: with the likeliest alternatives, if log-probabilities are wanted.
 
-    ids, prompt_ids, replied: empty, since an endpoint returns no ids.
+    cut: whether the limit of tokens ended it, as far as is known. ids, prompt_ids, replied: empty, since an endpoint
+    returns no ids.
     """
 
     text: str
     tokens: tuple[Token, ...] = ()
+    cut: bool = False
     ids: list[int] = field(default_factory=list)
     prompt_ids: list[int] = field(default_factory=list)
     replied: list[bool] = field(default_factory=list)
@@ -118,5 +120,5 @@ class EndpointChatModel:
 
 def _completion(response: Json) -> EndpointCompletion:
     # A text that ends within a surrogate pair could not be sent back.
-    text = text_of(response).encode(errors="replace").decode()
-    return EndpointCompletion(text, tokens_of(response["choices"][0]))
+    text, choice = text_of(response).encode(errors="replace").decode(), response["choices"][0]
+    return EndpointCompletion(text, tokens_of(choice), choice.get("finish_reason") == "length")

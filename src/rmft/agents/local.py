@@ -18,11 +18,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from rmft.agents.cache import ATTENTION, BATCH_INVARIANT, SlotCache, chunk_of, size_of
 from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
 from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
+from rmft.agents.sampling import sample
 from rmft.agents.weights import load_pretrained, with_weights
 from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings
 
-LARGE_VOCABULARY, BLOCK = 1 << 16, 1 << 10  # tokens
+COMPARED = 1 << 10  # columns of the product that `products_depend_on_batch` computes twice
 USED = 0.95  # of a GPU's free memory: the rest is lost between blocks
 # Conversations that are addressed may lie scattered between others. Below this share of addressed ones, their cache is
 # gathered; above it, the others are computed too. Gathering reads the cache three times, but with several new tokens in
@@ -89,44 +90,10 @@ def products_depend_on_batch(model: PreTrainedModel) -> bool:
 
     On Intel's processors, float32 products do not if MKL_CBWR=AVX2,STRICT is set before the first product of a process.
     """
-    weights = model.get_output_embeddings().weight[:BLOCK]
+    weights = model.get_output_embeddings().weight[:COMPARED]
     rows = torch.rand(64, weights.shape[1], generator=torch.Generator().manual_seed(0)).to(weights)
     alone = torch.cat([row[None] @ weights.T for row in rows])
     return not torch.equal(alone, rows @ weights.T)
-
-
-def sample(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Return tokens (n,) from logits (n, V), by inverting the distribution functions at uniforms (n,) in [0, 1)."""
-    if temperature == 0:
-        return logits.argmax(dim=-1)
-    probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
-    if probabilities.shape[-1] > LARGE_VOCABULARY:
-        return _inverted_in_blocks(probabilities, uniforms)
-    return _inverted(probabilities, uniforms)
-
-
-def _inverted(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Return where distribution functions reach given shares (n,) of their ends. probabilities: (n, V)."""
-    below = probabilities.double().cumsum(dim=-1)
-    # Rounding may leave the last sum short of 1. Tokens of probability zero are never sampled.
-    return torch.searchsorted(below, (uniforms * below[:, -1])[:, None], right=True)[:, 0]
-
-
-def _inverted_in_blocks(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Return what `_inverted` returns, up to rounding, without a copy of all probabilities in double precision.
-
-    The sum of a block comes first, then the sums within the block that the share falls into.
-    """
-    blocks = torch.nn.functional.pad(probabilities, (0, -probabilities.shape[-1] % BLOCK)).unflatten(-1, (-1, BLOCK))
-    below = blocks.sum(dim=-1).double().cumsum(dim=-1)
-    shares = uniforms * below[:, -1]
-    chosen = torch.searchsorted(below, shares[:, None], right=True)
-    before = torch.where(chosen > 0, below.gather(1, (chosen - 1).clamp(min=0)), 0.0)
-    within = blocks.gather(1, chosen[..., None].expand(-1, -1, BLOCK))[:, 0].double().cumsum(dim=-1)
-    place = torch.searchsorted(within, shares[:, None] - before, right=True)
-    # Rounding may leave the sum within the block short of the block's: the block's last token of positive probability.
-    last = BLOCK - 1 - (within.diff(dim=-1, prepend=torch.zeros_like(within[:, :1])).flip(-1) > 0).int().argmax(dim=-1)
-    return (chosen * BLOCK + torch.minimum(place, last[:, None]))[:, 0]
 
 
 def games_at_a_time(language_model: LanguageModel, capacity: int, max_tokens: int, most: int, free: int | None) -> int:

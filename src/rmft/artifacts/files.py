@@ -17,6 +17,8 @@ from rmft.errors import InputError
 ARTIFACTS = ("results", "data/rewards")  # every file below these folders is an artifact
 SCRATCH = Path("scratch")  # where stages that are run by hand write what their jobs write to ARTIFACTS
 
+SHORT = 12  # digits of a hash that are shown
+
 
 def is_artifact(path: str) -> bool:
     """Return whether a path is one that only jobs write to."""

@@ -5,16 +5,15 @@ the budget, waits where the endpoint is busy, retries where a response was lost,
 """
 
 import asyncio
-import ipaddress
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
 
-from rmft.endpoint.budget import Reservation, SpendingLimit, Usage
+from rmft.endpoint.access import Endpoint, is_local
+from rmft.endpoint.budget import Reservation, Usage
 from rmft.endpoint.failures import (
     LONGEST_PAUSE,
     Failure,
@@ -23,51 +22,19 @@ from rmft.endpoint.failures import (
     failure_of,
     parse_response,
     redacted,
-    required_key,
     until_renewed,
 )
-from rmft.endpoint.journal import Journal, Json, key_of
+from rmft.endpoint.journal import Json, key_of
 from rmft.errors import InputError
-from rmft.params.endpoint import EndpointSettings
 from rmft.progress import now_and_then
 from rmft.streams import Word, stream
 
 if TYPE_CHECKING:
-    from openai import OpenAI
-
     from rmft.endpoint.http_client import HttpClient
 
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # seconds
 TEMPLATE_TOKENS = 32  # that any chat template adds to a message, at most
 ROUTE = "/chat/completions"
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """How to reach an endpoint, and where to record its responses.
-
-    locate: returns the addresses and the API key; it is called before the first request is sent, so that a rerun that
-    finds every response on record needs no endpoint, and no key. pace: factor of all waiting times.
-    """
-
-    settings: EndpointSettings
-    locate: Callable[[], tuple[Sequence[str], str | None]]
-    journal: Journal = field(repr=False)
-    budget: SpendingLimit = field(repr=False)
-    pace: float = 1.0
-
-    def access(self) -> tuple[Sequence[str], str]:
-        """Return the addresses and the API key. Raise InputError if there is no key, or one that no header can hold."""
-        urls, key = self.locate()
-        return urls, required_key(self.settings, key)
-
-    def client(self) -> "OpenAI":
-        """Return the official client, for one request at a time. Raise InputError if there is no key."""
-        from openai import DefaultHttpx2Client, OpenAI
-
-        (url, *_), key = self.access()
-        http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=not is_local(url))
-        return OpenAI(base_url=url, api_key=key, http_client=http)
 
 
 @dataclass(frozen=True)
@@ -282,7 +249,7 @@ class Connection:
         # that a lost response costs nothing more; vendors ignore the header. The body has to be the same to the byte,
         # hence the order.
         body = {name: record[name] for name in sorted(record) if name not in ("endpoint", "words")}
-        target = RequestTarget(self._url(address), self.model, settings.api_key, self._key)
+        target = RequestTarget(self._url(address), self.model, settings.api_key, self._key, own=bool(settings.serves))
         try:
             async with asyncio.timeout(settings.timeout_seconds):  # of everything, however slowly the body arrives
                 response = await self._clients[address].post(ROUTE, json=body, headers={"Idempotency-Key": key})
@@ -336,14 +303,6 @@ class Connection:
 def text_of(response: Json) -> str:
     """Return the text of a chat response; of a refused or filtered one, an empty text."""
     return response["choices"][0]["message"].get("content") or ""
-
-
-def is_local(url: str) -> bool:
-    """Return whether an address is on this machine: it may be sent any key, and no proxy is asked for it."""
-    host = urlsplit(url).hostname or ""
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _backoff(key: str, attempt: int) -> float:

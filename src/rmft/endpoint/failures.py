@@ -60,12 +60,16 @@ class Failure:
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """Where a request was sent, for error messages. variable: the environment variable that holds `key`."""
+    """Where a request was sent, for error messages. variable: the environment variable that holds `key`.
+
+    own: whether a run has started the server, which keeps its fine-tuned models in .rmft.
+    """
 
     url: str
     model: str
     variable: str
     key: str
+    own: bool = False
 
 
 def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: RequestTarget) -> Failure:
@@ -89,7 +93,9 @@ def _refusal(status: int, code: str, message: str, target: RequestTarget) -> str
     if status == 403:
         return f"the key in {target.variable} may not be used for {target.model!r} from here {detail}"
     if status == 404 and "model" in f"{code} {message}":
-        return f"there is no model {target.model!r} {detail}; {target.url}/models lists those that there are"
+        lost = target.own and "::" in target.model
+        cure = how_to_restore(target.model) if lost else f"{target.url}/models lists those that there are"
+        return f"there is no model {target.model!r} {detail}; {cure}"
     if status == 404:
         return f"there is no endpoint at this address {detail}; base_urls mostly end in /v1: see the endpoint's manual"
     if status == 413 or code in TOO_LONG or "context length" in message or "context window" in message:
@@ -98,6 +104,16 @@ def _refusal(status: int, code: str, message: str, target: RequestTarget) -> str
             "responses or use interaction: summary, and set `context` to the model's limit"
         )
     return f"a request was refused {detail}"
+
+
+def how_to_restore(model: str) -> str:
+    """Return what to do where our own server has lost a fine-tuned model, named `ft:BASE:SUFFIX::PART`.
+
+    It lost all that were tuned from BASE. Their jobs run again where the files with their names are gone.
+    """
+    of_base = model.partition("::")[0].rpartition(":")[0]
+    files = f"$(grep -rl --include=model.json '\"{of_base}:' results)"
+    return f"if .rmft was deleted, fine-tune what was in it again: rm {files}; snakemake"
 
 
 def _error(body: bytes) -> tuple[str, str]:

@@ -8,16 +8,20 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rmft.artifacts.files import SCRATCH, note_reading, sha256
+from rmft.endpoint.access import Endpoint
 from rmft.endpoint.budget import SpendingLimit, Usage
-from rmft.endpoint.connection import Connection, Endpoint, Request, text_of
+from rmft.endpoint.connection import Connection, Request, text_of
+from rmft.endpoint.failures import how_to_restore
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
 from rmft.params import Params, load
-from rmft.params.endpoint import EndpointSettings, FineTuningSettings, Prices
+from rmft.params.endpoint import EndpointModel, EndpointSettings, FineTuningSettings, Prices
 from rmft.params.language_model import model_files
 from rmft.streams import stream
 from rmft.workflow.records import OwnServer
@@ -60,15 +64,21 @@ def journal_of(output: Path) -> Path:
 
 
 @contextmanager
-def open_endpoint(model_name: str, served: OwnServer | None, journal_path: Path) -> Iterator[Endpoint]:
+def open_endpoint(
+    model_name: str, recorded: EndpointModel, served: OwnServer | None, journal_path: Path
+) -> Iterator[Endpoint]:
     """Yield the endpoint of a model in params.yaml. served: what our own server plays, if it is the endpoint.
 
-    Raise InputError if params.yaml has no such model, or the journal cannot be opened.
+    recorded: the model in the job's record. Raise InputError if params.yaml has another model under this name, or none,
+    or the journal cannot be opened.
     """
     params = load()
     settings = params.models.get(model_name)
     if settings is None or settings.kind != "endpoint":
         raise InputError(f"params.yaml: models.{model_name}: is not there any more; run snakemake again")
+    if edited := [key for key, value in recorded if getattr(settings, key) != value]:
+        key = f"models.{model_name}.{edited[0]}"
+        raise InputError(f"params.yaml: {key}: has been edited since this job was planned; run snakemake again")
     if served:
         settings = with_digest(settings, served)
 
@@ -87,9 +97,14 @@ def open_endpoint(model_name: str, served: OwnServer | None, journal_path: Path)
 
 
 @contextmanager
-def open_connection(model_name: str, served: OwnServer | None, model: str, journal_path: Path) -> Iterator[Connection]:
+def open_connection(
+    model_name: str, recorded: EndpointModel, served: OwnServer | None, model: str, journal_path: Path
+) -> Iterator[Connection]:
     """Yield a connection for many requests at once. model: its id at the endpoint. Otherwise like `open_endpoint`."""
-    with open_endpoint(model_name, served, journal_path) as endpoint, Connection(endpoint, model) as connection:
+    with (
+        open_endpoint(model_name, recorded, served, journal_path) as endpoint,
+        Connection(endpoint, model) as connection,
+    ):
         yield connection
 
 
@@ -122,6 +137,8 @@ def fine_tune_at_endpoint(
     """Fine-tune a model at its endpoint on demonstrations.
 
     base: the model's id. seed: root of the random streams. words: the name of this training, unique in the project.
+    A model that is on record is not trained again, unless our own server has lost it. Raise InputError where the server
+    has lost the base model, or the endpoint refuses.
     """
     from rmft.endpoint.fine_tuning import FineTuningRequest, RetryPolicy, fine_tune, recorded_model
     from rmft.endpoint.training_file import as_text, estimated_tokens, training_lines, validate
@@ -131,17 +148,33 @@ def fine_tune_at_endpoint(
     seed = int(stream(seed, "shuffle", words).integers(2**31))
     suffix = words.replace("/", "-")[-SUFFIX_CHARACTERS:].strip("-")
     request = FineTuningRequest(endpoint.settings.name, base, as_text(lines), settings, seed, suffix, words)
-    if tuned := recorded_model(endpoint.journal, request):  # without a client, which needs a key
+    tuned = recorded_model(endpoint.journal, request)  # without a client, which needs a key
+    if tuned and not _has_lost(endpoint, tuned.id):
         return tuned
+    client = endpoint.client()
+    if base != endpoint.settings.model and _has_lost(endpoint, base):
+        raise InputError(f"{endpoint.settings.name}: there is no model {base!r} any more; {how_to_restore(base)}")
     expected = Usage(trained=estimated_tokens(lines, per_token) * (settings.epochs or EPOCHS))
-    return fine_tune(
-        endpoint.client(),
-        endpoint.journal,
-        request,
-        on_message,
-        lambda: endpoint.budget.require({base: expected}, "fine-tuning"),
-        RetryPolicy(attempts=endpoint.settings.attempts),
+    tune = partial(
+        fine_tune,
+        client,
+        request=request,
+        on_event=on_message,
+        before_paying=lambda: endpoint.budget.require({base: expected}, "fine-tuning"),
+        retry_policy=RetryPolicy(attempts=endpoint.settings.attempts),
     )
+    if tuned is None:
+        return tune(endpoint.journal)
+    on_message(f"our own server has lost {tuned.id}, and fine-tunes it again")
+    with TemporaryDirectory() as folder, Journal.open(Path(folder) / SUFFIX) as none_yet:
+        return tune(none_yet)
+
+
+def _has_lost(endpoint: Endpoint, model: str) -> bool:
+    """Return whether an endpoint is our own server, and has lost a model that it fine-tuned."""
+    from rmft.endpoint_server.launch import has_lost
+
+    return endpoint.settings.serves is not None and has_lost(endpoint.settings.name, model)
 
 
 def with_digest(settings: EndpointSettings, served: OwnServer) -> EndpointSettings:

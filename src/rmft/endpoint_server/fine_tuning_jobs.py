@@ -23,8 +23,8 @@ from rmft.endpoint_server.errors import invalid, missing
 from rmft.endpoint_server.files import Files
 from rmft.endpoint_server.fine_tuning_request import FineTuningJobRequest
 from rmft.endpoint_server.idempotency import digest_of
-from rmft.endpoint_server.models import MODEL, ServedModels
-from rmft.endpoint_server.settings import ServerSettings
+from rmft.endpoint_server.models import ServedModels
+from rmft.endpoint_server.settings import MODEL, ServerSettings
 from rmft.endpoint_server.store import Json, Store
 from rmft.endpoint_server.worker import WorkerTask
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rmft.artifacts.files import atomic
 from rmft.artifacts.job import JOB_OF, running, this_run
+from rmft.endpoint_server.settings import MODEL, MODELS
 from rmft.errors import InputError
 from rmft.workflow.records import OwnServer
 
@@ -31,12 +32,12 @@ def own_server(served: OwnServer, model: str, name: str) -> tuple[str, str]:
     """Return the base URL and the API key of our own server; start the server if it is not running.
 
     model: the id under which the server offers its model. name: of the endpoint, which names the state folder. Raise
-    InputError if the server does not start.
+    InputError if the server does not start, or a run that is not over has it: the server would end with that run.
     """
     from rmft.agents.checkpoint import note_model
 
     note_model(served.model)
-    folder = RUN / name.replace(" ", "-")
+    folder = RUN / _folder_name(name)
     folder.mkdir(parents=True, exist_ok=True)
     run = os.environ.get(JOB_OF) or this_run()
     with (folder / "starting").open("w", encoding="utf-8") as file:
@@ -48,6 +49,19 @@ def own_server(served: OwnServer, model: str, name: str) -> tuple[str, str]:
     return f"http://127.0.0.1:{server['port']}/v1", (folder / KEY_FILE).read_text(encoding="utf-8")
 
 
+def has_lost(name: str, model: str) -> bool:
+    """Return whether the server of an endpoint has state without a model that it fine-tuned.
+
+    Without any state, nothing has been asked of the server yet, and replaying a journal needs neither.
+    """
+    state = STATE / _folder_name(name)
+    return state.exists() and not (state / MODELS / model.rpartition(":")[2] / MODEL).exists()
+
+
+def _folder_name(name: str) -> str:
+    return name.replace(" ", "-")
+
+
 def _running_server(folder: Path) -> dict[str, str] | None:
     """Return process, run and port of the running server, or None."""
     with suppress(OSError, ValueError, KeyError):
@@ -57,13 +71,20 @@ def _running_server(folder: Path) -> dict[str, str] | None:
 
 
 def _wait_for_end(server: dict[str, str] | None) -> None:
-    """Wait until the server of an earlier run has ended."""
+    """Wait until the server of a run that is over has ended. Raise InputError if the run is not over."""
     begun = time.monotonic()
     while server and running(server["process"]):
         if time.monotonic() - begun > START_SECONDS:
-            process = server["process"].split(":")[0]
-            raise InputError(f"the server of another run is still running, process {process}; end it")
+            raise InputError(f"the server of an earlier run has not ended: kill {_number(server['process'])}")
+        if running(server["run"]):
+            other = _number(server["run"])
+            raise InputError(f"our own server is in use by process {other}: run again when that has ended, or end it")
         time.sleep(POLL_SECONDS)
+
+
+def _number(process: str) -> str:
+    """Return the number of a process that `this_run` named."""
+    return process.split(":")[0]
 
 
 def _start(folder: Path, served: OwnServer, model: str, run: str) -> dict[str, str]:

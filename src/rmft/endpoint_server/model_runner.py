@@ -22,7 +22,8 @@ import numpy as np
 import torch
 
 from rmft.agents.chat_tokenizer import text_of
-from rmft.agents.local import LanguageModel, LocalChatModel, sample
+from rmft.agents.local import LanguageModel, LocalChatModel
+from rmft.agents.sampling import sample
 from rmft.endpoint_server.errors import ApiError
 from rmft.endpoint_server.tokenisation import Ids
 

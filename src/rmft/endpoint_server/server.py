@@ -19,7 +19,7 @@ from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
 from rmft.endpoint_server.generation import ResponseGenerator
 from rmft.endpoint_server.idempotency import IdempotentRequests
 from rmft.endpoint_server.models import ServedModels
-from rmft.endpoint_server.settings import ServerSettings
+from rmft.endpoint_server.settings import MODELS, ServerSettings
 from rmft.endpoint_server.store import Store
 from rmft.errors import InputError
 from rmft.instructions import use_avx2_only
@@ -70,7 +70,7 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
 
 def _services(settings: ServerSettings, store: Store) -> Services:
     """Load the state and the base model."""
-    models = ServedModels(settings.state / "models", settings.name)
+    models = ServedModels(settings.state / MODELS, settings.name, settings.model)
     files = Files(store, settings.state / "files")
     jobs = FineTuningJobs(settings, store, files, models)
     return Services(store, models, ResponseGenerator(settings, models), files, jobs, IdempotentRequests(store))

@@ -19,7 +19,8 @@ from typing import Any, TextIO
 
 from rmft.artifacts.files import atomic, sha256
 from rmft.artifacts.json_files import write_json
-from rmft.endpoint_server.models import MODEL, WEIGHTS
+from rmft.endpoint_server.models import WEIGHTS, digest_of_base
+from rmft.endpoint_server.settings import MODEL
 from rmft.errors import InputError
 from rmft.params.language import LanguageSFT
 from rmft.params.language_model import LanguageModelSettings
@@ -99,9 +100,9 @@ def fine_tune(task: WorkerTask, folder: Path, reports: TextIO) -> None:
     tuned = sft.fine_tune(examples, base, start, LanguageSFT.parse(task.sft), task.seed, ("endpoint",), on_step)
     with atomic(folder / WEIGHTS) as temporary:
         temporary.write_bytes(save(tuned.tensors, metadata=tuned.metadata))
-    model = {"id": task.id, "base": task.name, "created": int(time.time()), "sha256": sha256(folder / WEIGHTS)}
-    trained_tokens = sum(row["tokens"] for row in tuned.log)
-    write_json(folder / MODEL, {**model, "trained_tokens": trained_tokens, "log": tuned.log})
+    model = {"id": task.id, "base": task.name, "base_sha256": digest_of_base(base), "created": int(time.time())}
+    model |= {"sha256": sha256(folder / WEIGHTS), "trained_tokens": sum(row["tokens"] for row in tuned.log)}
+    write_json(folder / MODEL, {**model, "log": tuned.log})
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from rmft.environments.tables import RewardTable, one_hot
 from rmft.errors import InputError
 
 Notion = Literal["expected", "pseudo", "realized", "dynamic"]
+EVALUATED: Notion = "expected"  # by which evaluations score games (App. `regret-instantitaion`)
 Mean = Literal["nominal", "clipped"]
 
 

@@ -70,6 +70,12 @@ class BuiltIteration:
         return path
 
     @property
+    def trajectories(self) -> list[Path]:
+        """Return the files with the trajectories of the iteration, and which of them were selected."""
+        chosen = ["selection.parquet"] if self.settings.selects else []
+        return [self.folder / name for name in ("rollouts.parquet", *chosen)]
+
+    @property
     def evaluations(self) -> list[Path]:
         """Return the evaluations of the experiment that are built."""
         paths = (Path(evaluation_of(self.experiment, name)) for name in self.settings.evaluations)

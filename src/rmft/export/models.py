@@ -18,6 +18,8 @@ ModelFormat = Literal["peft", "merged", "gguf"]
 def write_model(source: BuiltIteration, form: ModelFormat, folder: Path) -> None:
     """Write a trained model into a folder. Raise InputError where it has no such form."""
     {"peft": _write_peft, "merged": _write_merged, "gguf": _write_gguf}[form](source, folder)
+    for file in folder.glob("*.safetensors"):  # safetensors lets nobody else read a file
+        file.chmod(folder.stat().st_mode & 0o666)
 
 
 def _write_peft(source: BuiltIteration, folder: Path) -> None:

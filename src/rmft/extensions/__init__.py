@@ -112,6 +112,18 @@ def files_of(processes: Iterable[str] = (), algorithms: Iterable[str] = (), meth
     return sorted({files[name] for files, names in registered for name in names if name in files})
 
 
+def data_of(files: Iterable[str]) -> list[str]:
+    """Return the files beside extensions, or in folders there, that the extensions name: their jobs depend on these.
+
+    files: must be readable. A name counts wherever it is in the text: an input too many is no harm.
+    """
+    found: set[str] = set()
+    for file in map(Path, files):
+        text = file.read_text(encoding="utf-8")
+        found |= {beside.as_posix() for beside in file.parent.rglob("*") if beside.name in text and beside.is_file()}
+    return sorted(found.difference(files))
+
+
 def forget(file: str) -> None:
     """Undo the registrations of a file."""
     for name in _names(PROCESS_FILES, file):
@@ -147,7 +159,7 @@ def _load(file: str, path: Path) -> None:
     try:
         tree = ast.parse(text, str(path))
         _refuse_other_randomness(tree, file)
-        module = ModuleType(f"rmft_extension_{path.stem}")
+        module = ModuleType(f"rmft_extension:{file.removesuffix('.py')}")  # files in two folders may share a name
         module.__file__ = str(path)
         sys.modules[module.__name__] = module
         exec(compile(tree, str(path), "exec"), module.__dict__)

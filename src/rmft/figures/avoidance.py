@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from rmft.artifacts.replies import read_replies
-from rmft.figures.frames import CURVE, PRINTED, Z, joined, printed, rows
+from rmft.figures.frames import CURVE, PRINTED, joined, printed, rows, wilson
 from rmft.figures.style import add_legend, draw_curves, label, panels, share_limits
 from rmft.metrics.agreement import agreement
 from rmft.params.outputs import Style
@@ -50,10 +50,8 @@ def _shares(panel: str, player: str, replies: pd.DataFrame, column: str) -> pd.D
     judged = replies[replies["player"] == player].dropna(subset=column)
     by_round = judged[column].astype(float).groupby(judged["t"])
     share, n = by_round.mean(), by_round.size()
-    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    margin = Z / (1 + Z**2 / n) * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
-    low, high = np.minimum(middle - margin, share).clip(lower=0), np.maximum(middle + margin, share)
-    curve = rows(panel, player, CURVE, share.index, share.to_numpy(), low=low.to_numpy(), high=high.to_numpy())
+    low, high = wilson(share.to_numpy(), n.to_numpy())
+    curve = rows(panel, player, CURVE, share.index, share.to_numpy(), low=low, high=high)
     total, error = float(judged[column].astype(float).mean()), error_over_instances(judged, column)
     return joined([curve, printed(panel, player, SHARE, total), printed(panel, player, SHARE_ERROR, error)])
 

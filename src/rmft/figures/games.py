@@ -6,6 +6,7 @@ Fig. `simplex_tf_all`, `ball_tf_all`, `regret-dynamics-noisy`, `tf*`, `open-*`, 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ COLUMNS = 4  # panels in a row, at most
 RATIOS = {1: 0.5, 2: 0.6, 3: 0.85, 4: 0.95}  # height of a panel over its width, by how many stand in a row
 TITLE_CHARACTERS = {1: 90, 2: 45, 3: 28, 4: 19}  # in a line, likewise
 NOTE = "Lines: means over games. Bands: 95% intervals of the mean."
+SHARE_NOTE = " Of SuffFailFreq: Wilson intervals."
 SEEDS_NOTE = " Thin lines: training seeds, whose spread is not in the bands."
 INSETS_NOTE = " Insets: low curves, enlarged."
 KS = "KS test against base"
@@ -123,13 +125,19 @@ def _draw(style: Style, rows: Sequence[Sequence[tuple[Quantity, Shown]]]) -> tup
         insets += [enlarge_low_curves(ax, part, style) for ax, quantity, part in drawn if quantity is REGRET]
     frame = frames.joined(parts)
     several_seeds = frame["series"].str.startswith(frames.SEED).any()
-    add_legend(figure, style, NOTE + (SEEDS_NOTE if several_seeds else "") + (INSETS_NOTE if any(insets) else ""))
+    notes = {
+        SHARE_NOTE: any(quantity is FAILURES for row in rows for quantity, _ in row),
+        SEEDS_NOTE: several_seeds,
+        INSETS_NOTE: any(insets),
+    }
+    add_legend(figure, style, NOTE + "".join(note for note, applies in notes.items() if applies))
     return figure, frame
 
 
 def _frame(panel: str, quantity: Quantity, shown: Shown) -> pd.DataFrame:
     values = {name: quantity.values(played) for name, played in shown.players.items()}
-    return frames.joined(frames.mean_over_games(panel, name, of, quantity.bounds) for name, of in values.items())
+    curves = partial(frames.mean_over_games, panel, bounds=quantity.bounds, is_share=quantity is FAILURES)
+    return frames.joined(curves(name, of) for name, of in values.items())
 
 
 def _final_frame(panel: str, shown: Shown) -> pd.DataFrame:

@@ -18,11 +18,15 @@ from rmft.streams import Purpose, stream
 
 
 class Completion(TypingProtocol):
-    """What a chat model writes in a round. prompt_ids: tokens that were fed since its last completion."""
+    """What a chat model writes in a round.
+
+    prompt_ids: tokens that were fed since its last completion. cut: whether the limit of tokens ended it.
+    """
 
     text: str
     ids: list[int]
     prompt_ids: list[int]
+    cut: bool
 
     @property
     def replied(self) -> list[bool]:
@@ -219,7 +223,7 @@ def _complete(
         attempts[rows] += 1
         for row, completion in zip(rows, sampled, strict=True):
             completions[row] = completion
-            decisions[row] = parse(completion.text, protocols[row], settings.tolerance)
+            decisions[row] = parse(completion.text, protocols[row], settings.tolerance, cut=completion.cut)
         rows = np.flatnonzero([decision is None for decision in decisions])
         if not len(rows):
             break

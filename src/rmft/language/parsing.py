@@ -64,12 +64,14 @@ class Decision:
     span: tuple[int, int]
 
 
-def parse(text: str, protocol: Protocol, tolerance: float) -> Decision | None:
+def parse(text: str, protocol: Protocol, tolerance: float, *, cut: bool = False) -> Decision | None:
     """Return the decision in a reply, or None where it is unclear.
 
     tolerance: how far from 1, at most, the sum of a policy may be; below 1. The policy is then normalised.
+    cut: whether the reply was ended by its limit of tokens. An action at its very end is then unclear if another action
+    begins with the same characters: `1` may be what there is of `10`.
     """
-    text = text.translate(PLAIN)
+    whole = text = text.translate(PLAIN)
     grammar, names = _grammar(protocol.d), _names(protocol)
     labels = list(LABELS[protocol.output].finditer(text))
     label = labels[-1].end() if labels else 0
@@ -80,7 +82,9 @@ def parse(text: str, protocol: Protocol, tolerance: float) -> Decision | None:
     # Without a label, or after a label on a line of its own, following words make the decision doubtful.
     alone = not labels or "\n" in text[label:start]
     if protocol.output == "action":
-        return _read_action(text, start, grammar, names, alone=alone)
+        decision = _read_action(text, start, grammar, names, alone=alone)
+        unclear = cut and decision and decision.span[1] == len(whole) and names.may_go_on(whole[decision.span[0] :])
+        return None if unclear else decision
     return _read_policy(text, start, grammar, names, alone=alone, tolerance=tolerance)
 
 
@@ -132,6 +136,11 @@ class _Names:
         """Return the action mentioned, or None where no action, an unknown one or several are mentioned."""
         actions = {self.actions.get(word.rstrip(REST)) for word in mentions}
         return actions.pop() if len(actions) == 1 else None
+
+    def may_go_on(self, mention: str) -> bool:
+        """Return whether the mention of an action is also the beginning of another action's."""
+        begun = mention.casefold()
+        return any(word.startswith(begun) and of != self.actions[begun] for word, of in self.actions.items())
 
 
 @lru_cache(maxsize=1000)

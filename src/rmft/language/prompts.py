@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from jinja2 import FileSystemLoader, StrictUndefined, Template, TemplateError, UndefinedError
+from jinja2 import FileSystemLoader, StrictUndefined, Template, TemplateError, UndefinedError, meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rmft.errors import InputError
@@ -70,7 +70,7 @@ def highlighted(value: float) -> str:
 
 
 def read_template(path: Path) -> Template:
-    """Read a template. Raise InputError where the file is missing or malformed."""
+    """Read a template. Raise InputError where the file is missing or malformed, or includes another file."""
     # Prompts are plain text for a model, not HTML. A folder of prompts may be somebody else's: no code of it runs.
     environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(path.parent, encoding="utf-8-sig"),  # editors of Windows begin files with a mark
@@ -82,9 +82,16 @@ def read_template(path: Path) -> Template:
     if not path.is_file():
         raise InputError(f"{path}: no such file")
     try:
-        return environment.get_template(path.name)
+        source, _, _ = environment.loader.get_source(environment, path.name)
+        included = [
+            repr(name) if name else "files" for name in meta.find_referenced_templates(environment.parse(source))
+        ]
+        template = environment.get_template(path.name)
     except BROKEN as error:
         raise InputError(f"{path}: {type(error).__name__}: {error}") from None
+    if included:  # no input of a job: nothing would be made again after an edit of it
+        raise InputError(f"{path}: takes text from {', '.join(included)}; write that text into the template itself")
+    return template
 
 
 def rendered(template: Template, values: dict[str, Any]) -> str:

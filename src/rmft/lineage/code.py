@@ -20,7 +20,9 @@ from rmft.lineage.syntax import SourceReader, Syntax, short_hash
 SOURCE = Path(__file__).parents[2]  # the folder that holds the package
 READER = SourceReader()
 STAGES = "rmft.stages"
+INSTRUCTIONS = "rmft.instructions"  # the command line applies them to every stage, which does not import them
 SERVER = ("rmft.endpoint_server.server", "rmft.endpoint_server.worker")  # processes that jobs start, and do not import
+BENEATH_TRANSFORMERS = {"accelerate", "tokenizers"}  # what transformers and, on top of it, TRL compute with
 NO_PART = (  # they record and guard how artifacts are made, and make none
     "rmft.lineage",
     "rmft.workflow.runs",
@@ -62,7 +64,8 @@ def server_fingerprint(source: Path = SOURCE) -> str:
 
 def _digest_of(codes: Mapping[str, SourceCode]) -> tuple[str, dict[str, str]]:
     libraries = {name: _version(name) for name in sorted({name for code in codes.values() for name in code.libraries})}
-    READER.keep()
+    if Path("Snakefile").exists():  # `rmft eval` leaves no folder in those of users
+        READER.keep()
     digest = short_hash([{part: code.digest for part, code in codes.items()}, libraries])
     return digest, libraries
 
@@ -73,8 +76,9 @@ def code_of(stage: str, source: Path = SOURCE, extensions: Sequence[str] = ()) -
     source: the folder that holds the package, here or in another checkout. extensions: the user's own files, by path.
     """
     own = {file: _code(READER.read(Path(file)), source) for file in extensions}
+    always = [INSTRUCTIONS] if _is_there(INSTRUCTIONS, source) else []  # former revisions have none
     codes = own | _with_imports(
-        [f"{STAGES}.{stage}", *(module for code in own.values() for module in code.modules)], source
+        [f"{STAGES}.{stage}", *always, *(module for code in own.values() for module in code.modules)], source
     )
     return dict(sorted(codes.items()))
 
@@ -98,8 +102,9 @@ def _code(syntax: Syntax, source: Path) -> SourceCode:
 
 @functools.cache  # most modules are part of most stages
 def _libraries(names: tuple[str, ...]) -> frozenset[str]:
-    """Return the libraries of other people among imported names."""
-    return frozenset(name.split(".")[0] for name in names) - {"rmft", *sys.stdlib_module_names}
+    """Return the libraries of other people among imported names, and what transformers computes with."""
+    found = {name.split(".")[0] for name in names} - {"rmft", *sys.stdlib_module_names}
+    return frozenset(found | BENEATH_TRANSFORMERS if "transformers" in found else found)
 
 
 @functools.cache

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from rmft.artifacts.files import SHORT
 from rmft.artifacts.folders import new_folder
 from rmft.errors import InputError
 from rmft.lineage.records import Record
 from rmft.lineage.text import flat
-from rmft.lineage.trace import SHORT, Ancestor, Trace, is_outside
+from rmft.lineage.trace import Ancestor, Trace, is_outside
 
 if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate

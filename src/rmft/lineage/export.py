@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from rmft.artifacts.files import is_artifact
-from rmft.lineage.trace import SHORT, Ancestor, Trace
+from rmft.artifacts.files import SHORT, is_artifact
+from rmft.lineage.trace import Ancestor, Trace
 
 
 def as_json(trace: Trace) -> dict[str, Any]:

@@ -53,6 +53,8 @@ def read_record(path: str) -> Record | None:
         job = next(text for text in map(ast.literal_eval, raw["params"]) if '"code":{' in text)
         settings = json.loads(job)
         code = settings.pop("code")
+        if not {"digest", "libraries"} <= code.keys():
+            return None
         started = datetime.fromtimestamp(raw["starttime"], UTC)
         seconds = raw["endtime"] - raw["starttime"]
         return Record(path, raw["rule"], inputs, settings, code, job_id(job), started, seconds, receipt)

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
-from rmft.artifacts.files import is_artifact
+from rmft.artifacts.files import SHORT, is_artifact
 from rmft.lineage.records import Record
-from rmft.lineage.trace import SHORT, Ancestor, Trace, in_git
+from rmft.lineage.trace import Ancestor, Trace, in_git
 
 INPUTS = 3  # direct inputs that the short text names before it counts the others
 LINES = 2  # of one text in the short text

@@ -10,8 +10,6 @@ from rmft.errors import InputError
 from rmft.lineage.audit import Finding, changed_inputs, own_problem, weights_that_differ
 from rmft.lineage.records import Record, read_record
 
-SHORT = 12  # digits of a hash that are shown
-
 
 @dataclass(frozen=True)
 class Ancestor:

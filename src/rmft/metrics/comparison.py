@@ -9,6 +9,13 @@ import numpy as np
 NOISE = 1e-6  # error of sums of rewards: a smaller difference of regrets is none
 
 
+def t_quantile(n: int) -> float:
+    """Return the factor of a standard error in a 95% interval of the mean of n values; NaN for one value."""
+    from scipy import stats
+
+    return float(stats.t.ppf(0.975, n - 1)) if n > 1 else math.nan
+
+
 def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
     """Return the p-value of the one-sided two-sample KS test of App. `appendix:ssec:ks_explanation`.
 

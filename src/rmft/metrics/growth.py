@@ -57,6 +57,15 @@ def resampled_growth(
     return means, singles
 
 
+def linear_exponent(uniform: float | None) -> float:
+    """Return the exponent below which regret grows more slowly than linearly. uniform: that of uniform play, if any.
+
+    It is 1, or uniform play's exponent where that is less: in full information the regret of the first rounds is that
+    against the best of d noisy sums, so that linear regret, too, has an exponent below 1 at any horizon.
+    """
+    return 1.0 if uniform is None else min(1.0, uniform)
+
+
 def exponent_error(fits: Sequence[Growth]) -> float:
     """Return the standard deviation of exponents; see `sd_of_numbers`."""
     return sd_of_numbers(fit.exponent for fit in fits)

@@ -96,5 +96,6 @@ class Budget(Section):
     """What a project may cost."""
 
     dollars: NotNegative | None = Field(
-        description="A run stops before it would spend more, and keeps all responses; null: no limit."
+        description="A run stops before all of `journal/` would have cost more, and keeps all responses; null: no "
+        "limit. `rmft eval` counts what its own folder has cost besides, and no other evaluation."
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 WHOLE = "model.safetensors"  # what fine-tuning in full writes
 LEAST_LINES = 10  # in a fine-tuning job, by the protocol
+TWO_DIGITS = 10  # from so many actions on, the number of one action begins with the number of another
 
 
 class ProtocolSettings(Section):
@@ -34,7 +35,9 @@ class ProtocolSettings(Section):
     retries: Annotated[int, Field(ge=0, le=100)] = Field(
         description="Further samples after a completion without a valid decision; after these rmft decides uniformly."
     )
-    tolerance: NotNegative = Field(description="How far the sum of a stated policy may be from 1.")
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = Field(
+        description="How far the sum of a stated policy may be from 1: less than 1."
+    )
 
 
 Score = Literal["regret", "reward", "rerolled", "random"]
@@ -290,6 +293,25 @@ class EndpointExperiment(WordsExperiment):
                 f"rmft.scenarios: an endpoint learns from at least {LEAST_LINES} conversations, not {lines}"
             )
         return self
+
+    def check(self, name: str, params: "Params") -> None:
+        """Raise ValueError where what the experiment names is not there, or does not fit it. name: its own."""
+        super().check(name, params)
+        self._check_numbers(f"experiments.{name}.d", self.d)
+
+    def check_evaluation(self, key: str, evaluation: Evaluation, params: "Params") -> None:
+        """Raise ValueError where an evaluation does not fit the experiment."""
+        super().check_evaluation(key, evaluation, params)
+        self._check_numbers(f"{key}.rewards", params.rewards[evaluation.rewards].d)
+
+    def _check_numbers(self, key: str, d: int) -> None:
+        """Raise ValueError where policies would be read off the tokens of numbers of two digits.
+
+        Of a token `1` that the model did not write, an endpoint does not say whether it would have gone on as `10`.
+        """
+        if d >= TWO_DIGITS and self.feedback == "full" and self.protocol.output == "action":
+            reason = f"a policy over {d} actions cannot be read off the first token of a number"
+            raise ValueError(f"{key}: {reason}, and an endpoint returns no others: use protocol.output: distribution")
 
     def shards(self, wanted: int) -> int:
         """Return one: the games wait for the endpoint together, and its journal has all answers."""

@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from rmft.params.whole import Params
 
 Override = str | int | float | bool
-ITERATIONS = "Number of iterations of the loop."
+ITERATIONS = "Largest number of iterations of the loop."
 SCENARIOS = "M: scenarios in each iteration."
 TRAJECTORIES = "L: trajectories for each scenario."
 SEEDS = "Number of training seeds."
+
+
+def _iterations(most: int | None, loop: Section) -> dict[str, int]:
+    """Return the iterations of a training loop, `most` of them; a scale does not lengthen a short training."""
+    return {} if most is None else {"iterations": min(most, loop.iterations)}
 
 
 class NumericScale(Section):
@@ -33,12 +38,13 @@ class NumericScale(Section):
 
     def scaled(self, _name: str, experiment: NumericExperiment) -> NumericExperiment:
         """Return an experiment at this scale."""
-        loop = {"iterations", "scenarios", "training_seeds"}
+        loop = self.model_dump(include={"scenarios", "training_seeds"}, exclude_none=True)
+        loop |= _iterations(self.iterations, experiment.rmft)
         evaluations = {
             key: of.model_copy(update={"instances": min(of.instances, self.instances or of.instances)})
             for key, of in experiment.evaluations.items()
         }
-        rmft = experiment.rmft.model_copy(update=self.model_dump(include=loop, exclude_none=True))
+        rmft = experiment.rmft.model_copy(update=loop)
         return experiment.model_copy(update={"rmft": rmft, "evaluations": evaluations})
 
 
@@ -113,7 +119,8 @@ class LanguageScale(PlayedScale):
         return self.of(name)._scaled(experiment)
 
     def _scaled(self, experiment: WordsExperiment) -> WordsExperiment:
-        loop = self.model_dump(include={"iterations", "scenarios", "trajectories", "training_seeds"}, exclude_none=True)
+        loop = self.model_dump(include={"scenarios", "trajectories", "training_seeds"}, exclude_none=True)
+        loop |= _iterations(self.iterations, experiment.rmft)
         rmft, taught = experiment.rmft.model_copy(update=loop), {}
         if experiment.kind == "distillation" and experiment.distillation.budget in self.taught:
             most = self.taught[experiment.distillation.budget]
@@ -148,7 +155,7 @@ class GRPOScale(PlayedScale):
     def scaled(self, _name: str, experiment: GRPOExperiment) -> GRPOExperiment:
         """Return an experiment at this scale."""
         whole = experiment.grpo
-        changed = self.model_dump(include={"iterations", "trajectories"}, exclude_none=True)
+        changed = self.model_dump(include={"trajectories"}, exclude_none=True) | _iterations(self.iterations, whole)
         changed["scenarios"] = self.scenarios.get(whole.reward, whole.scenarios)
         grpo = whole.changed("grpo.grpo", {**changed, **self.grpo})
         return experiment.model_copy(update={**self.played(experiment, grpo), "grpo": grpo})

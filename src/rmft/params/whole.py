@@ -20,7 +20,7 @@ from rmft.params.scenarios import ScenarioSet
 from rmft.params.section import Count, Name, Section, known
 
 Model = Annotated[LinearAttentionModel | LanguageModelSettings | EndpointSettings, Field(discriminator="kind")]
-EXTENSION = re.compile(r"[\w-][\w./-]*\.py")  # a user's own file, in the repository so that it is versioned
+EXTENSION = re.compile(r"extensions(/[\w-][\w.-]*)+\.py")  # a user's own file, in a folder that DVC compares
 
 
 class Rollouts(Section):
@@ -60,7 +60,8 @@ class Science(Section):
 
     seed: Annotated[int, Field(ge=0)] = Field(description="Root of every random stream.")
     extensions: list[Annotated[str, Field(pattern=f"^{EXTENSION.pattern}$")]] = Field(
-        default=[], description="Files with reward processes, algorithms and training methods of your own."
+        default=[],
+        description="Files in `extensions/` with reward processes, algorithms and training methods of your own.",
     )
     scale: Name = Field(description="The scale of `scales` that everything runs at.")
     scales: dict[Name, Scale] = Field(description="What a scale changes, by name.")
@@ -113,6 +114,7 @@ class Params(Outputs, Science):
             self._check_model(f"models.{name}", model)
             if model.kind == "language" and model.is_gguf and name in self.pretraining.corpora:
                 raise ValueError(f"models.{name}: pretraining.corpora makes a model of this name; take another name")
+        self._check_prices()
         for name in self.conversion.scenarios:
             known("conversion.scenarios", name, self.scenarios)
         for name, scenarios in self.scenarios.items():
@@ -137,6 +139,19 @@ class Params(Outputs, Science):
                 f"{key}.serves", model.serves, {name: of for name, of in self.models.items() if of.kind == "language"}
             )
             check_trainable("server.sft", model.serves, self.models[model.serves], self.server.sft.file)
+
+    def _check_prices(self) -> None:
+        """Raise ValueError where models of one id have several prices: the budget finds a price by the id alone."""
+        names: dict[str, str] = {}  # of the first model of each id
+        for name, of in self.models.items():
+            if of.kind == "endpoint":
+                first = names.setdefault(of.model, name)
+                for key in ("prices", "tuned_prices"):
+                    if getattr(of, key) != getattr(self.models[first], key):
+                        raise ValueError(
+                            f"models.{name}.{key}: must be as in models.{first}.{key}, since both models are "
+                            f"{of.model}, and budget.dollars knows one price of each"
+                        )
 
     @property
     def selecting(self) -> dict[str, WordsExperiment]:
@@ -195,20 +210,28 @@ class Params(Outputs, Science):
         """Return how many shards the rollouts of an experiment's iteration have."""
         return self.experiments[experiment].shards(self.rollouts.shards)
 
+    def played_here(self, model: str) -> str | None:
+        """Return the model that a job or our own server plays as `model`; None where an endpoint elsewhere does."""
+        settings = self.models[model]
+        return settings.serves if settings.kind == "endpoint" else model
+
     def at_scale(self) -> Self:
         """Return these parameters with the scale's changes made. At scale paper nothing changes."""
         scale = self.scales[self.scale]
         experiments = {name: scale.scaled(name, experiment) for name, experiment in self.experiments.items()}
-        theory = self.theory.model_copy(update=scale.theory.model_dump(exclude_none=True))
         resamples = scale.numeric.resamples or self.evaluation.resamples
         evaluation = self.evaluation.model_copy(update={"resamples": resamples})
-        return self.model_copy(update={"experiments": experiments, "theory": theory, "evaluation": evaluation})
+        changes = {"experiments": experiments, "theory": self._theory_at_scale(), "evaluation": evaluation}
+        return self.model_copy(update=changes)
+
+    def _theory_at_scale(self) -> Theory:
+        return self.theory.model_copy(update=self.scales[self.scale].theory.model_dump(exclude_none=True))
 
     def scale_note(self, experiments: list[str]) -> str | None:
         """Return what a figure or table of these experiments (none: of the theory) must say of its size."""
-        scaled = self.at_scale()
-        parts = [(scaled.experiments[name], self.experiments[name]) for name in experiments]
-        if all(ours == full for ours, full in parts or [(scaled.theory, self.theory)]):
+        scale = self.scales[self.scale]
+        parts = [(scale.scaled(name, self.experiments[name]), self.experiments[name]) for name in experiments]
+        if all(ours == full for ours, full in parts or [(self._theory_at_scale(), self.theory)]):
             return None
         swapped = sorted({f"{ours.model} in place of {full.model}" for ours, full in parts if ours.model != full.model})
         if swapped:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
-from rmft.artifacts.json_files import read_jsonl
+from rmft.artifacts.files import reading
 from rmft.endpoint.journal_file import append, open_file, unwritable
 from rmft.errors import InputError
 from rmft.params.section import Section, first_error
@@ -46,14 +46,27 @@ class KeptGame(Section):
 
 
 def read_games(path: Path) -> list[KeptGame]:
-    """Return all games in a file, none where there is no file. Raise InputError naming a malformed line."""
-    found = []
-    for number, line in enumerate(read_jsonl(path) if path.exists() else [], start=1):
-        try:
-            found.append(KeptGame.model_validate(line))
-        except ValidationError as error:
-            raise InputError(f"{path}:{number}: {first_error(error, line)}") from None
-    return found
+    """Return all games in a file, none where there is no file. Raise InputError naming a malformed line.
+
+    The last line need not have an end, which some editors leave out.
+    """
+    if not path.exists():
+        return []
+    with reading(path):
+        lines = path.read_text(encoding="utf-8").removesuffix("\n")
+        return [_game_of(line, f"{path}:{number}") for number, line in enumerate(lines.split("\n"), start=1) if lines]
+
+
+def _game_of(line: str, place: str) -> KeptGame:
+    """Return the game in a line. Raise InputError naming its place where it is none."""
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError:
+        raise InputError(f"{place}: is not a whole game; mend this line, or delete it") from None
+    try:
+        return KeptGame.model_validate(value)
+    except ValidationError as error:
+        raise InputError(f"{place}: {first_error(error, value)}") from None
 
 
 def keep(path: Path, game: KeptGame) -> None:
@@ -62,7 +75,10 @@ def keep(path: Path, game: KeptGame) -> None:
     try:
         if not writable:
             raise unwritable(path, PermissionError(13, "is read-only"))
-        append(file, os.fstat(file).st_size, f"{json.dumps(game.model_dump(mode='json'))}\n".encode())
+        size = os.fstat(file).st_size
+        ended = size == 0 or os.pread(file, 1, size - 1) == b"\n"
+        line = f"{json.dumps(game.model_dump(mode='json'))}\n"
+        append(file, size, (line if ended else f"\n{line}").encode())
     except OSError as error:
         raise unwritable(path, error) from None
     finally:

@@ -30,10 +30,10 @@ class Session:
     def begin(self, instance: int | None = None) -> None:
         """Begin a game; without a number, of the first instance not yet played.
 
-        Raise InputError after the last instance, and where the file of games cannot be written.
+        Raise InputError after the last instance, and where the file of games cannot be read or written.
         """
+        known = {game.instance for game in read_games(self.path) if game.games == self.source.named}
         if instance is None:
-            known = {game.instance for game in read_games(self.path) if game.games == self.source.named}
             n = self.source.shape[0]
             instance = next((i for i in range(n) if i not in known), None)
             if instance is None:

@@ -17,7 +17,7 @@ from rmft.artifacts.json_files import read_json
 from rmft.errors import InputError
 from rmft.workflow.paths import BUNDLE, RECORDED
 
-SUMMARY = "summary.json"
+SUMMARY, LINEAGE = "summary.json", "lineage"
 
 
 @dataclass(frozen=True)
@@ -82,4 +82,5 @@ def as_text(path: Path, folder: Path, bundle: Bundle) -> Iterator[str]:
     yield f"  code        commit {', '.join(bundle.commits)}"
     for name, digest in bundle.weights.items():
         yield f"  weights     {name}, sha256 {digest}"
-    yield f"  parameters  in {folder / BUNDLE}; every job back to the root seed: {folder / 'lineage'}"
+    every_job = f"; every job back to the root seed: {folder / LINEAGE}" if (folder / LINEAGE).is_dir() else ""
+    yield f"  parameters  in {folder / BUNDLE}{every_job}"

@@ -46,6 +46,15 @@ class Recorded:
         metrics, summary = read_json(folder / BUNDLE_METRICS), read_json(folder / SUMMARY)
         return cls(folder.as_posix(), about, metrics, summary, {label: _rows(folder, label) for label in about.tables})
 
+    def played_in(self, environment: str) -> dict[str, Any]:
+        """Return the metrics of the experiments in an environment, such as `mab`."""
+        experiments = self.about.experiments
+        return {
+            name: of
+            for name, of in self.metrics.items()
+            if experiments[name]["experiment"]["environment"] == environment
+        }
+
     def table(self, label: str, **values: object) -> list[dict[str, Any]]:
         """Return the rows of a table that have these values, with numbers as numbers and empty cells as None."""
         found = [row for row in self.tables[label] if all(row[name] == value for name, value in values.items())]
@@ -63,7 +72,7 @@ class Recorded:
 
 
 def pages() -> dict[Path, str]:
-    """Return every page, from all bundles, and README.md with its block of results."""
+    """Return every page, from all bundles, and README.md with its block. Raise InputError where that has no end."""
     environment = Environment(
         loader=FileSystemLoader(RECORDED), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -80,8 +89,10 @@ def pages() -> dict[Path, str]:
     offered = (learnt_from, verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm, over_trainings)
     values |= {function.__name__: function for function in offered}
     wanted = {REAL_MODELS: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
-    before, _, rest = read_text(README).partition(BEGIN)
-    _, _, after = rest.partition(END)
+    before, begins, rest = read_text(README).partition(BEGIN)
+    _, ends, after = rest.partition(END)
+    if not (begins and ends):
+        raise InputError(f"{README}: has no line `{END if begins else BEGIN}`; the results stand between the two")
     texts = {page: environment.get_template(name).render(values) for page, name in wanted.items()}
     block = environment.get_template(BLOCK).render(values)
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}

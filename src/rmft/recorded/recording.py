@@ -13,19 +13,22 @@ from rmft.artifacts.files import sha256
 from rmft.artifacts.folders import new_folder
 from rmft.artifacts.json_files import write_json, write_jsonl
 from rmft.artifacts.trajectories import read_selection, read_trajectories
+from rmft.environments.regret import EVALUATED
 from rmft.errors import InputError, unknown
 from rmft.lineage.crate import as_crate, identity
 from rmft.lineage.trace import Trace, trace
 from rmft.metrics.summary import Metrics, all_metrics
 from rmft.params import Params
 from rmft.params.files import evaluation_of
-from rmft.recorded.bundle import SUMMARY, Bundle
+from rmft.recorded.bundle import LINEAGE, SUMMARY, Bundle
 from rmft.recorded.summary import summary_of
 from rmft.results import read_players
 from rmft.selection import Scoring, final_regrets, table_of
 from rmft.workflow import paths, targets
+from rmft.workflow.current import refuse_other_parameters
 from rmft.workflow.parameters import parameters_of
 
+PAGES = ("language", "endpoint", "distillation")  # kinds of which docs/real-models.md can say how they are trained
 SHOWN = ("worst", "median", "best")  # games of each player that a bundle holds, by their regret
 ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}
 
@@ -33,19 +36,19 @@ ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}
 def record(folder: Path, params: Params, experiment: str) -> Bundle:
     """Write the bundle of an experiment, in place of an earlier one in this folder.
 
-    Raise InputError for a numeric experiment, which has no games to show, and where one of the experiment's artifacts
-    is missing, or is not what its job wrote.
+    Raise InputError for an experiment of another kind than PAGES, and where one of the experiment's artifacts is
+    missing, is not what its job wrote, or was made with other parameters.
     """
     if experiment not in params.experiments:
         raise InputError(f"record: {unknown(experiment, params.experiments)}")
-    if not params.experiments[experiment].in_words:
+    if (kind := params.experiments[experiment].kind) not in PAGES:
         raise InputError(
-            f"record: {experiment}: plays numbers; only an experiment that is played in words is recorded alone, and "
-            "`rmft record --all` records the metrics and tables of the numeric ones"
+            f"record: {experiment}: of kind {kind}; one of kind {' or '.join(PAGES)} is recorded alone, and "
+            "`rmft record --all` records the metrics and tables of the others"
         )
     shown = params.only(experiment)
     outputs = [f"results/{name}" for name in _outputs(shown)]
-    traced = _built([*targets.artifacts_of(shown, experiment), *outputs], f"exp_{experiment}")
+    traced = _built(shown, [*targets.artifacts_of(shown, experiment), *outputs], f"exp_{experiment}")
     with new_folder(folder, replace=True) as whole:
         for source in outputs:
             _copy(source, whole)
@@ -69,11 +72,11 @@ def bundle_folder(params: Params, experiment: str | None) -> Path:
 def record_all(folder: Path, params: Params) -> Bundle:
     """Write the bundle of everything that `snakemake` builds by default: metrics, tables, and how the models learnt.
 
-    Raise InputError where an artifact is missing, or is not what its job wrote.
+    Raise InputError where an artifact is missing, is not what its job wrote, or was made with other parameters.
     """
     shown = params.by_default
     made = [path for path in targets.everything(shown) if path not in paths.report_of(shown)]
-    traced = _built(made, "all")
+    traced = _built(shown, made, "all")
     with new_folder(folder, replace=True) as whole:
         for name in _outputs(shown):
             if name.startswith("tables/"):
@@ -84,7 +87,7 @@ def record_all(folder: Path, params: Params) -> Bundle:
         return _described(whole, params, shown, traced)
 
 
-def _built(made: list[str], target: str) -> Trace:
+def _built(shown: Params, made: list[str], target: str) -> Trace:
     """Return what made some artifacts. target: of Snakemake's, builds them."""
     for path in made:
         if not Path(path).exists():
@@ -92,6 +95,7 @@ def _built(made: list[str], target: str) -> Trace:
     traced = trace(*map(Path, made))
     if traced.problems:
         raise InputError(f"record: {traced.problems[0]}")
+    refuse_other_parameters("record", shown, made, target)
     return traced
 
 
@@ -140,7 +144,7 @@ def _some_games(path: Path, shown: Params, experiment: str) -> Iterator[dict[str
     """Yield the worst, the median and the best game of a player, each with its place and its regret."""
     chosen = shown.experiments[experiment]
     games = read_trajectories(path, tokens=False)
-    scoring = Scoring(chosen.environment, chosen.training_regret, shown.evaluation.mean)
+    scoring = Scoring(chosen.environment, EVALUATED, shown.evaluation.mean)
     regrets = final_regrets(games, table_of(games), scoring)
     order = (-regrets).argsort(kind="stable")
     for place, row in zip(SHOWN, (order[0], order[len(order) // 2], order[-1]), strict=True):
@@ -153,7 +157,7 @@ def _write_lineage(folder: Path, shown: Params, traced: Trace) -> None:
     for kind, labels in (("figures", shown.figures.drawn), ("tables", shown.tables)):
         for label in labels:
             crate = as_crate(traced.part(f"results/{kind}/{label}.csv"))
-            path = folder / "lineage" / kind / label / "ro-crate-metadata.json"
+            path = folder / LINEAGE / kind / label / "ro-crate-metadata.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(crate.metadata.generate(), indent=1) + "\n", encoding="utf-8")
 

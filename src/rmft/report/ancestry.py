@@ -7,9 +7,8 @@ verifies every hash.
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from rmft.artifacts.files import is_artifact
+from rmft.artifacts.files import SHORT, is_artifact
 from rmft.lineage.records import read_record
-from rmft.lineage.trace import SHORT
 
 
 def ancestry(starts: Iterable[str], read: Collection[str]) -> dict[str, list[Any]]:

@@ -17,6 +17,7 @@ from pydantic import model_validator
 from rmft.artifacts.number_text import difference, signed
 from rmft.environments import PolicySpace
 from rmft.metrics.comparison import NOISE, surely_negative
+from rmft.metrics.growth import linear_exponent
 from rmft.params.outputs import Figure
 from rmft.params.section import Name, Section
 from rmft.reasoning import SHARE, SHARE_ERROR
@@ -161,11 +162,13 @@ def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> O
 
 
 def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
-    """Check that the exponent is below 1 by CONFIDENT standard errors: uniform play has about 1."""
+    """Check that the exponent is surely below that of linear growth, see `linear_exponent`."""
     exponent, error = (metrics["trained"][key] for key in ("exponent", "exponent_se"))
+    uniform = metrics["algorithms"].get("uniform", {}).get("exponent")
     if exponent is None or error is None:
         return None, f"{name}: exponent unknown"
-    return _surely_below(exponent, CONFIDENT * error, 1), f"{name}: exponent {exponent:.2f} ± {error:.2f}"
+    text = f"{name}: exponent {exponent:.2f} ± {error:.2f}" + (f", uniform {uniform:.2f}" if uniform else "")
+    return _surely_below(exponent, CONFIDENT * error, linear_exponent(uniform)), text
 
 
 def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> Outcome:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmft.agents.local import LanguageModel, LocalChatModel
 from rmft.artifacts.csv_files import write_rows
-from rmft.artifacts.files import note_reading
+from rmft.artifacts.files import SCRATCH, note_reading
 from rmft.artifacts.tensors import write_pretrained
 from rmft.embedded_model.fidelity import CONTEXT, MAX_TOKENS, examine_all, failures
 from rmft.embedded_model.pretraining import pretrain
@@ -21,7 +21,7 @@ from rmft.workflow.records import ModelsJob
 
 
 def run(job: ModelsJob, folder: Path) -> None:
-    """Pre-train the model; write it only if it passes the fidelity gate."""
+    """Pre-train the model. One that does not pass the fidelity gate is kept in SCRATCH; then raise InputError."""
     settings, coverage = job.pretraining, job.pretraining.corpora[job.name]
     note_reading(map(Path, prompt_files(settings.prompts)))
     prompts = Prompts.load(Path(settings.prompts))
@@ -30,7 +30,10 @@ def run(job: ModelsJob, folder: Path) -> None:
     model = LanguageModel.of(network, tokenizer)
     open_model = partial(LocalChatModel, model, capacity=CONTEXT, max_tokens=MAX_TOKENS)
     rows = list(examine_all(open_model, coverage, prompts, job.seed, settings.gate_games))
-    if failed := failures(rows):
-        raise InputError(f"models {folder}: the model does not pass its gate: {'; '.join(failed)}")
-    write_pretrained(folder, network, tokenizer)
-    write_rows(folder / "fidelity.csv", rows)
+    failed = failures(rows)
+    target = SCRATCH / "models" / job.name if failed else folder
+    write_pretrained(target, network, tokenizer)
+    write_rows(target / "fidelity.csv", rows)
+    if failed:
+        reasons = "; ".join(failed)
+        raise InputError(f"models {folder}: the model does not pass its gate: {reasons}; it is kept in {target}")

@@ -35,7 +35,7 @@ def run(job: ReasoningJob, inputs: Sequence[Path], folder: Path) -> None:
     with ExitStack() as stack:
         if judge is not None:
             journal, template = journal_of(folder / "replies.parquet"), read_template(noted(Path(judge.prompt)))
-            opened = open_connection(judge.model_name, judge.served, judge.model.model, journal)
+            opened = open_connection(judge.model_name, judge.model, judge.served, judge.model.model, journal)
             connection = stack.enter_context(opened)
             judges["unstable_judged"] = zero_shot(connection, template, judge.max_tokens, job.seed)
         means = "clipped_means" if job.mean == "clipped" else "means"

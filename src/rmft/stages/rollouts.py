@@ -44,7 +44,7 @@ def open_chat_models(job: RolloutsJob, games: Games, weights: Path | None, outpu
     conversations = Conversations(games.settings, job.T, job.problem.protocol.max_tokens, games.scenarios)
     if job.model.kind == "endpoint":
         model = job.model.model if weights is None else read_json(weights)["id"]
-        with open_connection(job.model_name, job.served, model, journal_of(output)) as connection:
+        with open_connection(job.model_name, job.model, job.served, model, journal_of(output)) as connection:
             yield at_endpoint(connection, conversations, games.words)
     elif job.model.vllm:
         log = Path("logs", "vllm", output.with_suffix(".log"))

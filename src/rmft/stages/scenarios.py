@@ -18,7 +18,7 @@ def run(job: ScenariosJob, output: Path) -> None:
     """Have the scenarios of every number of actions written."""
     settings, written, say = job.scenarios, [], now_and_then()
     template, total = read_template(noted(Path(settings.prompt))), settings.count * len(settings.d)
-    with open_connection(job.model_name, job.served, job.model.model, journal_of(output)) as connection:
+    with open_connection(job.model_name, job.model, job.served, job.model.model, journal_of(output)) as connection:
         ask = text_generator(connection, job.name, settings.temperature, settings.max_tokens)
         for d in settings.d:
             before = list(written)

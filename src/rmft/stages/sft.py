@@ -46,7 +46,7 @@ def _at_endpoint(job: SFTJob, demonstrations: Path, weights: Path | None, output
     def report(line: str) -> None:
         print(f"sft {output}: {line}", file=sys.stderr, flush=True)
 
-    with open_endpoint(job.model_name, job.served, journal_of(output)) as endpoint:
+    with open_endpoint(job.model_name, job.model, job.served, journal_of(output)) as endpoint:
         base = endpoint.settings.model if weights is None else read_json(weights)["id"]
         lines = list(read_jsonl(demonstrations))
         tuned = fine_tune_at_endpoint(endpoint, lines, base, job.sft, job.seed, job.stream, report)

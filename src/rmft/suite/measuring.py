@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,11 +25,12 @@ from rmft.environments import RewardTable
 from rmft.evaluation import Columns, Instances, evaluate_in_words
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Format
+from rmft.lineage.code import fingerprint
 from rmft.metrics.comparison import paired_difference
 from rmft.metrics.exploration import scaled_min_frac, suffix_failure
 from rmft.metrics.growth import growth
 from rmft.metrics.players import PlayerResults
-from rmft.package_data import find_file
+from rmft.package_data import IN_WHEEL, ROOT, find_file
 from rmft.params.language import LanguageProblem, ProtocolSettings
 from rmft.progress import speed
 from rmft.results import read_players
@@ -136,12 +138,13 @@ class Measurement:
     def stem(self, part: str) -> Path:
         """Return the path with which the names of a part's files begin.
 
-        It has a digest of all that decides the games, the model's files included, so that others are never taken for
-        them. The number of games is no part of it: more games begin like fewer, so that replies serve both.
+        It has a digest of all that decides the games, the model's files and the code included, so that others are
+        never taken for them. The number of games is no part of it: more games begin like fewer, so that replies serve
+        both.
         """
         alike = self.job(part).model_copy(update={"scenarios": 1}).canonical()
         model = json.dumps(self.model.description(), sort_keys=True)
-        whole = f"{alike}\n{model}\n{self.suite.identity(part, self.reply.format)}"
+        whole = f"{alike}\n{model}\n{self.suite.identity(part, self.reply.format)}\n{_code_that_plays()}"
         return self.folder / "games" / f"{part}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
 
     def games(self, part: str) -> dict[Path, RolloutsJob]:
@@ -159,6 +162,11 @@ class Measurement:
         """Return the file with the regrets of all players in the first instances of a part."""
         stem = self.stem(part)
         return stem.with_name(f"{stem.name}-{instances}.results.parquet")
+
+
+def _code_that_plays() -> str:
+    """Return what names the code with which games are played: a digest, or the version of an installed package."""
+    return version("rmft") if ROOT == IN_WHEEL else fingerprint("rollouts")[0]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from rmft.agents.chat_models import ChatModels, Conversations, at_endpoint
 from rmft.artifacts.files import sha256
+from rmft.endpoint.access import Endpoint, is_local
 from rmft.endpoint.budget import SpendingLimit, Usage, cost
-from rmft.endpoint.connection import Connection, Endpoint, is_local
+from rmft.endpoint.connection import Connection
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError, first_line
 from rmft.package_data import find_file

@@ -114,7 +114,7 @@ def own_part(environment: str, process: list[str], actions: int, horizon: int) -
     full = environment == "fol"
     values = {
         "environment": environment,
-        "process": process,
+        "process": [name.strip() for name in process],  # of a text with commas
         "output": "distribution" if full else "action",
         "d": actions,
         "T": horizon,

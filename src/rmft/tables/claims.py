@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from rmft.reasoning import ALL, DIFFERENCE
-from rmft.tables.layout import RenderedTable, direction_verdict, tidy_frame
+from rmft.tables.layout import CONFIDENT, RenderedTable, direction_verdict, tidy_frame
 
 KEYS = ["experiment", "evaluation", "kind", "player"]
 COLUMNS = ["player", "kind", "claims", "with_claims", "accuracy", "low", "high", "standard_error"]  # of accuracy.csv
@@ -48,7 +48,7 @@ def _verdict(row: pd.Series) -> str:
     """Return whether the accuracy of all claims together rises, as in the paper; other rows have no verdict."""
     if (row["player"], row["kind"]) != (DIFFERENCE, ALL):
         return ""
-    return direction_verdict(-row["accuracy"], row["standard_error"], RISES)
+    return direction_verdict(-row["accuracy"], CONFIDENT * row["standard_error"], RISES)
 
 
 def _shaped(accuracy: pd.DataFrame) -> Iterator[dict[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.growth import Growth, exponent_error, growth, resampled_growth
+from rmft.metrics.growth import Growth, exponent_error, growth, linear_exponent, resampled_growth
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     AGREEMENT,
@@ -51,7 +51,7 @@ class PaperGrowth:
 class GrowthRow:
     """One player under one reward process: our fits with their errors, and the paper's values.
 
-    slope_error_of_one_run: the standard error of the slope of a single training run.
+    slope_error_of_one_run: the standard error of the slope of a single training run. linear: see `linear_exponent`.
     """
 
     reward: str
@@ -61,6 +61,7 @@ class GrowthRow:
     exponent_error: float
     slope_error_of_one_run: float
     paper: PaperGrowth
+    linear: float = 1.0
 
     @property
     def difference_error(self) -> float:
@@ -83,12 +84,12 @@ class GrowthRow:
         margin, interchanged = CONFIDENT * self.exponent_error, self.paper.interchanged
         verdict = value_verdict(self.fit.slope, self.difference_error, self.paper.slope)
         if verdict == INCONCLUSIVE:
-            return NOT_REPRODUCED if self.fit.exponent - margin > 1 else INCONCLUSIVE
+            return NOT_REPRODUCED if self.fit.exponent - margin > self.linear else INCONCLUSIVE
         if verdict == REPRODUCED:
             return REPRODUCED
         if interchanged is not None and abs(self.apart(interchanged)) <= AGREEMENT:
             return INCONSISTENT
-        return DIRECTION_ONLY if self.fit.exponent + margin < 1 else NOT_REPRODUCED
+        return DIRECTION_ONLY if self.fit.exponent + margin < self.linear else NOT_REPRODUCED
 
     @property
     def p_verdict(self) -> str:
@@ -111,9 +112,9 @@ def growth_table(
     """
     of_paper = _read(paper)
     rows = [
-        _row(estimation, reward, player, played, of_paper.get((reward, beside.get(player, player)), PaperGrowth()))
+        _row(estimation, reward, player, players, of_paper.get((reward, beside.get(player, player)), PaperGrowth()))
         for reward, players in results.items()
-        for player, played in players.items()
+        for player in players
         if not player.startswith("base")
     ]
     notes = [
@@ -122,8 +123,8 @@ def growth_table(
         "±: standard error over training seeds and instances. apart: the difference in standard errors of it, the "
         "paper's value having that of one training run.",
         f"{RULE}A value that is equal to three decimals is reproduced, too. direction only: further apart, but our "
-        "exponent too lies below 1, by as many errors. not reproduced: else, or an exponent that lies above 1 by as "
-        "many errors.",
+        "exponent too lies below that of linear growth, by as many errors: below 1, or below uniform play's exponent "
+        "where that is less. not reproduced: else, or an exponent that lies above it by as many errors.",
         "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
         *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
         *notes_on_comparison(beside),
@@ -150,16 +151,20 @@ def _read(paper: pd.DataFrame) -> dict[tuple[str, str], PaperGrowth]:
     }
 
 
-def _row(estimation: Estimation, reward: str, player: str, played: PlayerResults, paper: PaperGrowth) -> GrowthRow:
+def _row(
+    estimation: Estimation, reward: str, player: str, players: Mapping[str, PlayerResults], paper: PaperGrowth
+) -> GrowthRow:
     """Return the row of a player; the errors of a trained model with a single seed cannot be known: NaN."""
+    played, uniform = players[player], players.get("uniform")
     fit, seeds = growth(played.curve, estimation.floor), len(played.regret)
+    linear = linear_exponent(growth(uniform.curve, estimation.floor).exponent if uniform else None)
     if seeds == 1 and player.startswith("trained"):
-        return GrowthRow(reward, player, fit, math.nan, math.nan, math.nan, paper)
+        return GrowthRow(reward, player, fit, math.nan, math.nan, math.nan, paper, linear)
     generator = estimation.stream(reward, player)
     means, singles = resampled_growth(played.regret, estimation.resamples, estimation.floor, generator)
     slope_error, of_one = (float(np.std([of.slope for of in fits], ddof=1)) for fits in (means, singles))
     of_one *= math.sqrt(seeds / max(seeds - 1, 1))
-    return GrowthRow(reward, player, fit, slope_error, exponent_error(means), of_one, paper)
+    return GrowthRow(reward, player, fit, slope_error, exponent_error(means), of_one, paper, linear)
 
 
 def _tidy(row: GrowthRow) -> list[tuple]:

@@ -128,13 +128,13 @@ def value_verdict(ours: float, error: float, paper: float, decimals: int = 3) ->
     return REPRODUCED if near or apart == 0 else INCONCLUSIVE
 
 
-def direction_verdict(ours: float, error: float, paper: float) -> str:
+def direction_verdict(ours: float, margin: float, paper: float) -> str:
     """Return whether our difference is below 0 as the paper's is: direction only, not reproduced or inconclusive.
 
-    Return no verdict if the paper's difference is not below 0.
+    margin: half of the 95% interval of ours. Return no verdict if the paper's difference is not below 0.
     """
     if paper >= 0:
         return ""
-    if math.isnan(error) or abs(ours) <= max(CONFIDENT * error, ROUNDING):
+    if math.isnan(margin) or abs(ours) <= max(margin, ROUNDING):
         return INCONCLUSIVE
     return DIRECTION_ONLY if ours < 0 else NOT_REPRODUCED

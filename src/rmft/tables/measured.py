@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmft.metrics.comparison import expected_largest
+from rmft.metrics.comparison import expected_largest, t_quantile
 from rmft.metrics.exploration import suffix_failure
 from rmft.metrics.growth import growth
 from rmft.metrics.players import PlayerResults
@@ -16,6 +16,7 @@ from rmft.tables.layout import Estimation
 
 Statistics = dict[str, float]
 Resampled = dict[str, np.ndarray]  # (B,) by statistic
+MAXIMA = ("max", "max_of_all")  # statistics that have no standard error by resampling
 LATE = 0.98  # of T: the round for which the paper's tables print SuffFailFreq
 
 
@@ -34,21 +35,29 @@ class RegretStatistics:
 
     def error(self, statistic: str) -> float:
         """Return the standard error over instances and, if there are several, training seeds; NaN of one instance."""
-        return self._spread(self.resampled[statistic])
+        return self._spread(statistic, self.resampled)
 
     def error_to_paper(self, statistic: str) -> float:
         """Return the standard error of the difference between our value and the paper's, which is one run's."""
         share = (self.runs - 1) / self.runs if self.runs > 1 else 1  # of the variance that S - 1 of S seeds show
-        return math.hypot(self.error(statistic), self._spread(self.one_run[statistic]) / math.sqrt(share))
+        return math.hypot(self.error(statistic), self._spread(statistic, self.one_run) / math.sqrt(share))
 
     def above(self, other: "RegretStatistics", statistic: str) -> tuple[float, float]:
-        """Return this player's statistic less another's on the same instances, and the error of that difference."""
-        resampled = self.resampled[statistic] - other.resampled[statistic]
-        return self.values[statistic] - other.values[statistic], self._spread(resampled)
+        """Return this player's statistic less another's on the same instances, and half of its 95% interval."""
+        resampled = {statistic: self.resampled[statistic] - other.resampled[statistic]}
+        margin = t_quantile(self.instances) * self._spread(statistic, resampled)
+        return self.values[statistic] - other.values[statistic], margin
 
-    def _spread(self, resampled: np.ndarray) -> float:
-        """Return the standard deviation of resampled values; one instance, drawn again and again, has none to show."""
-        return float(np.nanstd(resampled, ddof=1)) if self.instances > 1 else math.nan
+    def _spread(self, statistic: str, resampled: Resampled) -> float:
+        """Return the standard deviation of resampled values, with n - 1 for n as in the error of a mean.
+
+        NaN for one instance, which drawn again and again has none to show, and for maxima, whose bootstrap does not
+        converge (Bickel and Freedman, 1981), unless all games are alike.
+        """
+        if self.instances < 2:
+            return math.nan
+        spread = float(np.nanstd(resampled[statistic], ddof=1)) * math.sqrt(self.instances / (self.instances - 1))
+        return math.nan if spread and statistic in MAXIMA else spread
 
 
 def regret_statistics(

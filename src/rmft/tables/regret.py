@@ -1,5 +1,6 @@
 """Tables of how large regret gets and how fast it grows: `open-FOL-indist`, `-appendix-A2`, `FOL-*`, `nsmab`."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -7,7 +8,6 @@ import pandas as pd
 
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
-    CONFIDENT,
     NOT_REPRODUCED,
     RULE,
     Estimation,
@@ -17,7 +17,7 @@ from rmft.tables.layout import (
     tidy_frame,
     value_verdict,
 )
-from rmft.tables.measured import RegretStatistics, regret_statistics
+from rmft.tables.measured import MAXIMA, RegretStatistics, regret_statistics
 
 TITLES = {
     "open-FOL-indist": "Regret in full-information online learning with d = 3, trained on T = 25, played to T = 50",
@@ -132,7 +132,10 @@ def _verdict(
     Values are compared if the same model played, or an algorithm, on at least the paper's number of instances; for a
     trained model only if several training seeds show how far two runs differ. If the value is not compared or not
     reproduced, the trained model's difference to the base model is compared in direction, on any number of instances.
+    A largest regret has no verdict where it has no standard error.
     """
+    if statistic in MAXIMA and math.isnan(ours.error(statistic)):
+        return ""
     verdict = ""
     if paper.model in (None, model) and ours.instances >= paper.instances and not (base and ours.runs == 1):
         error = ours.error_to_paper(statistic)
@@ -167,7 +170,7 @@ def _shaped(rows: list[RegretRow], columns: list[str], model: str) -> pd.DataFra
             source = f"paper, {row.paper.model}" if row.paper.model else "paper"
             put(row, source, [f"{row.paper.values[name]:.2f}" for name in columns])
         source = f"ours, {model}" if row.player in ("base", "trained") else "ours"
-        ours = [f"{row.ours.values[name]:.2f} ± {row.ours.error(name):.2f}" for name in columns]
+        ours = [_with_error(row.ours.values[name], row.ours.error(name)) for name in columns]
         put(row, f"{source}, n = {row.ours.instances}", ours)
     for row in rows:
         if any(row.verdicts.values()):
@@ -177,6 +180,10 @@ def _shaped(rows: list[RegretRow], columns: list[str], model: str) -> pd.DataFra
     return pd.DataFrame(sorted(shown, key=lambda line: order[line["player"]]))
 
 
+def _with_error(value: float, error: float) -> str:
+    return f"{value:.2f}" if math.isnan(error) else f"{value:.2f} ± {error:.2f}"
+
+
 def _notes(rows: list[RegretRow], beside: Mapping[str, str], model: str) -> list[str]:
     m, runs = next(row.paper for row in rows if row.paper).instances, max(row.ours.runs for row in rows)
     return [
@@ -184,12 +191,13 @@ def _notes(rows: list[RegretRow], beside: Mapping[str, str], model: str) -> list
         "text defines it. Of FTRL it is near the β̂ printed here, while in the tables of Section 4 the slope is.",
         f"n: instances. Where they are more than the paper's {m}, max(LR) is the mean of the largest of {m} among them "
         "and the verdict is on them; the csv has the largest of all as well, and the slope.",
-        f"±: standard error over instances{' and training seeds' if runs > 1 else ', of one training run'}.",
+        f"±: standard error over instances{' and training seeds' if runs > 1 else ', of one training run'}. max(LR) "
+        "has none, and no verdict either, unless all games are alike: the bootstrap of a maximum does not converge.",
         f"{RULE}not reproduced: else. The paper's value has the standard error of one run on {m} instances.",
         f"Values are compared where at least {m} instances were played, of a trained model where it is the paper's and "
         "several training seeds are run. Else it is "
         "compared with its base model on the same instances: direction only where it is below it too, not reproduced "
-        f"where it is above, inconclusive where that is not sure by {CONFIDENT:g} standard errors, empty where the "
+        "where it is above, inconclusive where that is not sure (95% interval, Student's t), empty where the "
         "paper's is not below.",
         *notes_on_comparison(beside, model, (row.paper.model for row in rows if row.paper and row.paper.model)),
         *([] if any(any(row.verdicts.values()) for row in rows) else ["No verdicts: other games than the paper's."]),

@@ -11,10 +11,10 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import sd_of_numbers
+from rmft.metrics.comparison import sd_of_numbers, t_quantile
 from rmft.metrics.players import PlayerResults
 from rmft.metrics.power import instances_needed, mean_sd_of_normal, paired_sd, replicates_needed, spread
-from rmft.tables.layout import CONFIDENT, Estimation, RenderedTable, direction_verdict, tidy_frame
+from rmft.tables.layout import Estimation, RenderedTable, direction_verdict, tidy_frame
 
 ALPHA, POWER = 0.05, 0.8
 KEYS = ["player", "replicates", "instances"]
@@ -55,7 +55,7 @@ def replicates_table(
         verdict = ""
         if statistic in FALLS:
             sign = FALLS[statistic]
-            verdict = direction_verdict(sign * value, error, sign * paper_value)
+            verdict = direction_verdict(sign * value, t_quantile(instances) * error, sign * paper_value)
         rows.append((player, replicates, instances, statistic, value, error, paper_value, verdict))
     title = "Final regret over replicates and over tasks, and how many games show the difference"
     shaped = pd.DataFrame([_shaped(f"ours, {model}, R = {replicates}, n = {instances}", row) for row in rows])
@@ -160,5 +160,5 @@ def _notes(replicates: int) -> list[str]:
         "In these lines, paper is what follows from its printed values if the gain is the same on every task, which "
         f"is the best case, and if it has {PAPER_INSTANCES} instances; it prints no such numbers.",
         "direction only: as in the paper regret falls, and replicates are closer together than tasks, surely "
-        f"({CONFIDENT:g} standard errors).",
+        "(95% interval, Student's t).",
     ]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from rmft.metrics.comparison import paired_difference, sd_of_numbers
 from rmft.metrics.players import PlayerResults
-from rmft.tables.layout import CONFIDENT, RenderedTable, direction_verdict, error_of_mean, standard_error, tidy_frame
+from rmft.tables.layout import RenderedTable, direction_verdict, error_of_mean, standard_error, tidy_frame
 
 VARIED = ["trajectories", "selected", "iterations", "temperature"]
 SYMBOLS = dict(zip(VARIED, ("L", "k", "iterations", "temperature"), strict=True))
@@ -107,7 +107,7 @@ def _changes(trained: TrainedModel, models: Sequence[TrainedModel]) -> list[Regr
         difference, paper, verdict = paired_difference(trained.final, other.final), None, ""
         if trained.paper and other.paper and not (trained.default or other.default):
             paper = trained.paper["mean"] - other.paper["mean"]
-            verdict = direction_verdict(difference.mean, difference.error, paper)
+            verdict = direction_verdict(difference.mean, difference.high - difference.mean, paper)
         values = (other.values[differs[0]], difference.mean, difference.error, paper, verdict)
         changes.append(RegretChange(VARIED[differs[0]], *values))
     return changes
@@ -157,7 +157,7 @@ def _notes(runs: int) -> list[str]:
         "change: from the model that was trained with a lower value of one thing, all else being the same, on common "
         "instances and with common random numbers; ± is its standard error over instances"
         + (", of one training run each." if runs == 1 else " and, where there are several, training runs."),
-        f"direction only: regret falls as in the paper, surely ({CONFIDENT:g} standard errors); inconclusive: not "
+        "direction only: regret falls as in the paper, surely (95% interval, Student's t); inconclusive: not "
         "surely; not reproduced: it rises.",
         "All models are played at the same temperature; the one that varies is of training.",
     ]

@@ -85,7 +85,7 @@ def evaluate(
         str | None, Option(help="Reward process; several, with commas. Default: gaussian.", rich_help_panel=OWN)
     ] = None,
     actions: Annotated[
-        int | None, Option(min=2, help="d, the number of actions. Default: 3.", rich_help_panel=OWN)
+        int | None, Option(min=2, max=127, help="d, the number of actions. Default: 3.", rich_help_panel=OWN)
     ] = None,
     horizon: Annotated[
         int | None, Option(min=1, max=1000, help="T, the rounds of a game. Default: 25.", rich_help_panel=OWN)
@@ -113,7 +113,8 @@ def evaluate(
     own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
         _refuse({"--suite": suite, "--part": part or None}, "does not go with --environment")
-        own_games = own_part(environment, (process or "gaussian").split(","), actions or 3, horizon or 25)
+        processes = "gaussian" if process is None else process
+        own_games = own_part(environment, processes.split(","), actions or 3, horizon or 25)
         chosen, level = chosen.with_part(own_games, instances or 50), CUSTOM
     else:
         _refuse(own, "goes with --environment, which is not given")

@@ -31,17 +31,20 @@ def export(
     from rmft.artifacts.text import write_text
     from rmft.export.iteration import BuiltIteration
     from rmft.lineage.trace import trace
+    from rmft.workflow.current import refuse_other_parameters
 
     if everything and form != "dataset":
         raise InputError(f"--all: goes with --format dataset, not with {form}")
     source = BuiltIteration.at(iteration)
+    made = source.trajectories if form == "dataset" else [source.weights, *source.evaluations]
+    shown = [path.as_posix() for path in made]
+    refuse_other_parameters("export", source.params, shown, f"exp_{source.experiment}")
     with new_folder(to) as folder:
         if form == "dataset":
             from rmft.export.card import dataset_card
             from rmft.export.dataset import write_dataset
 
-            chosen = ["selection.parquet"] if source.settings.selects else []
-            traced = trace(*(source.folder / name for name in ("rollouts.parquet", *chosen)))
+            traced = trace(*made)
             card = dataset_card(
                 source, write_dataset(source, folder, everything=everything), traced, everything=everything
             )
@@ -49,7 +52,7 @@ def export(
             from rmft.export.card import model_card
             from rmft.export.models import write_model
 
-            traced = trace(source.weights, *source.evaluations)
+            traced = trace(*made)
             write_model(source, form, folder)
             card = model_card(source, form, traced)
         write_text(folder / "README.md", card)

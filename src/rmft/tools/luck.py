@@ -9,7 +9,7 @@ Symbols: T rounds, d actions, K of each L trajectories are kept.
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -108,11 +108,12 @@ def _of_rollouts(path: Path, notion: Notion | None) -> Selection:
 
 def _scoring(path: Path, notion: Notion | None) -> Scoring:
     """Return the regret that selects rollouts: this one, or that of their experiment."""
-    if notion:  # in any environment: within a group, regret and earnings differ by a constant
-        return Scoring("fol", notion)
-    if not Path("params.yaml").exists() or "/".join(EXPERIMENTS) not in path.as_posix():
+    if Path("params.yaml").exists() and "/".join(EXPERIMENTS) in path.as_posix():
+        scoring = scoring_of(path, load().at_scale())
+        return replace(scoring, notion=notion) if notion else scoring
+    if not notion:
         raise InputError(f"{path}: of no experiment here; say what selects: --regret realized (actions) or expected")
-    return scoring_of(path, load().at_scale())
+    return Scoring("fol", notion)  # of the rewards that were drawn
 
 
 def _of_lines(path: Path) -> Selection:

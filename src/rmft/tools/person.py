@@ -11,6 +11,8 @@ from typer import Argument, Option
 from rmft.errors import InputError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from rmft.person.session import Session
     from rmft.person.sources import Named, Source
 
@@ -25,7 +27,7 @@ def play(
         str | None, Argument(help="One of its evaluations. Default: the first that is built.")
     ] = None,
     part: Annotated[str | None, Option(help=f"A part of the suite of `rmft eval`. Default: {PART}.")] = None,
-    seed: Annotated[int | None, Option(help="A private root of the rewards, as in `rmft eval`.")] = None,
+    seed: Annotated[int | None, Option(min=0, help="A private root of the rewards, as in `rmft eval`.")] = None,
     instance: Annotated[int | None, Option(help="An instance, from 0. Default: the first you have not played.")] = None,
     rounds: Annotated[int | None, Option(min=1, help="Only the first rounds of the game.")] = None,
     plain: Annotated[bool, Option("--plain", help="Without the text that models are given.")] = False,
@@ -111,10 +113,15 @@ def _play_round(session: "Session", text: str) -> bool:
             input(f"{error}\nPress Enter to try again, Ctrl-C to give the game up: ")
 
 
-def _print_result(session: "Session") -> None:
-    """Print the regret of all players in a game that is over, and what the means were."""
+def _console() -> "Console":
+    """Return a console that prints paths and names of models as they are: a bracket in them is no markup."""
     from rich.console import Console
 
+    return Console(highlight=False, markup=False, emoji=False)
+
+
+def _print_result(session: "Session") -> None:
+    """Print the regret of all players in a game that is over, and what the means were."""
     from rmft.tools.terminal import empty_table
 
     table = empty_table("")
@@ -124,22 +131,18 @@ def _print_result(session: "Session") -> None:
         table.add_row(name, f"{regret:.2f}", style="bold" if name == "you" else "")
     means = ", ".join(f"{name}: {mean:.2f}" for name, mean in zip(session.game.names, session.means(), strict=True))
     about = f"Regret after {session.rounds} rounds; 0 is as good as knowing the best choice."
-    Console(highlight=False).print(
-        table, about, f"Mean rewards were {means}.", f"{session.path} keeps the game.", sep="\n"
-    )
+    _console().print(table, about, f"Mean rewards were {means}.", f"{session.path} keeps the game.", sep="\n")
 
 
 def _print_table(folder: Path, evals: Path) -> None:
     """Print a person's games beside algorithms and models, a table for each kind of games."""
-    from rich.console import Console
-
     from rmft.person.kept import FEWEST, FILE, first_games, read_games, tables
     from rmft.tools.terminal import empty_table
 
     def source_of(named: "Named") -> "Source":
         return _source(named.get("experiment"), named.get("evaluation"), named.get("part"), named.get("seed"), evals)
 
-    console, path = Console(highlight=False), folder / FILE
+    console, path = _console(), folder / FILE
     games = read_games(path)
     if not games:
         raise InputError(f"{path}: has no games yet; `rmft play` is one")

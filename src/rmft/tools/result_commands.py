@@ -20,7 +20,7 @@ def results(
     Example: `rmft results numeric_mab --plot plots/mab`
     """
     from rmft.params import load
-    from rmft.tools.results import LEGEND, as_tables, built
+    from rmft.tools.results import LEGEND, as_tables, built, plot_note
     from rmft.tools.terminal import print_tables
 
     full_size = load()
@@ -31,9 +31,7 @@ def results(
         from rmft.tools.simulate import stem_of
 
         stem = stem_of(plot)
-        scaled = full_size.scale_note(list({one.experiment: None for one in found}))
-        note = f"scale {full_size.scale}: not the paper's results" if scaled else None
-        draw_results(found, full_size.figures.style, note).save(stem)
+        draw_results(found, full_size.figures.style, plot_note(full_size, found)).save(stem)
         print(f"{stem}.png: the same as a picture")
 
 

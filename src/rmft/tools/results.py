@@ -12,6 +12,7 @@ from rmft.params import Params
 from rmft.params.files import evaluation_of
 from rmft.results import read_players
 from rmft.tools.terminal import empty_table
+from rmft.workflow.current import OTHER, made_otherwise
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,11 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class BuiltEvaluation:
-    """Mean final regrets by player. difference: trained minus base, over n instances; trainings: runs of training."""
+    """Mean final regrets by player.
+
+    difference: trained minus base, over n instances. trainings: runs of training. current: whether `model` and all else
+    in params.yaml is what made the evaluations of the experiment.
+    """
 
     experiment: str
     evaluation: str
@@ -35,6 +40,7 @@ class BuiltEvaluation:
     trainings: int
     regrets: dict[str, float]
     difference: PairedDifference
+    current: bool = True
 
 
 def built(params: Params, experiments: Sequence[str]) -> list[BuiltEvaluation]:
@@ -52,20 +58,22 @@ def built(params: Params, experiments: Sequence[str]) -> list[BuiltEvaluation]:
 
 def _built(params: Params, experiments: Sequence[str]) -> Iterator[BuiltEvaluation]:
     for name in experiments:
-        for evaluation in params.experiments[name].evaluations:
-            path = Path(evaluation_of(name, evaluation))
-            if path.exists():
-                players = read_players(path)
-                trained = players["trained"]
-                yield BuiltEvaluation(
-                    name,
-                    evaluation,
-                    params.experiments[name].model,
-                    len(trained.by_instance),
-                    len(trained.regret),
-                    {player: float(of.final.mean()) for player, of in players.items()},
-                    against_base(players),
-                )
+        paths = {evaluation: evaluation_of(name, evaluation) for evaluation in params.experiments[name].evaluations}
+        there = {evaluation: path for evaluation, path in paths.items() if Path(path).exists()}
+        current = made_otherwise(params, there.values()) is None
+        for evaluation, path in there.items():
+            players = read_players(Path(path))
+            trained = players["trained"]
+            yield BuiltEvaluation(
+                name,
+                evaluation,
+                params.experiments[name].model,
+                len(trained.by_instance),
+                len(trained.regret),
+                {player: float(of.final.mean()) for player, of in players.items()},
+                against_base(players),
+                current,
+            )
 
 
 def as_tables(evaluations: Sequence[BuiltEvaluation]) -> Iterator["Table"]:
@@ -73,7 +81,7 @@ def as_tables(evaluations: Sequence[BuiltEvaluation]) -> Iterator["Table"]:
     for name in dict.fromkeys(one.experiment for one in evaluations):
         of_one = [one for one in evaluations if one.experiment == name]
         others = dict.fromkeys(player for one in of_one for player in one.regrets if player not in MODELS)
-        table = empty_table(f"{name}, {of_one[0].model}")
+        table = empty_table(f"{name}, {_described(of_one)}")
         for header in ("", "n", "runs", *MODELS, "difference", *others):
             table.add_column(header, justify="right" if header else "left", no_wrap=True)
         for one in of_one:
@@ -84,3 +92,18 @@ def as_tables(evaluations: Sequence[BuiltEvaluation]) -> Iterator["Table"]:
             beside = [regrets.get(player, "") for player in others]
             table.add_row(one.evaluation, str(one.n), str(one.trainings), *models, difference, *beside)
         yield table
+
+
+def _described(of_one: Sequence[BuiltEvaluation]) -> str:
+    """Return the model of an experiment's evaluations; where they are not current, params.yaml may name another one."""
+    if of_one[0].current:
+        return of_one[0].model
+    return f"{OTHER}; run `snakemake exp_{of_one[0].experiment}`"
+
+
+def plot_note(full_size: Params, evaluations: Sequence[BuiltEvaluation]) -> str | None:
+    """Return what a plot of evaluations must say of their size and parameters. full_size: not yet at scale."""
+    scaled = full_size.scale_note(list({one.experiment: None for one in evaluations}))
+    others = dict.fromkeys(one.experiment for one in evaluations if not one.current)
+    notes = [f"{', '.join(others)}: {OTHER}"] if others else []
+    return "; ".join([f"scale {full_size.scale}: not the paper's results"] * bool(scaled) + notes) or None

@@ -18,7 +18,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from rmft.environments.regret import Notion, regret
+from rmft.environments.regret import EVALUATED, Notion, regret
 from rmft.errors import InputError
 from rmft.params import Params
 from rmft.selection import Scoring, TrajectoryColumns, invalid_replies, table_of
@@ -58,7 +58,7 @@ def scoring_of(path: Path, params: Params) -> Scoring:
     experiment = params.experiments.get(parts[2]) if len(parts) > 3 and parts[:2] == EXPERIMENTS else None
     if experiment is None or experiment.kind == "numeric":
         raise InputError(f"{path}: of no experiment of params.yaml, so say which --environment was played")
-    notion = "expected" if parts[3] == "evaluation" else experiment.training_regret
+    notion = EVALUATED if parts[3] == "evaluation" else experiment.training_regret
     return Scoring(experiment.environment, notion, params.evaluation.mean)
 
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from rmft.figures.frames import CURVE, joined, rows, t_quantile
+from rmft.figures.frames import CURVE, joined, rows
 from rmft.figures.games import NOTE
 from rmft.figures.style import Drawing, add_legend, draw_curves, finished, panels, set_theme, share_limits
+from rmft.metrics.comparison import t_quantile
 from rmft.params.outputs import Style
 from rmft.tools.simulate import SimulatedGame, Summary
 

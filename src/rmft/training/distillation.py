@@ -31,6 +31,7 @@ class TeacherCompletion:
     text: str
     ids: list[int]
     prompt_ids: list[int]
+    cut: bool = False
 
     @property
     def replied(self) -> list[bool]:

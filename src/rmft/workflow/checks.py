@@ -1,5 +1,6 @@
 """Checks of what params.yaml names, made before anything runs: by `rmft params`, and whenever Snakemake starts."""
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,13 +14,14 @@ from rmft.language.scenarios import read_scenarios
 from rmft.params import Params
 from rmft.params.reasoning import LEXICAL
 from rmft.params.scenarios import check_spreadsheets
-from rmft.workflow.contexts import longest_conversation
+from rmft.workflow.contexts import conversations_of, most_tokens
 from rmft.workflow.games import game_settings_of, scenarios_for
 from rmft.workflow.paths import made_model_of
 from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
 REWARD = 10.0  # in the messages that are tried
+PLACES = ("data/prompts", "data/scenarios")  # of texts: what DVC compares, see `deps` in dvc.yaml
 
 
 def check_inputs(params: Params) -> None:
@@ -28,9 +30,16 @@ def check_inputs(params: Params) -> None:
     for name, model in params.models.items():
         if model.kind == "language" and not made_model_of(params, name):  # jobs make the others
             check_weights(f"params.yaml: models.{name}.weights", model.weights, model.revision)
-    for file in _other_templates(params):
+    check_places(params)
+    for _, file in _other_templates(params):
         read_template(Path(file))
     check_messages(params)
+
+
+def check_folder(folder: Path) -> None:
+    """Raise InputError for a folder in which Snakemake fails: it takes braces in a path for wildcards."""
+    if {"{", "}"} & {*str(folder)}:
+        raise InputError(f"{folder}: Snakemake cannot run in a folder with braces in its path; rename the folder")
 
 
 def check_weights(key: str, weights: str, revision: str | None) -> None:
@@ -41,17 +50,24 @@ def check_weights(key: str, weights: str, revision: str | None) -> None:
     raise InputError(f"{key}: {weights}: no such folder; {cure}")
 
 
+def check_places(params: Params) -> None:
+    """Raise InputError for texts that are outside of the folders in which DVC sees edits."""
+    for key, file in (*_other_templates(params), *_other_texts(params)):
+        if not f"{os.path.relpath(file)}/".startswith(tuple(f"{place}/" for place in PLACES)):
+            cure = f"move it into {' or '.join(PLACES)}: DVC does not see edits elsewhere"
+            raise InputError(f"params.yaml: {key}: {file}: {cure}")
+
+
 def check_messages(params: Params) -> None:
     """Raise InputError for the first experiment whose messages fail, or are longer than the `context` of its model."""
     prompts_in = cache(lambda folder: Prompts.load(Path(folder)))  # compiling templates takes most of the time
     scenarios_in = cache(lambda file: read_scenarios(Path(file)))
-    try_once = cache(try_messages)
+    try_once, count_once = cache(try_messages), cache(most_tokens)
     for name, experiment in params.experiments.items():
         for played, job in _jobs(params, name) if experiment.in_words else ():
             if job.scenario_set and is_artifact(job.scenario_set) and not Path(job.scenario_set).exists():
                 continue  # the model that writes these scenarios has not run yet
-            section = "on_request" if name in params.on_request else "experiments"
-            where = f"params.yaml: {section}.{name}: {played}"
+            where = f"params.yaml: {_place_of(params, name)}: {played}"
             context = getattr(params.models[experiment.model], "context", None)
             try:
                 prompts = prompts_in(job.problem.protocol.prompts)
@@ -59,7 +75,7 @@ def check_messages(params: Params) -> None:
                 try_once(prompts, game_settings_of(job, prompts).about(scenarios[0] if scenarios else None))
                 if context:
                     where += f", models.{experiment.model}"
-                    longest_conversation(job, prompts, scenarios, context)
+                    count_once(conversations_of(job, prompts, scenarios), context)
             except InputError as error:
                 raise InputError(f"{where}: {error}") from None
 
@@ -73,13 +89,36 @@ def try_messages(prompts: Prompts, protocol: Protocol) -> None:
         prompts.message(protocol, past[:t], context)
 
 
-def _other_templates(params: Params) -> Iterator[str]:
-    """Yield the templates besides those of games: of questions to a judge, of scenarios and of rationales."""
+def _other_templates(params: Params) -> Iterator[tuple[str, str]]:
+    """Yield key and file of the templates besides those of games: of questions to a judge, scenarios and rationales."""
     if params.reasoning.judge != LEXICAL:
-        yield params.reasoning.prompt
-    yield from (of.prompt for of in params.scenarios.values() if of.source == "generated")
-    distilled = (of.distillation for of in params.experiments.values() if of.kind == "distillation")
-    yield from (of.rationale for of in distilled if of.rationale)
+        yield "reasoning.prompt", params.reasoning.prompt
+    for name, of in params.scenarios.items():
+        if of.source == "generated":
+            yield f"scenarios.{name}.prompt", of.prompt
+    for name, of in params.experiments.items():
+        if of.kind == "distillation" and of.distillation.rationale:
+            yield f"{_place_of(params, name)}.distillation.rationale", of.distillation.rationale
+
+
+def _other_texts(params: Params) -> Iterator[tuple[str, str]]:
+    """Yield key and path of further texts: the folders of games' templates, word lists, scenarios, chat templates."""
+    yield from (("conversion.prompts", params.conversion.prompts), ("pretraining.prompts", params.pretraining.prompts))
+    yield "reasoning.words", params.reasoning.words
+    for name, of in params.scenarios.items():
+        if of.source != "generated":
+            yield f"scenarios.{name}.file", of.file
+    for name, of in params.experiments.items():
+        if of.in_words:
+            yield f"{_place_of(params, name)}.protocol.prompts", of.protocol.prompts
+    for name, of in params.models.items():
+        if of.kind == "language" and of.chat_template:
+            yield f"models.{name}.chat_template", of.chat_template
+
+
+def _place_of(params: Params, experiment: str) -> str:
+    """Return the dotted key of an experiment in params.yaml."""
+    return f"{'on_request' if experiment in params.on_request else 'experiments'}.{experiment}"
 
 
 def _jobs(params: Params, experiment: str) -> Iterator[tuple[str, RolloutsJob]]:

@@ -35,8 +35,12 @@ class EstimatedTokenizer:
     next = first
 
 
-def longest_conversation(job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None, limit: int) -> int:
-    """Return about how many tokens a conversation of a job has at most. Raise InputError if that exceeds the limit."""
-    settings = game_settings_of(job, prompts)
-    conversations = Conversations(settings, job.T, job.problem.protocol.max_tokens, scenarios)
+def conversations_of(job: RolloutsJob, prompts: Prompts, scenarios: Sequence[Scenario] | None) -> Conversations:
+    """Return the conversations of a job's games about these scenarios; None: actions are mere numbers."""
+    settings, max_tokens = game_settings_of(job, prompts), job.problem.protocol.max_tokens
+    return Conversations(settings, job.T, max_tokens, tuple(scenarios) if scenarios else None)
+
+
+def most_tokens(conversations: Conversations, limit: int) -> int:
+    """Return about how many tokens a conversation has at most. Raise InputError if that exceeds the limit."""
     return conversations.capacity(EstimatedTokenizer(limit))

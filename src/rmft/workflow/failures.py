@@ -4,7 +4,7 @@ import atexit
 import logging
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +48,15 @@ def no_target(name: str, targets: Collection[str]) -> str:
     alike = [target for target in targets if ("/" in target) == ("/" in name)]
     cure = did_you_mean(name, alike, most=3, cutoff=0.5) or "`snakemake --list-target-rules` names all"
     return f"{name}: no such target; {cure}"
+
+
+def refuse_other_targets(outputs: Iterable[str], artifacts: Collection[str]) -> None:
+    """Raise InputError where a run would make what no parameter asks for, such as the files of a further training seed.
+
+    The rules' patterns fit such paths, but nothing would read the file, and `rmft prune` would delete it.
+    """
+    if other := next((path for path in outputs if path not in artifacts), None):
+        raise InputError(no_target(other, artifacts))
 
 
 def say_last(scheduler: Any, total: int) -> None:  # noqa: ANN401 (Snakemake's, which has no public type)

@@ -9,7 +9,9 @@ from pydantic_core import to_jsonable_python
 from rmft.artifacts.files import delete
 from rmft.artifacts.text import write_text
 from rmft.params import Params
+from rmft.params.reasoning import LEXICAL
 from rmft.workflow import plan
+from rmft.workflow.paths import made_model_of
 
 BASE_GAMES = "games of the base model"  # a key that all files of parameters have
 
@@ -26,6 +28,10 @@ def parameters_of(params: Params, name: str) -> dict[str, Any]:
     original = params.experiments[chosen.varies] if chosen.in_words and chosen.varies else None
     whole = params.model_dump(mode="json")
     sets = {chosen.protocol.scenarios, *(of.scenarios for of in chosen.evaluations.values())} if chosen.in_words else {}
+    scenarios = {key: params.scenarios[key] for key in sorted(filter(None, sets))}
+    examined = name in params.reasoning.of
+    others = {of.model for of in scenarios.values() if of.source == "generated"}
+    others |= {params.reasoning.judge} - {LEXICAL} if examined else set()
     return {
         "seed": params.seed,
         "extensions": params.extensions,
@@ -34,22 +40,42 @@ def parameters_of(params: Params, name: str) -> dict[str, Any]:
         and {key: of.model_dump(mode="json") for key, of in original.evaluations.items() if key in chosen.evaluations},
         "first rollouts of": plan.first_rollouts_of(params, name) if chosen.in_words and chosen.sharded else None,
         "model": to_jsonable_python(plan.model_of(params, chosen.model)),
-        "scenarios": {key: whole["scenarios"][key] for key in sorted(filter(None, sets))},
+        "made by": _making_of(params, chosen.model),
+        "models that write or judge": {key: to_jsonable_python(plan.model_of(params, key)) for key in sorted(others)},
+        "scenarios": {key: whole["scenarios"][key] for key in scenarios},
         "mean": params.evaluation.mean,
         "resamples": params.evaluation.resamples,
         "algorithms": {key: whole["evaluation"]["algorithms"][key] for key in sorted(algorithms)},
         "rerolls": params.selection.rerolls,
         "shards": params.shards(name) if chosen.in_words else None,
-        "reasoning": whole["reasoning"] if name in params.reasoning.of else None,
+        "reasoning": whole["reasoning"] if examined else None,
     }
+
+
+def _making_of(params: Params, model: str) -> dict[str, Any] | None:
+    """Return the parameters of the job that makes a model, or what our own server plays; None where none makes it."""
+    if not made_model_of(params, model):
+        return None
+    settings = params.models[params.played_here(model)]
+    of = params.conversion if settings.is_gguf else plan.models_job(params, Path(settings.weights).name).pretraining
+    return of.model_dump(mode="json")
 
 
 def write_parameters(folder: Path, params: Params) -> None:
     """Write each experiment's parameters to a file of its own, and delete files of experiments that are gone."""
     for path in folder.glob("*.json"):
-        if path.stem not in params.experiments and BASE_GAMES in path.read_text(encoding="utf-8", errors="replace"):
-            delete(path)  # not another file of the user's
+        if path.stem not in params.experiments and _is_of_parameters(path):
+            delete(path)
     for name in params.experiments:
         write_text(
             folder / f"{name}.json", json.dumps(parameters_of(params, name), indent=1, ensure_ascii=False) + "\n"
         )
+
+
+def _is_of_parameters(path: Path) -> bool:
+    """Return whether a JSON file was written here, and is not another file of the user's."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and BASE_GAMES in found

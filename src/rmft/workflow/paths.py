@@ -43,12 +43,11 @@ def models_of(params: Params, experiment: str) -> list[str]:
 
 def base_model_of(params: Params, model: str) -> list[str]:
     """Return the files of a language model, or of what our own server plays; none where the model is elsewhere."""
-    settings = params.models[model]
-    if settings.kind == "endpoint":
-        return base_model_of(params, settings.serves) if settings.serves else []
-    if made := made_model_of(params, model):
+    if (played := params.played_here(model)) is None:
+        return []
+    if made := made_model_of(params, played):
         return [path for path in made if path.endswith(CHECKPOINT)]
-    return model_files(settings.weights)
+    return model_files(params.models[played].weights)
 
 
 def gguf_models(params: Params) -> list[str]:
@@ -66,14 +65,14 @@ def made_model_of(params: Params, model: str) -> list[str]:
 
     The job converts a GGUF file or pre-trains an embedded model; there is no such job for other models.
     """
-    settings = params.models[model]
-    if settings.kind == "endpoint":
-        return made_model_of(params, settings.serves) if settings.serves else []
-    if settings.kind == "linear-attention":
+    played = params.played_here(model)
+    settings = params.models.get(played)
+    if settings is None or settings.kind == "linear-attention":
         return []
     if settings.is_gguf:
-        return [f"{model_folder_of(model)}/{file}" for file in CONVERTED]
-    return [path for path in pretrained(params) if Path(path).parent == Path(settings.weights)]
+        return [f"{model_folder_of(played)}/{file}" for file in CONVERTED]
+    folder = Path(settings.weights).as_posix()
+    return [path for path in pretrained(params) if path.rpartition("/")[0] == folder]
 
 
 def on_demand(params: Params) -> list[str]:

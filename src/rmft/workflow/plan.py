@@ -45,10 +45,8 @@ def code_of_job(
 
 def extras_of(params: Params, model: str) -> tuple[str, ...]:
     """Return the libraries of extras that a model of params.yaml plays with, here or in our own server."""
-    settings = params.models[model]
-    if settings.kind == "endpoint":
-        return extras_of(params, settings.serves) if settings.serves else ()
-    return settings.extras if settings.kind == "language" else ()
+    settings = params.models.get(params.played_here(model))
+    return settings.extras if settings and settings.kind == "language" else ()
 
 
 def scenarios_job(params: Params, name: str) -> records.ScenariosJob:

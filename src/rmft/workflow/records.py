@@ -50,6 +50,7 @@ class Job(Section):
         JOB_CONTEXT.settings = text
         files = _extensions_named(text)
         note_reading(map(Path, files))
+        note_reading(map(Path, extensions.data_of(files)))
         extensions.load(files)
         return super().parse(text)
 

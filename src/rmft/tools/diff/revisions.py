@@ -62,7 +62,9 @@ def compare(a: str = "HEAD", b: str = WORKSPACE) -> Difference:
         logging.getLogger(library).setLevel(logging.CRITICAL)  # its progress bars go by this as well
     try:
         with Repo() as repo:
-            experiments = _map((_parameters(repo) or {}).get("experiments")).keys() - {WORKSPACE}
+            parameters = _parameters(repo) or {}
+            sections = (_map(parameters.get(section)) for section in ("experiments", "on_request"))
+            experiments = {name for section in sections for name in section} - {WORKSPACE}
             if {a, b} <= experiments:
                 return _of_experiments(repo, a, b)
             return _of_revisions(repo, *_commits(repo, (a, b), experiments))

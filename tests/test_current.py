@@ -1,0 +1,112 @@
+"""Results that were made with other parameters than params.yaml has now: `rmft export` and `rmft results` say so."""
+
+import json
+from pathlib import Path
+
+import pytest
+from trees import set_value
+
+from rmft.artifacts.evaluations import write_evaluation
+from rmft.artifacts.receipts import Receipt, job_id, receipt_path
+from rmft.lineage.records import METADATA, file_of
+from rmft.params import load
+from rmft.params.files import evaluation_of
+from rmft.tools.results import built, plot_note
+from rmft.workflow import paths, plan
+from rmft.workflow.current import made_otherwise
+from rmft.workflow.records import Job
+
+ROOT = Path(__file__).parents[1]
+MY_RUN = {
+    "kind": "language", "scale": "own", "model": "embedded", "environment": "mab", "process": ["gaussian"],
+    "rmft": {"iterations": 2, "scenarios": 4, "trajectories": 4}, "sft": {"method": "full", "epochs": 1},
+    "evaluations": {"short": {"rewards": "gaussian", "T": 3, "instances": 4, "algorithms": ["ucb"]}},
+}  # fmt: skip
+SEED = Path("results/experiments/my_run/seed-0")
+EVALUATION = evaluation_of("my_run", "short")
+WORDS = "was made with other parameters than params.yaml has now; run `snakemake exp_my_run` first"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    """Work in a folder with the records of an experiment of two iterations."""
+    for name in ("data", "extensions", "outputs.yaml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    set_value(tmp_path, "experiments.my_run", MY_RUN)
+    monkeypatch.chdir(tmp_path)
+    params = load().at_scale()
+    base, trained = paths.held_out_of(params, "my_run", "short")
+    rollouts = str(SEED / "iteration-0/rollouts.parquet")
+    shard = str(SEED / f"iteration-0/shards/1-of-{params.shards('my_run')}.parquet")
+    first, last = (paths.weights_of(params, "my_run", 0, i)[0] for i in (1, 2))
+    put_on_record(EVALUATION, plan.evaluation_job(params, "my_run", "short"), base, trained)
+    put_on_record(base, plan.held_out_job(params, "my_run", "short"))
+    put_on_record(trained, plan.held_out_job(params, "my_run", "short"), last)
+    put_on_record(last, plan.sft_job(params, "my_run", 0, 1), first)
+    put_on_record(first, plan.sft_job(params, "my_run", 0, 0), rollouts)
+    put_on_record(rollouts, plan.gather_job(params, "my_run"), shard)
+    put_on_record(shard, plan.rollouts_job(params, "my_run", 0, 0, 1))
+    return tmp_path
+
+
+def put_on_record(path: str, job: Job, *inputs: str) -> None:
+    """Write a file with its receipt and Snakemake's metadata, as a job of other code would."""
+    text = job.model_copy(update={"code": job.code.model_copy(update={"digest": "another"})}).canonical()
+    times = {"starttime": 0, "endtime": 1}
+    record = {"rule": "any", "input": inputs, "input_checksums": {}, "params": [repr(text)], **times}
+    receipt = Receipt("0", job_id(text), {}, None, "3.12", "a machine", artifact=path)
+    written = {Path(path): "", receipt_path(Path(path)): receipt.as_json(), file_of(METADATA, path): json.dumps(record)}
+    for file, content in written.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content, encoding="utf-8")
+
+
+def test_other_code_and_what_other_experiments_are_set_to_make_no_difference(folder):
+    set_value(folder, "experiments.closed_mab.T", 30)
+    assert made_otherwise(load().at_scale(), [EVALUATION]) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "otherwise"),
+    [
+        ("seed", 1, EVALUATION),
+        ("experiments.my_run.sft.epochs", 2, str(SEED / "iteration-2/model.safetensors")),
+        ("experiments.my_run.rmft.iterations", 1, EVALUATION.replace(".parquet", "/trained-0.parquet")),
+        ("experiments.my_run.rmft.scenarios", 6, str(SEED / "iteration-0/rollouts.parquet")),
+    ],
+)
+def test_the_artifact_is_named_that_other_parameters_made(folder, key, value, otherwise):
+    set_value(folder, key, value)
+    assert made_otherwise(load().at_scale(), [EVALUATION]) == otherwise
+
+
+def test_a_model_is_not_exported_with_the_regret_of_another_iterations_model(folder, rmft):
+    set_value(folder, "experiments.my_run.rmft.iterations", 1)
+    code, _, error = rmft("export", SEED / "iteration-1", "--format", "merged", "--to", "out")
+    assert (code, WORDS in error, error.count("\n"), Path("out").exists()) == (2, True, 1, False)
+
+
+def test_games_are_not_exported_as_those_of_a_model_that_did_not_play(folder, rmft):
+    set_value(folder, "experiments.my_run.model", "qwen3-8b")
+    Path(SEED / "iteration-0/selection.parquet").touch()
+    code, _, error = rmft("export", SEED / "iteration-0", "--format", "dataset", "--to", "out")
+    assert (code, WORDS in error, error.count("\n"), Path("out").exists()) == (2, True, 1, False)
+
+
+def test_results_name_no_model_of_params_yaml_over_the_numbers_of_another_one(folder, rmft):
+    players, rounds = ("base", "trained"), [[0.0, 1.0, 2.0]]
+    write_evaluation(
+        Path(EVALUATION),
+        {
+            "player": players, "training_seed": [0, 0], "instance": [0, 0], "d": [3, 3], "regret": rounds * 2,
+            "action": [[0, 0, 0]] * 2, "best_action": [[0, 0, 0]] * 2, "policy": [None] * 2, "invalid": [0, 0],
+        },
+    )  # fmt: skip
+    assert "my_run, embedded" in rmft("results", "my_run")[1]
+    assert "my_run" not in (plot_note(load(), built(load().at_scale(), ["my_run"])) or "")
+    set_value(folder, "experiments.my_run.model", "qwen3-8b")
+    heading = " ".join(rmft("results", "my_run")[1].partition(" n ")[0].split())
+    assert heading == "my_run, made with other parameters than params.yaml has now; run `snakemake exp_my_run`"
+    note = plot_note(load(), built(load().at_scale(), ["my_run"]))
+    assert note.endswith("my_run: made with other parameters than params.yaml has now")
