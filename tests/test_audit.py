@@ -19,12 +19,15 @@ from rmft.lineage.audit import (
     Finding,
     as_lines,
     audit,
+    naming_targets,
     outdated,
     refuse_altered,
     retired,
     weights_that_differ,
 )
 from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of, unfinished
+from rmft.params import load
+from rmft.workflow.targets import requested
 
 pytestmark = pytest.mark.xdist_group("lineage")
 ARTIFACTS = (REWARDS, MODEL, EVALUATION, OTHER, FIGURE)
@@ -41,6 +44,21 @@ def recorded(tmp_path, monkeypatch) -> Path:
 def problems(**reasons: str) -> list[str]:
     """Return the audit of the recorded tree in lines. reasons: why Snakemake would make an artifact, by its stem."""
     return [str(problem) for problem in audit({path: reasons.get(Path(path).stem, "") for path in ARTIFACTS})]
+
+
+def test_the_command_for_what_is_made_on_request_names_its_target():
+    artifacts = requested(load().at_scale())
+    figure, other = "results/figures/real-fol-gemma.pdf", "results/figures/parameter.pdf"
+    log = "results/experiments/real_mab_gemma/seed-0/iteration-1/training-log.csv"
+    found = [Finding("stale", path, "", "snakemake") for path in (figure, other, log)]
+    found.append(Finding("altered", log, "", f"mv {log} .; snakemake"))
+    remedies = [problem.remedy for problem in naming_targets(found, artifacts)]
+    assert remedies == [
+        f"snakemake {figure}",
+        "snakemake",
+        "snakemake exp_real_mab_gemma",
+        f"mv {log} .; snakemake exp_real_mab_gemma",
+    ]
 
 
 def flip(path: Path) -> None:

@@ -1,5 +1,6 @@
 """The command line as a user meets it: answers, refusals, exit codes."""
 
+import errno
 import json
 import os
 import signal
@@ -121,6 +122,20 @@ def test_ctrl_c_is_answered_in_one_line():
     _, error = game.communicate(timeout=30)
     assert game.returncode == 130
     assert error == "rmft: interrupted; no file was left half-written\n"
+
+
+def test_a_folder_that_may_not_be_read_is_one_line(rmft, monkeypatch):
+    def refuse(path: Path) -> bool:
+        raise PermissionError(
+            errno.EACCES, "Permission denied", str(path)
+        )  # the tests may run as root, who may read all
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    code, printed, error = rmft("results")
+    assert (code, printed) == (2, "")
+    assert error.startswith("rmft: ")
+    assert error.endswith(": Permission denied\n")
+    assert error.count("\n") == 1
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

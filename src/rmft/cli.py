@@ -216,6 +216,11 @@ def main() -> None:
         if error.format_message():  # empty where a bare `rmft` has already printed its help
             print(f"rmft: {' '.join(error.format_message().split())} (see --help)", file=sys.stderr)
         code = 2
+    except PermissionError as error:
+        if error.filename is None:
+            raise
+        print(f"rmft: {InputError(f'{error.filename}: {error.strerror}')}", file=sys.stderr)
+        code = 2
     except OSError as error:
         if _can_print():
             raise

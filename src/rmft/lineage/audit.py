@@ -2,10 +2,11 @@
 
 import functools
 import os
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -53,6 +54,21 @@ def as_lines(problems: Iterable[Finding], *, full: bool = False) -> Iterator[str
         else:
             more = f"as with {len(several) - 1} more files (--full names them)"
             yield f"{kind}: {several[0].path} {reason}, {more}; run `{remedy}`"
+
+
+def naming_targets(problems: Iterable[Finding], requested: Collection[str]) -> list[Finding]:
+    """Return problems with commands that mend them: `snakemake` alone does not make what is made on request.
+
+    requested: the artifacts that are made on request only.
+    """
+    return [_naming_target(problem) if problem.path in requested else problem for problem in problems]
+
+
+def _naming_target(problem: Finding) -> Finding:
+    path = PurePosixPath(problem.path)
+    target = f"exp_{path.relative_to(EXPERIMENTS).parts[0]}" if path.is_relative_to(EXPERIMENTS) else path
+    remedy = re.sub(r"(?<!\S)snakemake$", f"snakemake {target}", problem.remedy)
+    return replace(problem, remedy=remedy)
 
 
 # Before a build

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -86,11 +87,13 @@ def lineage(
 
     With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
     """
-    from rmft.lineage.audit import as_lines, audit
+    from rmft.lineage.audit import as_lines, audit, naming_targets
     from rmft.lineage.text import as_text, as_tree
     from rmft.lineage.trace import trace
+    from rmft.params import load
     from rmft.recorded.bundle import bundle_of
     from rmft.workflow.runs import reasons_to_run
+    from rmft.workflow.targets import requested
 
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all")
@@ -119,6 +122,9 @@ def lineage(
             print("\n".join((as_tree if full else as_text)(traced, shutil.get_terminal_size((120, 24)).columns)))
         else:
             _export(traced, as_format, output)
+    if problems:
+        with suppress(InputError):  # in params.yaml, which an artifact's past does not depend on
+            problems = naming_targets(problems, requested(load().at_scale()))
     for line in as_lines(problems, full=full):
         print(line, file=sys.stderr)
     if problems:

@@ -28,6 +28,11 @@ def everything(params: Params) -> list[str]:
     return [*reward_sets(params), *scenarios(params), *experiments, THEORY, *outputs]
 
 
+def requested(params: Params) -> set[str]:
+    """Return the artifacts that `snakemake` makes when they are asked for only."""
+    return {*everything(params)} - {*everything(params.by_default)}
+
+
 def section(params: Params, experiments: list[str]) -> list[str]:
     """Return everything that some experiments make, with the figures and tables of them alone."""
     own = params.only(*experiments)
