@@ -19,6 +19,7 @@ from rmft.agents.numeric import SYMBOLS, LinearAttention, read_model, write_mode
 from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.evaluations import read_evaluation, write_evaluation
 from rmft.artifacts.files import atomic, reading
+from rmft.artifacts.here import from_here
 from rmft.artifacts.json_files import read_json, read_jsonl, write_json, write_jsonl
 from rmft.artifacts.receipts import commit
 from rmft.artifacts.rewards import read_rewards, write_rewards
@@ -127,6 +128,23 @@ def test_a_csv_that_lost_rows_columns_or_its_end_is_refused(tmp_path, text):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match="unreadable or truncated"):
         read_csv(path, ["c", "d"], rows=2)
+
+
+def test_artifacts_are_named_from_here_however_their_path_is_written(tmp_path, monkeypatch):
+    disk, clone, link = tmp_path / "disk", tmp_path / "clone", tmp_path / "link"
+    (disk / "experiments").mkdir(parents=True)
+    clone.mkdir()
+    (clone / "results").symlink_to(disk)
+    link.symlink_to(clone)
+    monkeypatch.chdir(clone)
+    name = Path("results/experiments")
+    for written in (name, clone / name):
+        assert from_here(written) == name
+    (clone / "results").unlink()
+    (clone / name).mkdir(parents=True)
+    for written in (name, clone / name, link / name, Path("../clone") / name, Path("results/../results/experiments")):
+        assert from_here(written) == name
+    assert from_here(disk) == disk
 
 
 def test_what_a_killed_writer_left_behind_is_swept_by_the_next(tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from rmft.artifacts.here import from_here
 from rmft.errors import InputError, unknown
 from rmft.lineage.records import read_record
 from rmft.params import Params, load
@@ -30,8 +31,7 @@ class BuiltIteration:
     @classmethod
     def at(cls, folder: Path) -> Self:
         """Return the iteration in a folder. Raise InputError where the folder is none of a language model."""
-        path = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-        match = ITERATION.fullmatch(path.as_posix())
+        match = ITERATION.fullmatch(from_here(folder).as_posix())
         if not match:
             raise InputError(
                 f"{folder}: must be the folder of an iteration of a language model, "

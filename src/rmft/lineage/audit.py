@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
+from rmft.artifacts.here import from_here
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import read_receipt
 from rmft.errors import InputError
@@ -295,7 +296,7 @@ def retired(path: Path, artifacts: Iterable[str]) -> list[Path]:
 
     Raise InputError where the path is not below the folders of artifacts.
     """
-    path = Path(os.path.normpath(path))
+    path = from_here(path)
     if not is_artifact(f"{path.as_posix()}/"):
         raise InputError(f"{path}: not below {' or '.join(ARTIFACTS)}")
     files = [path.as_posix()] if path.is_file() else _files_below(path.as_posix())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
+from rmft.artifacts.here import from_here
 from rmft.errors import InputError
 from rmft.lineage.audit import Finding, changed_inputs, own_problem, weights_that_differ
 from rmft.lineage.records import Record, read_record
@@ -73,7 +74,7 @@ def in_git(source: str) -> bool:
 
 
 def _as_artifact(path: Path) -> str:
-    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    path = from_here(path)
     if not is_artifact(path.as_posix()):
         raise InputError(f"{path}: no artifact of this workflow; try a file below {' or '.join(ARTIFACTS)}")
     if path.is_dir():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rmft.artifacts.files import altered_files
+from rmft.artifacts.here import from_here
 from rmft.artifacts.json_files import read_json
 from rmft.errors import InputError
 from rmft.workflow.paths import BUNDLE, RECORDED
@@ -57,8 +58,7 @@ def bundles(root: Path = Path(RECORDED)) -> list[Path]:
 
 def bundle_of(path: Path, root: Path = Path(RECORDED)) -> Path | None:
     """Return the bundle that a file belongs to; None for a file of no bundle."""
-    path = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return next((folder for folder in bundles(root) if path.is_relative_to(folder)), None)
+    return next((folder for folder in bundles(root) if from_here(path).is_relative_to(folder)), None)
 
 
 def altered(folder: Path, bundle: Bundle) -> Iterator[str]:

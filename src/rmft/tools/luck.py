@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from rmft.artifacts.files import reading
+from rmft.artifacts.here import from_here
 from rmft.artifacts.trajectories import read_selection, trajectory_batches
 from rmft.environments.regret import Notion
 from rmft.environments.tables import RewardTable
@@ -108,7 +109,7 @@ def _of_rollouts(path: Path, notion: Notion | None) -> Selection:
 
 def _scoring(path: Path, notion: Notion | None) -> Scoring:
     """Return the regret that selects rollouts: this one, or that of their experiment."""
-    if Path("params.yaml").exists() and "/".join(EXPERIMENTS) in path.as_posix():
+    if Path("params.yaml").exists() and from_here(path).parts[: len(EXPERIMENTS)] == EXPERIMENTS:
         scoring = scoring_of(path, load().at_scale())
         return replace(scoring, notion=notion) if notion else scoring
     if not notion:

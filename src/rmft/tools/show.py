@@ -18,6 +18,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
+from rmft.artifacts.here import from_here
 from rmft.environments.regret import EVALUATED, Notion, regret
 from rmft.errors import InputError
 from rmft.params import Params
@@ -54,7 +55,7 @@ def scoring_of(path: Path, params: Params) -> Scoring:
     Rollouts are ranked as selection ranks them, games of an evaluation as it scores them. Raise InputError for files
     of no experiment.
     """
-    parts = (path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path).parts
+    parts = from_here(path).parts
     experiment = params.experiments.get(parts[2]) if len(parts) > 3 and parts[:2] == EXPERIMENTS else None
     if experiment is None or experiment.kind == "numeric":
         raise InputError(f"{path}: of no experiment of params.yaml, so say which --environment was played")
