@@ -2,11 +2,14 @@
 
 import signal
 
+import pytest
+
 from chaos import hostile_text
 
 CASES = 400
 
 
+@pytest.mark.timeout(method="thread")  # the other method needs the signal that this check uses
 def test_hostile_text_is_data_or_refused_in_one_line():
     counts = hostile_text.run(CASES, 0)
     assert not counts.failures, "\n".join(counts.failures)
