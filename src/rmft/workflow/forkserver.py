@@ -133,6 +133,7 @@ def serve(folder: str, listening_on: str, *modules: str) -> bool:
     with socket.socket(fileno=int(listening_on)) as listening:
         job = _fork_jobs(listening)
     if job is not None:
+        tempfile.tempdir = folder  # what a killed job leaves there is deleted with the run
         return _become(job)
     shutil.rmtree(folder, ignore_errors=True)
     return False
