@@ -282,7 +282,7 @@ def test_a_run_that_is_killed_leaves_no_server_behind_and_the_next_one_gives_the
     answered = tree / "journal/closed_mab/seed-0/iteration-0/shards/1-of-1.jsonl.zst"
     wait_until(lambda: answered.exists() and answered.stat().st_size > 0)
     os.killpg(run.pid, signal.SIGKILL)
-    run.communicate()
+    run.communicate(timeout=60)
     (announced,) = (tree / ".rmft/run").rglob("running.json")
     server = int(json.loads(announced.read_text())["process"].split(":")[0])
     wait_until(lambda: not psutil.pid_exists(server))

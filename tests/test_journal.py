@@ -271,7 +271,7 @@ def test_what_comes_while_a_frame_is_written_goes_into_the_next_one_together(tmp
     journal = Journal.open(tmp_path / "a")
     monkeypatch.setattr(os, "fsync", sync)
     first = journal.record_soon(key_of(request(0)), request(0), response(0))
-    begun.wait()
+    assert begun.wait(30)
     others = [journal.record_soon(key_of(request(i)), request(i), response(i)) for i in range(1, 65)]
     assert not first.done()
     assert not any(other.done() for other in others)

@@ -203,8 +203,10 @@ def page(tmp_path):
     """Return the process of `rmft play --page` on games of 3 rounds, and its address."""
     command = [sys.executable, "-m", "rmft", "play", "--page", "--rounds", "3", "--folder", str(tmp_path / "play")]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        yield process, re.search(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/", process.stdout.readline())[0]
-        process.kill()
+        try:
+            yield process, re.search(r"http://127\.0\.0\.1:\d+/[\w-]{20,}/", process.stdout.readline())[0]
+        finally:
+            process.kill()
 
 
 def test_the_page_is_played_by_keyboard_alone_at_phone_width_and_never_knows_a_later_reward(page, browser, tmp_path):

@@ -5,11 +5,13 @@ import os
 import re
 import shutil
 import signal
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
+from snakemake.scheduling.job_scheduler import JobScheduler
 from trees import (
     ROOT,
     at_work_until,
@@ -26,7 +28,7 @@ from trees import (
 )
 
 from rmft.params import load
-from rmft.workflow.failures import why_ended
+from rmft.workflow.failures import let_sigterm_in, why_ended
 from rmft.workflow.runs import run_tool
 
 pytestmark = pytest.mark.xdist_group("workflow")
@@ -168,6 +170,22 @@ def test_a_stopped_run_says_by_what_and_how_far_it_came(tmp_path):
     assert why_ended(scheduler, 545) == "rmft: stopped by Ctrl-C after 212 of 545 jobs; run it again to go on"
     scheduler.failed, scheduler._user_kill = [], "graceful"
     assert why_ended(scheduler, 545) == "rmft: stopped by SIGTERM after 212 of 545 jobs; run it again to go on"
+
+
+def test_a_run_can_be_stopped_while_it_chooses_jobs():
+    scheduler = object.__new__(JobScheduler)
+    scheduler._lock, scheduler._open_jobs = threading.Lock(), threading.Semaphore(0)
+    let_sigterm_in(scheduler)
+
+    def stop() -> None:
+        with scheduler._lock:  # as while it chooses
+            scheduler.exit_gracefully(signal.SIGTERM, None)
+
+    main = threading.Thread(target=stop, daemon=True)
+    main.start()
+    main.join(10)
+    assert not main.is_alive()
+    assert scheduler._user_kill == "graceful"
 
 
 def test_programs_of_the_environment_are_found_where_it_is_not_activated(monkeypatch):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Collection
@@ -18,6 +19,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 HERE = Path(sys.executable).parent
 USER = "somebody-in-particular"
+HANG_SECONDS = 900.0  # of a command
 NUMERIC = (
     "numeric_simplex", "numeric_simplex_logits", "numeric_mixture", "numeric_mab", "numeric_mab_logits_normalised",
 )  # fmt: skip
@@ -68,8 +70,21 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of this environment in a folder, on the code of that folder."""
-    return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    """Run a command of this environment in a folder, on the code of that folder.
+
+    A command that does not end is killed with all that it has started; the error has what it printed.
+    """
+    process = subprocess.Popen(
+        command, cwd=folder, env=environment(folder), start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        printed = process.communicate(timeout=HANG_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        printed = process.communicate()
+        raise AssertionError(f"{' '.join(command)} hangs after {printed[0][-2000:]} {printed[1][-2000:]}") from None
+    return subprocess.CompletedProcess(command, process.returncode, *printed)
 
 
 def at_work_until(file: Path, folder: Path, *command: str) -> subprocess.Popen:

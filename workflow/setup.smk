@@ -21,7 +21,7 @@ from rmft.params import load
 from rmft.params.files import THEORY, prompt_files, training_log_of
 from rmft.artifacts.job import JOB_OF, this_run
 from rmft.workflow.checks import check_folder, check_inputs
-from rmft.workflow.failures import BriefErrors, interrupted_early, refuse_other_targets, say_last
+from rmft.workflow.failures import BriefErrors, interrupted_early, let_sigterm_in, refuse_other_targets, say_last
 from rmft.workflow.job_list import write_job_list
 from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
 

@@ -148,7 +148,13 @@ class FineTuningJobs:
         """Run the jobs in the order of their creation, and wait for more."""
         while True:
             self.created.clear()
-            if not (jobs := self._open()):
+            try:
+                jobs = self._open()
+            except Exception:  # an error of the disk
+                log.exception("jobs cannot be read")
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            if not jobs:
                 await self.created.wait()
                 continue
             name = jobs[0]["id"]

@@ -4,6 +4,7 @@ import atexit
 import logging
 import re
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -57,6 +58,14 @@ def refuse_other_targets(outputs: Iterable[str], artifacts: Collection[str]) -> 
     """
     if other := next((path for path in outputs if path not in artifacts), None):
         raise InputError(no_target(other, artifacts))
+
+
+def let_sigterm_in(scheduler: Any) -> None:  # noqa: ANN401 (Snakemake's, which has no public type)
+    """Have a run end by SIGTERM whenever the signal comes, before its first job.
+
+    Snakemake's handler of the signal takes a lock that the interrupted code may hold, and would wait for itself.
+    """
+    scheduler._lock = threading.RLock()
 
 
 def say_last(scheduler: Any, total: int) -> None:  # noqa: ANN401 (Snakemake's, which has no public type)

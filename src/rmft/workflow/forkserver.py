@@ -142,7 +142,8 @@ def serve(folder: str, listening_on: str, *modules: str) -> bool:
 def _fork_jobs(listening: socket.socket) -> socket.socket | None:
     """Fork and reap jobs until the run ends; in a fork, return the connection to the process that handed its job over.
 
-    The server has a single thread: a fork has none but its own, and would wait for ever for a lock of another thread.
+    Python has a single thread in the server: a fork has none but its own, and would wait for ever for a lock of another
+    one. (pandas brings a thread of jemalloc's, whose locks are made for forks.)
     """
     ended, wake = socket.socketpair()
     ended.setblocking(False)
