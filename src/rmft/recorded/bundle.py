@@ -58,7 +58,8 @@ def bundles(root: Path = Path(RECORDED)) -> list[Path]:
 
 def bundle_of(path: Path, root: Path = Path(RECORDED)) -> Path | None:
     """Return the bundle that a file belongs to; None for a file of no bundle."""
-    return next((folder for folder in bundles(root) if from_here(path).is_relative_to(folder)), None)
+    path = from_here(path)
+    return next((folder for folder in bundles(root) if path.is_relative_to(folder)), None)
 
 
 def altered(folder: Path, bundle: Bundle) -> Iterator[str]:

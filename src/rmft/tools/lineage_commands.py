@@ -15,6 +15,7 @@ from rmft.errors import InputError
 from rmft.suite import FILE as MEASUREMENT
 
 if TYPE_CHECKING:
+    from rmft.lineage.audit import Finding
     from rmft.lineage.trace import Trace
 
 TOOLS = "Tools"
@@ -87,13 +88,11 @@ def lineage(
 
     With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
     """
-    from rmft.lineage.audit import as_lines, audit, naming_targets
+    from rmft.lineage.audit import audit
     from rmft.lineage.text import as_text, as_tree
     from rmft.lineage.trace import trace
-    from rmft.params import load
     from rmft.recorded.bundle import bundle_of
     from rmft.workflow.runs import reasons_to_run
-    from rmft.workflow.targets import requested
 
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all")
@@ -123,12 +122,20 @@ def lineage(
         else:
             _export(traced, as_format, output)
     if problems:
-        with suppress(InputError):  # in params.yaml, which an artifact's past does not depend on
-            problems = naming_targets(problems, requested(load().at_scale()))
+        _print_problems(problems, full=full)
+        raise typer.Exit(1)
+
+
+def _print_problems(problems: "Sequence[Finding]", *, full: bool) -> None:
+    """Print problems, each with the command that mends it."""
+    from rmft.lineage.audit import as_lines, naming_targets
+    from rmft.params import load
+    from rmft.workflow.targets import requested
+
+    with suppress(InputError):  # in params.yaml, which an artifact's past does not depend on
+        problems = naming_targets(problems, requested(load().at_scale()))
     for line in as_lines(problems, full=full):
         print(line, file=sys.stderr)
-    if problems:
-        raise typer.Exit(1)
 
 
 def _print_recorded(path: Path, folder: Path) -> None:
