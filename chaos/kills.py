@@ -10,7 +10,6 @@ import os
 import random
 import re
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -54,6 +53,10 @@ def run(size: int, seed: int, built: Path | None = None) -> Counts:
             kill_and_finish(tree, expected, kills, chance, counts)
             killed += kills
     return counts
+
+
+class WentWrongError(Exception):
+    """What went wrong with a build that was killed before."""
 
 
 @dataclass(frozen=True)
@@ -100,52 +103,67 @@ def kill_and_finish(
     tree: Path, expected: dict[str, Undisturbed], kills: int, chance: random.Random, counts: Counts
 ) -> None:
     """Kill builds of a tree, let the last one end, and compare the tree with an undisturbed one."""
-    state, victims, problem = chance.choice(list(expected)), Counter(), ""
-    (tree / "results/metrics.json").unlink(missing_ok=True)  # there is something to do, whatever the state
-    set_state(tree, state)
-    while victims.total() < kills:
-        if chance.random() < 0.15:
-            state = chance.choice(list(expected))
-            set_state(tree, state)
-        if killed := start_and_kill(tree, expected[state].seconds, chance):
-            victims[killed] += 1
-        else:
-            (tree / "results/metrics.json").unlink()
-            set_state(tree, state := chance.choice(list(expected)))
-    last = ENGINES[chance.choice(["snakemake", "snakemake", "snakemake", "dvc"])]
-    finished = run_in(tree, *last)
-    if finished.returncode:
-        problem = f"{' '.join(last)}: {finished.stdout[-500:]}{finished.stderr[-500:]}"
-    elif digests(tree) != expected[state].artifacts:
-        differ = [path for path, digest in digests(tree).items() ^ expected[state].artifacts.items()]
-        problem = f"other bytes: {', '.join(sorted(set(differ))[:5])}"
-    elif (audit := run_in(tree, "rmft", "lineage", "--all")).returncode:
-        problem = f"lineage: {audit.stderr[:500]}"
-    elif left := psutil.wait_procs(at_work(tree), LEFT_SECONDS)[1]:
-        problem = f"still at work: {left}"
+    victims, problem = Counter(), ""
+    try:
+        state = kill_builds(tree, expected, kills, chance, victims)
+        finish(tree, expected[state].artifacts, chance)
+    except WentWrongError as error:
+        problem = f"{error}"
     for (harm, name), times in victims.items():
         counts.add(harm, f"{name}: went wrong" if problem else f"{name}: identical", times)
     if problem:
-        counts.failures.append(f"{state}, after {dict(victims)}: {problem}")
+        counts.failures.append(f"after {dict(victims)}: {problem}")
+
+
+def kill_builds(
+    tree: Path, expected: dict[str, Undisturbed], kills: int, chance: random.Random, victims: Counter
+) -> str:
+    """Kill builds of a tree so many times, count the victims, and return the state of the parameters at the end."""
+    while True:
+        (tree / "results/metrics.json").unlink(missing_ok=True)  # there is something to do, whatever the state
+        set_state(tree, state := chance.choice(list(expected)))
+        while killed := start_and_kill(tree, expected[state].seconds, chance):
+            victims[killed] += 1
+            if victims.total() == kills:
+                return state
+            if chance.random() < 0.15:
+                set_state(tree, state := chance.choice(list(expected)))
+
+
+def finish(tree: Path, artifacts: dict[str, str], chance: random.Random) -> None:
+    """Let a build end. Raise WentWrongError if it fails, or leaves anything else than these artifacts."""
+    last = ENGINES[chance.choice(["snakemake", "snakemake", "snakemake", "dvc"])]
+    finished = run_in(tree, *last)
+    if finished.returncode:
+        raise WentWrongError(f"{' '.join(last)}: {finished.stdout[-500:]}{finished.stderr[-500:]}")
+    if different := {path for path, _ in digests(tree).items() ^ artifacts.items()}:
+        raise WentWrongError(f"other bytes: {', '.join(sorted(different)[:5])}")
+    if (audit := run_in(tree, "rmft", "lineage", "--all")).returncode:
+        raise WentWrongError(f"lineage: {audit.stderr[:500]}")
+    if left := psutil.wait_procs(at_work(tree), LEFT_SECONDS)[1]:
+        raise WentWrongError(f"still at work: {left}")
 
 
 def start_and_kill(tree: Path, longest: float, chance: random.Random) -> tuple[str, str] | None:
     """Start a build and do harm after a random time; return what was killed, by which signal; None where it had ended.
 
-    Then wait, as a user would, until the run has ended that goes on without the DVC that started it.
+    Then wait, as a user would, until the run has ended that goes on without the DVC that started it. Raise
+    WentWrongError if a build fails that nobody has harmed, or hangs.
     """
     engine, name = chance.choice(list(ENGINES)), chance.choice(list(SIGNALS))
-    top = psutil.Popen(
-        ENGINES[engine], cwd=tree, env=environment(tree), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    output = tree.parent / "output.txt"
+    with output.open("w", encoding="utf-8") as file:
+        top = psutil.Popen(
+            ENGINES[engine], cwd=tree, env=environment(tree), start_new_session=True, stdout=file, stderr=file
+        )
     with suppress(psutil.TimeoutExpired):
-        top.wait(chance.uniform(0.0, longest))
+        if code := top.wait(chance.uniform(0.0, longest)):
+            raise WentWrongError(f"{engine} ended with {code}: {output.read_text(encoding='utf-8')[-1000:]}")
         return None
     victim = kill(tree, SIGNALS[name], chance)
-    waiting = [process for process in at_work(tree) if _is(process, "snakemake")]
-    assert not psutil.wait_procs(waiting, HANG_SECONDS)[1], f"{engine} hangs after {name} to {victim}"
-    top.wait(HANG_SECONDS)
+    waiting = [top, *(process for process in at_work(tree) if _is(process, "snakemake"))]
+    if psutil.wait_procs(waiting, HANG_SECONDS)[1]:
+        raise WentWrongError(f"{engine} hangs after {name} to {victim}")
     return victim, name
 
 
