@@ -16,7 +16,7 @@ from rmft.agents.chat_tokenizer import text_of
 from rmft.agents.local import LanguageModel
 from rmft.endpoint_server.engine import Engine
 from rmft.endpoint_server.errors import ApiError
-from rmft.endpoint_server.model_runner import CHUNK, Generation, ModelRunner, prefix_keys
+from rmft.endpoint_server.model_runner import CHUNK, PATIENCE, Generation, ModelRunner, prefix_keys
 from rmft.endpoint_server.tokenisation import ConversationTokenizer, TokenDecoder
 from rmft.errors import InputError
 
@@ -180,6 +180,26 @@ def test_a_reply_that_nobody_waits_for_any_more_frees_its_slot():
     assert runner.start(next_one)
     answer(runner, [])
     assert next_one.reason == "length"
+
+
+def test_short_prompts_wait_for_each_other_beside_replies_in_generation_but_not_for_long():
+    language_model = letters_only()
+    runner, tokenizer = ModelRunner(language_model, 63), tokenizer_of(language_model)
+    for game in range(60):
+        runner.start(ask(tokenizer, [message(0, 0)], game, limit=1000))
+    while not all(reply.ids for reply in runner.active):
+        runner.step()
+    alone, *together = (ask(tokenizer, [text], 100) for text in ("Hi", "Ho", "Hu"))
+    assert len(alone.prompt_ids) < 60 < 2 * len(alone.prompt_ids)
+    runner.start(alone)
+    for _ in range(PATIENCE):
+        assert not alone.ids
+        runner.step()
+    assert alone.ids
+    for reply in together:
+        runner.start(reply)
+    runner.step()
+    assert all(reply.ids for reply in together)
 
 
 def test_the_likeliest_tokens_and_what_was_chosen_are_noted_with_their_logarithms():

@@ -50,14 +50,15 @@ class LanguageModel:
         """Prepare a model for rollouts: our attention, no gradients. threads: on a CPU; two decode small models slower.
 
         context: see `context_limit`. batch_invariant: have the logits of a conversation on a CPU not depend on the
-        conversations beside it; see `products_depend_on_batch`.
+        conversations beside it, at the cost of some time, where that can be had; see `products_depend_on_batch`.
         """
         chat_tokenizer = ChatTokenizer.of(tokenizer, model.config, model.generation_config.eos_token_id, context)
         if model.device.type == "cpu":
             torch.set_num_threads(threads)
         else:
             torch.backends.cuda.enable_cudnn_sdp(False)  # it plans again, for 30 ms, whenever the number of keys grows
-        model.set_attn_implementation(BATCH_INVARIANT if batch_invariant and model.device.type == "cpu" else ATTENTION)
+        invariant = batch_invariant and model.device.type == "cpu" and not products_depend_on_batch(model)
+        model.set_attn_implementation(BATCH_INVARIANT if invariant else ATTENTION)
         model.get_output_embeddings().register_forward_pre_hook(_contiguous)
         return cls(model.eval(), chat_tokenizer)
 
@@ -131,6 +132,7 @@ class LocalChatModel:
     ) -> None:
         self.model, self.chat_tokenizer = language_model.model, language_model.chat_tokenizer
         self.count, self.capacity, self.max_tokens = count, capacity, max_tokens
+        self.device = self.model.device  # finding it anew takes longer than some layers
         self.chunk = slack or chunk_of(self.model.config, max_tokens)
         # The prefixes of actions that `action_policies` feeds may extend past the longest completion.
         self.cache = SlotCache(self.model.config, count, capacity + max(self.chunk, max_tokens), slack=self.chunk)
@@ -264,7 +266,7 @@ class LocalChatModel:
         self, rows: np.ndarray | slice, ids: np.ndarray, positions: np.ndarray, kept: np.ndarray
     ) -> torch.Tensor:
         """Run the model on (n, q) tokens and return the logits (n, V) of the last column."""
-        device, used = self.model.device, int(positions[:, -1].max()) + 1
+        device, used = self.device, int(positions[:, -1].max()) + 1
         ids, positions, kept = (torch.as_tensor(array, device=device) for array in (ids, positions, kept))
         if not isinstance(rows, slice):
             rows = torch.as_tensor(rows, device=device)
@@ -308,7 +310,7 @@ class LocalChatModel:
         fed = self.lengths[rows]
         longest, taken_back = max(map(len, prefixes)), int((fed - places).max())
         rewinds = self.cache.slack is not None and taken_back > self.cache.slack
-        span = torch.arange(max(longest, taken_back) if rewinds else longest, device=self.model.device)
+        span = torch.arange(max(longest, taken_back) if rewinds else longest, device=self.device)
         where = torch.as_tensor(rows, device=span.device), torch.as_tensor(places, device=span.device)[:, None] + span
         saved = self.cache.save(*where)
         if rewinds:

@@ -29,6 +29,7 @@ from rmft.endpoint_server.tokenisation import Ids
 
 CHUNK = 64  # tokens that are fed in one forward pass, and by which a slot can be truncated
 WORTH_COPYING = 32  # common tokens for which a slot is copied rather than a conversation fed again
+PATIENCE = 4  # tokens of responses in generation for which a prompt may wait, so that several are fed together
 STALE_SECONDS = 120.0  # a slot that is idle for so long is reused before an unused one is taken
 
 PrefixKey = int
@@ -107,6 +108,7 @@ class ModelRunner:
         self.idle: OrderedDict[int, CacheSlot] = OrderedDict()  # by row, the longest idle first
         self.by_prefix: dict[PrefixKey, list[CacheSlot]] = {}
         self.active: dict[Generation, CacheSlot] = {}
+        self.waited = 0  # steps for which prompts have waited for others
         self.closing = False
 
     # --- Slots ---
@@ -199,9 +201,20 @@ class ModelRunner:
         for generation in [generation for generation in self.active if generation.done.cancelled()]:
             self.release(generation)
         if prefill := [one for one, slot in self.active.items() if len(slot.ids) < len(one.prompt_ids)]:
-            self._prefill(prefill)
+            self.waited += 1
+            if self.waited >= PATIENCE or self._worth_a_pass(prefill):
+                self._prefill(prefill)
+                self.waited = 0
         if decode := [generation for generation in self.active if generation.ids]:
             self._feed(decode, [array("i", generation.ids[-1:]) for generation in decode])
+
+    def _worth_a_pass(self, generations: list[Generation]) -> bool:
+        """Return whether prompts have as many tokens to feed as there are responses in generation.
+
+        A pass takes some time however few tokens it feeds.
+        """
+        tokens = sum(min(CHUNK, len(one.prompt_ids) - len(self.active[one].ids)) for one in generations)
+        return tokens >= len(self.active) - len(generations)
 
     def _prefill(self, generations: list[Generation]) -> None:
         """Feed the prompt that waits longest, and those of which about as many tokens are left."""
