@@ -422,23 +422,25 @@ def test_responses_that_nobody_can_ask_for_again_are_given_up_when_the_client_ha
 # --- Files ---
 
 
-def test_a_full_disk_stops_no_job_for_good(tmp_path, monkeypatch):
+@pytest.mark.parametrize("operation", ["put", "all"])
+def test_an_error_of_the_disk_stops_no_job_for_good(tmp_path, monkeypatch, operation):
     monkeypatch.setattr(fine_tuning_jobs, "RETRY_SECONDS", 0.05)
     tries = []
 
-    def full(*_: object) -> None:
+    def fail(*_: object) -> None:
         tries.append(1)
-        raise sqlite3.OperationalError("database or disk is full")
+        raise sqlite3.OperationalError("database or disk is full" if operation == "put" else "disk I/O error")
 
     async def no_file(_: str) -> None:
         raise InputError("no such file")
 
-    async def until_there_is_room(jobs: FineTuningJobs) -> list[str]:
-        put, jobs.store.put, jobs._do = jobs.store.put, full, no_file
+    async def until_the_disk_works(jobs: FineTuningJobs) -> list[str]:
+        jobs._do = no_file
+        setattr(jobs.store, operation, fail)
         working = asyncio.create_task(jobs.work())
         while len(tries) < 3 and not working.done():
             await asyncio.sleep(0.01)
-        jobs.store.put = put
+        delattr(jobs.store, operation)
         while jobs.using("file") and not working.done():
             await asyncio.sleep(0.01)
         working.cancel()
@@ -449,7 +451,7 @@ def test_a_full_disk_stops_no_job_for_good(tmp_path, monkeypatch):
             document = {"id": name, "status": "queued", "training_file": "file", "model": "m"}
             store.put(name, {"job": document, "task": {}, "checkpoints": []})
         jobs = FineTuningJobs(dataclasses.replace(SETTINGS, state=tmp_path), store, None, None)
-        assert asyncio.run(until_there_is_room(jobs)) == ["failed", "failed"]
+        assert asyncio.run(until_the_disk_works(jobs)) == ["failed", "failed"]
 
 
 def test_files_are_kept_listed_read_and_deleted(client):

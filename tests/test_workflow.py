@@ -165,6 +165,10 @@ def test_a_stopped_run_says_by_what_and_how_far_it_came(tmp_path):
     assert f"failed after 3 of 9 jobs: its last words are '12/50 steps, loss 0.1' (log: {job.log[0]})" in why_ended(
         killed, 9
     )
+    job.log[0].write_text("", encoding="utf-8")
+    assert why_ended(killed, 9).endswith(
+        "of 9 jobs: its log is empty, as after a kill from outside (did the machine run out of memory?)"
+    )
     job.log[0].write_text("rmft: interrupted; no file was left half-written\n", encoding="utf-8")
     scheduler.failed = [job]  # Ctrl-C reached the job before Snakemake had noticed it
     assert why_ended(scheduler, 545) == "rmft: stopped by Ctrl-C after 212 of 545 jobs; run it again to go on"

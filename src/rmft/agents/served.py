@@ -22,6 +22,8 @@ from rmft.errors import InputError
 
 Json = dict[str, Any]
 
+HANG_SECONDS = 3600.0  # a server that sends nothing for so long hangs
+
 
 @dataclass(frozen=True)
 class TokenRequest:
@@ -148,7 +150,8 @@ class ServerConnections:
         self._runner = asyncio.Runner()
         headers = {"Authorization": f"Bearer {key}"}
         self._clients = [
-            HttpClient(concurrency, base_url=url, headers=headers, timeout=None, trust_env=False) for url in urls
+            HttpClient(concurrency, base_url=url, headers=headers, timeout=HANG_SECONDS, trust_env=False)
+            for url in urls
         ]
 
     def __enter__(self) -> Self:

@@ -16,6 +16,7 @@ from rmft.workflow.job_list import note_end
 
 OURS = "rmft: "  # begins the line that rmft writes for a mistake of the user
 AGAIN = "run it again to go on"
+WITHOUT_A_WORD = "its log is empty, as after a kill from outside (did the machine run out of memory?)"
 JOB_COMMAND = re.compile(r"^(RuleException:\s*)?CalledProcessError in file ")
 NO_RULE = re.compile(r"^MissingRuleException:\s+No rule to produce (?P<target>.+?) \(if you use input functions")
 
@@ -88,7 +89,7 @@ def why_ended(scheduler: Any, total: int) -> str | None:  # noqa: ANN401
     failed = [job for job in ended if AFTER_CTRL_C not in (reasons[Path(log)] for log in job.log)]
     if failed:
         logs = [Path(log) for job in failed for log in job.log]
-        reason, log = next(((reasons[log], log) for log in logs if reasons[log]), ("no log says why", None))
+        reason, log = next(((reasons[log], log) for log in logs if reasons[log]), (WITHOUT_A_WORD, None))
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
         where = f" (log: {log})" if log else ""
         job = next(job for job in failed if log is None or str(log) in map(str, job.log))
