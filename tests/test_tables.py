@@ -534,6 +534,25 @@ def test_replicates_are_compared_with_tasks_and_show_how_many_games_it_takes(gai
         assert gain == 0 or np.isnan(ours["trained", "instances_paired"])
 
 
+GAINS = np.array(
+    [2.0, 4.5, 7.0]
+)  # of three trainings: two standard errors of their mean are below it, t(2) of them above
+
+
+def test_a_fall_is_no_surer_than_three_trainings_make_it():
+    base = np.random.default_rng(0).normal(40, 8, (3, 50))
+    tidy = replicate_table({"base": base, "trained": base - GAINS[:, None]}).tidy.set_index(["player", "statistic"])
+    assert tidy.standard_error["trained", "fall"] == pytest.approx(2.5 / 3**0.5)
+    assert tidy.verdict["trained", "fall"] == INCONCLUSIVE
+    regrets = {"base": base[:1, :, None], "trained": base[0, :, None] - GAINS[:, None, None]}
+    ours = {
+        player: regret_statistics(Estimation(0, "own", 200), "gaussian", player, results_of(of), 50)[0]
+        for player, of in regrets.items()
+    }
+    fall, margin = ours["trained"].above(ours["base"], "mean")
+    assert (fall, margin) == pytest.approx((-4.5, 4.303 * 2.5 / 3**0.5), rel=1e-3)
+
+
 def test_replicates_are_not_closer_together_than_tasks_that_are_all_alike():
     verdicts = []
     for seed in range(12):

@@ -28,7 +28,7 @@ from rmft.tables.measured import LATE
 # ASSUME: the paper gives no number for any of these.
 NEAR = 1.25  # regret is near a reference algorithm's if it is at most so many times as large
 VANISHED = 0.1  # a distance has vanished at this share of its first value
-NO_LOWER = 0.1  # regret that surely falls by less than this share of the base model's is no lower
+NO_LOWER = 0.1  # regret that did not surely fall, and by at most this share of the base model's, is no lower
 FALLEN = 0.1  # a curve falls if it ends this share of its peak below the peak
 EXPLOITS = 0.5  # a player exploits if d · MinFrac(T) is below this: half of the share under equal play
 HIGH_ENTROPY = 0.8  # of log d: policies of at least this entropy are close to uniform
@@ -191,7 +191,7 @@ def _is_above(metrics: EvaluationMetrics) -> bool | None:
 
 
 def _is_not_below(metrics: EvaluationMetrics) -> bool | None:
-    """Return whether regret has surely not fallen, or by less than NO_LOWER; an unsure fall is no evidence."""
+    """Return whether regret did not surely fall, and at most by NO_LOWER; a larger unsure fall is no evidence."""
     low, _, high = metrics["paired_difference"]
     known = low is not None and high is not None and max(abs(low), abs(high)) >= NOISE
     small = _is_below(metrics) is None and known and low > -NO_LOWER * metrics["base"]["mean"]
@@ -217,8 +217,8 @@ def _fails_less_than(player: str, *, early: bool) -> Check:
     def check(data: FigureData, _: PaperClaim) -> list[Outcome]:
         """Compare SuffFailFreq late in the game, where the paper's tables take it, or over its first half.
 
-        The interval is Agresti and Caffo's for two shares of n games. It is cautious: all play the same instances, and
-        a mean over rounds varies no more than the share in one round.
+        The interval is Agresti and Caffo's for two shares of n games, and holds for these trainings. It is cautious:
+        all play the same instances, and a mean over rounds varies no more than the share in one round.
         """
         curves = [data.curve("suff fail freq", name) for name in ("trained", player)]
         ours, theirs = (_share_that_fails(curve, early=early) for curve in curves)

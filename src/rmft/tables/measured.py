@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmft.metrics.comparison import expected_largest, t_quantile
+from rmft.metrics.comparison import expected_largest, paired_difference, t_quantile
 from rmft.metrics.exploration import suffix_failure
 from rmft.metrics.growth import growth
 from rmft.metrics.players import PlayerResults
@@ -24,14 +24,24 @@ LATE = 0.98  # of T: the round for which the paper's tables print SuffFailFreq
 class RegretStatistics:
     """The statistics of a player's regret on n instances, and the same resampled.
 
-    one_run: resampled as for the paper's values, which come from a single training run on m instances.
+    one_run: resampled as for the paper's values, which come from a single training run on m instances. final: (S, n),
+    the final regrets.
     """
 
-    instances: int
-    runs: int
+    final: np.ndarray
     values: Statistics
     resampled: Resampled
     one_run: Resampled
+
+    @property
+    def instances(self) -> int:
+        """Return the number of instances."""
+        return self.final.shape[1]
+
+    @property
+    def runs(self) -> int:
+        """Return the number of training seeds."""
+        return len(self.final)
 
     def error(self, statistic: str) -> float:
         """Return the standard error over instances and, if there are several, training seeds; NaN of one instance."""
@@ -43,9 +53,16 @@ class RegretStatistics:
         return math.hypot(self.error(statistic), self._spread(statistic, self.one_run) / math.sqrt(share))
 
     def above(self, other: "RegretStatistics", statistic: str) -> tuple[float, float]:
-        """Return this player's statistic less another's on the same instances, and half of its 95% interval."""
+        """Return this player's statistic less another's on the same instances, and half of its 95% interval.
+
+        Except for means, the degrees of freedom are those of the smallest sample: of instances or of training seeds.
+        """
+        if statistic == "mean":
+            difference = paired_difference(self.final, other.final)
+            return difference.mean, difference.high - difference.mean
         resampled = {statistic: self.resampled[statistic] - other.resampled[statistic]}
-        margin = t_quantile(self.instances) * self._spread(statistic, resampled)
+        fewest = min([self.instances, *(of.runs for of in (self, other) if of.runs > 1)])
+        margin = t_quantile(fewest) * self._spread(statistic, resampled)
         return self.values[statistic] - other.values[statistic], margin
 
     def _spread(self, statistic: str, resampled: Resampled) -> float:
@@ -85,8 +102,7 @@ def regret_statistics(
     one_run = resample(runs[:, :1], m)
     return [
         RegretStatistics(
-            size,
-            seeds,
+            regret[:, :size, -1],
             _statistics(regret[:, :size], failed[:, :size], m, estimation.floor),
             one_run if (seeds, size) == (1, m) else resample(runs, size),
             one_run,

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import sd_of_numbers, t_quantile
+from rmft.metrics.comparison import paired_difference, sd_of_numbers, t_quantile
 from rmft.metrics.players import PlayerResults
 from rmft.metrics.power import instances_needed, mean_sd_of_normal, paired_sd, replicates_needed, spread
 from rmft.tables.layout import Estimation, RenderedTable, direction_verdict, tidy_frame
@@ -48,14 +48,17 @@ def replicates_table(
     """
     final = {player: results[player].final for player in ("base", "trained")}
     replicates, instances = final["base"].shape
-    ours, errors, theirs = _statistics(final), _errors(estimation, final), _paper_statistics(paper)
+    fall = paired_difference(final["trained"], final["base"])
+    errors = _errors(estimation, final) | {("trained", "fall"): fall.error}
+    ours, theirs = _statistics(final), _paper_statistics(paper)
     rows = []
     for (player, statistic), value in ours.items():
         error, paper_value = errors.get((player, statistic)), theirs.get((player, statistic))
         verdict = ""
         if statistic in FALLS:
             sign = FALLS[statistic]
-            verdict = direction_verdict(sign * value, t_quantile(instances) * error, sign * paper_value)
+            margin = fall.high - fall.mean if statistic == "fall" else t_quantile(instances) * error
+            verdict = direction_verdict(sign * value, margin, sign * paper_value)
         rows.append((player, replicates, instances, statistic, value, error, paper_value, verdict))
     title = "Final regret over replicates and over tasks, and how many games show the difference"
     shaped = pd.DataFrame([_shaped(f"ours, {model}, R = {replicates}, n = {instances}", row) for row in rows])
@@ -112,23 +115,17 @@ def _games_needed(
 
 
 def _errors(estimation: Estimation, final: Mapping[str, np.ndarray]) -> dict[tuple[str, str], float]:
-    """Return standard errors over resampled instances; numbers of games needed have none.
+    """Return standard errors over resampled instances; the fall and numbers of games needed have none.
 
-    The errors of the trained model's mean and of its fall include the spread over training runs, which instances
-    cannot show.
+    The error of the trained model's mean includes the spread over training runs, which instances cannot show.
     """
     n = final["base"].shape[1]
     draws = estimation.stream().integers(n, size=(estimation.resamples, n))
-    resampled = []
-    for chosen in draws:
-        values = _spreads({player: regrets[:, chosen] for player, regrets in final.items()})
-        values["trained", "fall"] = values["base", "mean"] - values["trained", "mean"]
-        resampled.append(values)
+    resampled = [_spreads({player: regrets[:, chosen] for player, regrets in final.items()}) for chosen in draws]
     errors = {key: sd_of_numbers(values[key] for values in resampled) for key in resampled[0]}
-    for statistic, regrets in (("mean", final["trained"]), ("fall", final["base"] - final["trained"])):
-        over_runs = sd_of_numbers(regrets.mean(axis=1)) / math.sqrt(len(regrets))
-        errors["trained", statistic] = math.hypot(errors["trained", statistic], over_runs)
-    return errors
+    trained = final["trained"]
+    over_runs = sd_of_numbers(trained.mean(axis=1)) / math.sqrt(len(trained))
+    return errors | {("trained", "mean"): math.hypot(errors["trained", "mean"], over_runs)}
 
 
 def _shaped(our_header: str, row: tuple) -> dict[str, str]:
@@ -153,12 +150,12 @@ def _notes(replicates: int) -> list[str]:
         "sd over replicates: of one instance, averaged over instances, as the paper has it. Of three, an sd is 11% too "
         "small on average, its root mean square is not. sd over tasks: of single games, over instances, so that it has "
         "the sd over replicates in it; sd between tasks without theirs is the root of the difference of their squares. "
-        "±: standard error over instances, of the trained model's mean and the fall over training runs too.",
+        "±: standard error over instances, of the trained model's mean and the fall over replicates too.",
         f"instances, replicates: with which a one-sided t-test at level {ALPHA:g} sees the observed difference with a "
         f"probability of {POWER:g}, for these training runs. Paired: both models on the same instances; what no number "
         "of replicates wears down is that the gain differs between instances. none: no number of them suffices.",
         "In these lines, paper is what follows from its printed values if the gain is the same on every task, which "
         f"is the best case, and if it has {PAPER_INSTANCES} instances; it prints no such numbers.",
         "direction only: as in the paper regret falls, and replicates are closer together than tasks, surely "
-        "(95% interval, Student's t).",
+        "(95% interval, Student's t; of the fall, instances and replicates are both samples).",
     ]

@@ -46,7 +46,7 @@ class SampledTrajectories:
 class IterationLog:
     """One iteration's row of training-log.csv, each value (S,): loss, regret at round T, and distances from FTRL.
 
-    A_b, C_minus_diagonal, C_minus_constant, d, d_minus_mean: norms that are 0 for FTRL, up to invariances.
+    A_b, C_minus_diagonal, d, d_minus_mean: norms that are 0 for FTRL, up to invariances.
     step: the c of the FTRL Operator(c Σ R) nearest to C: tr(C)/d on the ball; tr(PCP)/(d-1) on the simplex, where P
     projects on vectors of mean 0, because there adding a constant to all scores changes nothing.
     """
@@ -56,7 +56,6 @@ class IterationLog:
     regret_selected: np.ndarray
     A_b: np.ndarray
     C_minus_diagonal: np.ndarray
-    C_minus_constant: np.ndarray
     d: np.ndarray
     d_minus_mean: np.ndarray
     step: np.ndarray
@@ -242,7 +241,6 @@ def _log(model: LinearAttention, losses: Tensor, regret: Tensor, training: Train
         regret_selected=regret.topk(training.rmft.selected, dim=2, largest=False).values.mean((1, 2)),
         A_b=A.flatten(1).norm(dim=1) * b.norm(dim=1),
         C_minus_diagonal=(C - mean_of_diagonal * torch.eye(C.shape[-1])).flatten(1).norm(dim=1),
-        C_minus_constant=(C - C.mean((1, 2), keepdim=True)).flatten(1).norm(dim=1),
         d=d.norm(dim=1),
         d_minus_mean=(d - d.mean(1, keepdim=True)).norm(dim=1),
         step=_step(C, training.policy_space),
