@@ -34,6 +34,13 @@ def test_simulate_prints_the_figures_of_a_game_as_json(rmft):
     assert np.all(np.diff(values["suff_fail_freq"]) >= 0)
 
 
+def test_what_a_terminal_cannot_print_is_no_traceback():
+    command = [sys.executable, "-m", "rmft", "simulate", "--no-such-option-…"]
+    ended = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    assert (ended.returncode, ended.stderr.count(b"\n")) == (2, 1)
+    assert b"--no-such-option-?" in ended.stderr
+
+
 def test_simulate_depends_on_the_seed_alone(rmft):
     first, second, other = (rmft("simulate", *GAME, "--algorithm", "exp3", "--json", "--seed", s)[1] for s in (1, 1, 2))
     assert first == second != other

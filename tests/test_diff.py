@@ -219,6 +219,15 @@ def test_results_that_no_commit_of_dvc_lock_vouches_for_are_unknown_and_not_dele
     assert "no difference" not in as_text(difference)
 
 
+def test_what_a_stage_would_make_that_never_ran_is_not_deleted(repository):
+    stages = yaml.safe_load((repository / "dvc.yaml").read_text(encoding="utf-8"))
+    stages["stages"]["never"] = {"cmd": "exit 1", "outs": ["results/never.csv", "results/figures-that-never-were"]}
+    (repository / "dvc.yaml").write_text(yaml.safe_dump(stages), encoding="utf-8")
+    commit(repository, "Add a stage")
+    assert compare().results == {}
+    assert compare("first").results == compare("first", "second").results
+
+
 def test_results_that_are_nowhere_to_be_read_are_unknown(repository, monkeypatch):
     monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(repository / "site"))  # where DVC would still know the lists of files
     shutil.rmtree(repository / ".dvc/cache")

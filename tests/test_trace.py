@@ -259,10 +259,17 @@ def test_a_crate_is_not_made_of_what_is_not_as_recorded_nor_over_another_nor_wit
     ],
 )
 def test_what_has_no_lineage_is_refused_in_one_line(rmft, arguments, says):
+    Path("Snakefile").touch()
     code, _, error = rmft("lineage", *arguments)
     assert code == 2
     assert error.startswith(f"rmft: {says}")
     assert error.count("\n") == 1
+
+
+def test_a_lineage_is_asked_for_in_a_clone(rmft, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    refused = "rmft: Snakefile: no such file; run from the root of a clone of the repository\n"
+    assert rmft("lineage", "figure.pdf") == (2, "", refused)
 
 
 def test_neither_host_nor_folder_nor_user_is_in_a_receipt_or_a_crate(workflow, rmft, monkeypatch):

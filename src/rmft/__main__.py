@@ -9,8 +9,10 @@ from rmft.workflow.runs import INTERRUPTED
 
 
 def main() -> None:
-    """Run the command line, in this process or in a fork of the server."""
+    """Run the command line, in this process or in a fork of the server. What a terminal lacks is printed as `?`."""
     use_avx2_only()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a closed one is None
+        stream.reconfigure(errors="replace")
     code = forkserver.hand_over()
     if code is not None:
         sys.exit(code)

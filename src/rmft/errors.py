@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Collection
 
 FEW = 12  # names that one line can list
+NOT_HERE = "no such file; run from the root of a clone of the repository"
 AFTER_CTRL_C = "interrupted; no file was left half-written"  # what a command says then
 LONGEST = 100  # characters of a wrong name that one line can quote
 WORKFLOW = ("dvc", "lexicalrichness", "rocrate", "scmrepo", "snakemake", "vl_convert")  # libraries of that extra

@@ -8,7 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from rmft import extensions
-from rmft.errors import InputError
+from rmft.errors import NOT_HERE, InputError
 from rmft.params.inheritance import SECTIONS, with_origins
 from rmft.params.inheritance import Path as Place
 from rmft.params.outputs import Outputs
@@ -133,7 +133,7 @@ def _values(path: Path) -> object:
     try:
         return yaml.load(path.read_text(encoding="utf-8"), _Checked)
     except FileNotFoundError:
-        raise InputError(f"{path}: no such file; run from the root of a clone of the repository") from None
+        raise InputError(f"{path}: {NOT_HERE}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a text file: {error}") from None
     except InputError as error:

@@ -30,6 +30,7 @@ from rmft.tools.terminal import empty_table
 if TYPE_CHECKING:
     from rich.table import Table
 
+FILES = "rollouts.parquet, selection.parquet or a file of JSON lines (.jsonl)"
 NO_REDRAW = (
     "has neither `means` (of each action's reward) nor `redrawn` (what the same actions earned on new draws), "
     "so its rewards cannot be drawn again"
@@ -80,12 +81,14 @@ def selection_in(path: Path, keep: Keep | None, notion: Notion | None) -> Select
     keep: which are selected; None where the file says so itself. notion: the regret that selects, of rollouts that
     belong to no experiment. Raise InputError where the file does not hold what the audit needs.
     """
+    if not path.is_file():
+        raise InputError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; name {FILES}")
     if path.suffix == ".jsonl":
         selection = _of_lines(path)
     elif path.suffix == ".parquet":
         selection = read_selection(path) if path.stem == "selection" else _of_rollouts(path, notion)
     else:
-        raise InputError(f"{path}: must be rollouts.parquet, selection.parquet or a file of JSON lines (.jsonl)")
+        raise InputError(f"{path}: must be {FILES}")
     if keep:
         selection["selected"] = keep.mask(selection["scenario"], selection["regret"])
     elif "selected" not in selection:

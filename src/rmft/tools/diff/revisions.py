@@ -252,7 +252,11 @@ def _artifacts(repo: Repo, a: str, b: str) -> dict[str, str]:
         other_way = {ADDED: DELETED, DELETED: ADDED, CHANGED: CHANGED}
         return {path: other_way[status] for path, status in _artifacts(repo, b, a).items()}
     entries = defaultdict(list, repo.diff(a, b))
-    paths = {name: [entry["path"] for entry in entries[name]] for name in ("modified", "deleted", "added", "renamed")}
+    # DVC also lists, without a hash, the outs of stages that a revision never ran.
+    paths = {
+        name: [entry["path"] for entry in entries[name] if name == "renamed" or entry["hash"]]
+        for name in ("modified", "deleted", "added", "renamed")
+    }
     status_of = {
         **dict.fromkeys(paths["modified"], CHANGED),
         **dict.fromkeys([*paths["deleted"], *(path["old"] for path in paths["renamed"])], DELETED),
