@@ -51,6 +51,11 @@ class PairedDifference:
     p: float
     error: float
 
+    @property
+    def margin(self) -> float:
+        """Return half of the interval."""
+        return self.high - self.mean
+
 
 def paired_difference(trained: np.ndarray, base: np.ndarray) -> PairedDifference:
     """Compare final regrets of two players on the same n instances (ours; the paper's test is unpaired).

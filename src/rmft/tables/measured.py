@@ -55,11 +55,12 @@ class RegretStatistics:
     def above(self, other: "RegretStatistics", statistic: str) -> tuple[float, float]:
         """Return this player's statistic less another's on the same instances, and half of its 95% interval.
 
-        Except for means, the degrees of freedom are those of the smallest sample: of instances or of training seeds.
+        Of means, it is the interval of `paired_difference`, which metrics.json has too. Otherwise the degrees of
+        freedom are those of the smallest sample: of the instances, or of several training seeds of a player.
         """
         if statistic == "mean":
             difference = paired_difference(self.final, other.final)
-            return difference.mean, difference.high - difference.mean
+            return difference.mean, difference.margin
         resampled = {statistic: self.resampled[statistic] - other.resampled[statistic]}
         fewest = min([self.instances, *(of.runs for of in (self, other) if of.runs > 1)])
         margin = t_quantile(fewest) * self._spread(statistic, resampled)

@@ -57,7 +57,7 @@ def replicates_table(
         verdict = ""
         if statistic in FALLS:
             sign = FALLS[statistic]
-            margin = fall.high - fall.mean if statistic == "fall" else t_quantile(instances) * error
+            margin = fall.margin if statistic == "fall" else t_quantile(instances) * error
             verdict = direction_verdict(sign * value, margin, sign * paper_value)
         rows.append((player, replicates, instances, statistic, value, error, paper_value, verdict))
     title = "Final regret over replicates and over tasks, and how many games show the difference"

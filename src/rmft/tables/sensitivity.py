@@ -107,7 +107,7 @@ def _changes(trained: TrainedModel, models: Sequence[TrainedModel]) -> list[Regr
         difference, paper, verdict = paired_difference(trained.final, other.final), None, ""
         if trained.paper and other.paper and not (trained.default or other.default):
             paper = trained.paper["mean"] - other.paper["mean"]
-            verdict = direction_verdict(difference.mean, difference.high - difference.mean, paper)
+            verdict = direction_verdict(difference.mean, difference.margin, paper)
         values = (other.values[differs[0]], difference.mean, difference.error, paper, verdict)
         changes.append(RegretChange(VARIED[differs[0]], *values))
     return changes

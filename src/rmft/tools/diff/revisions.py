@@ -252,9 +252,8 @@ def _artifacts(repo: Repo, a: str, b: str) -> dict[str, str]:
         other_way = {ADDED: DELETED, DELETED: ADDED, CHANGED: CHANGED}
         return {path: other_way[status] for path, status in _artifacts(repo, b, a).items()}
     entries = defaultdict(list, repo.diff(a, b))
-    # DVC also lists, without a hash, the outs of stages that a revision never ran.
-    paths = {
-        name: [entry["path"] for entry in entries[name] if name == "renamed" or entry["hash"]]
+    paths = {  # DVC also lists, without a hash, the outs of stages that a revision never ran
+        name: [entry["path"] for entry in entries[name] if entry["hash"]]
         for name in ("modified", "deleted", "added", "renamed")
     }
     status_of = {
