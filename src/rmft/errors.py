@@ -3,7 +3,8 @@
 import difflib
 from collections.abc import Collection
 
-FEW = 12  # names that one line can list
+FEW = 12  # names that one line can list where it can ask what was meant instead
+MANY = 30  # names that one line can list at most
 NOT_HERE = "no such file; run from the root of a clone of the repository"
 AFTER_CTRL_C = "interrupted; no file was left half-written"  # what a command says then
 LONGEST = 100  # characters of a wrong name that one line can quote
@@ -31,10 +32,12 @@ def first_line(error: BaseException) -> str:
 
 
 def unknown(name: str, among: Collection[str]) -> str:
-    """Return what to say of a name that is none of those there are: the one that was probably meant, or all of them."""
+    """Return what to say of a name that is none of those there are: the one that was probably meant, or those there are."""
     meant = did_you_mean(name, among) if len(among) > FEW else ""
     quoted = repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}…")
-    return f"unknown {quoted}; " + (meant or f"one of {', '.join(among)}")
+    names = [*among]
+    more = f" or {len(names) - MANY} more" if len(names) > MANY else ""
+    return f"unknown {quoted}; " + (meant or f"one of {', '.join(names[:MANY])}{more}")
 
 
 def did_you_mean(name: str, among: Collection[str], most: int = 1, cutoff: float = 0.6) -> str:
