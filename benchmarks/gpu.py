@@ -113,10 +113,12 @@ def play(language_model: LanguageModel, most: int, rounds: int, device: str) -> 
     return found
 
 
-def learn(settings: LanguageModelSettings, parameters: int, tokens: int, steps: int, flops: float) -> dict[str, float]:
+def learn(
+    settings: LanguageModelSettings, parameters: int, tokens: int, steps: int, accumulation: int, flops: float
+) -> dict[str, float]:
     """Fine-tune adapters on conversations of `tokens` tokens; return the share of the device's operations."""
     sft = load_params(PARAMS).experiments["open_mab_qwen"].sft
-    adapters = {"method": "lora", "epochs": 1, "gradient_checkpointing": False}
+    adapters = {"method": "lora", "epochs": 1, "accumulation": accumulation, "gradient_checkpointing": False}
     sft = sft.model_copy(update=adapters)
     draw = np.random.default_rng(0)
     lines = [{"ids": ids, "labels": ids} for ids in draw.integers(200, size=(steps * sft.batch_size, tokens)).tolist()]
@@ -124,7 +126,7 @@ def learn(settings: LanguageModelSettings, parameters: int, tokens: int, steps: 
     fine_tune(lines, settings, None, sft, 0, (), lambda *_: times.append(time.perf_counter()))
     each = sft.batch_size * tokens * 4 * parameters  # forward, and the gradients of activations; weights are frozen
     step = float(np.median(np.diff(times)))
-    print(f"learning: {step:.2f} s a step of {sft.batch_size} x {tokens} tokens")
+    print(f"learning: {step:.2f} s a step of {sft.batch_size} x {tokens} tokens, {accumulation} passes a step")
     return {"MFU": each / step / flops}
 
 
@@ -137,6 +139,9 @@ def main() -> int:
     parser.add_argument("--games", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument(
+        "--accumulation", type=int, default=2, help="passes a step, each of a part of its conversations"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         write_model(Path(folder), options.layers, options.width, options.device)
@@ -151,7 +156,8 @@ def main() -> int:
         gc.collect()
         torch.cuda.empty_cache()
         flops, _ = speed(options.device)
-        found |= learn(settings, parameters, options.rounds * (MESSAGE + REPLY), options.steps, flops)
+        tokens = options.rounds * (MESSAGE + REPLY)
+        found |= learn(settings, parameters, tokens, options.steps, options.accumulation, flops)
     missed = False
     for name, goal in GOALS.items():
         if name in found:

@@ -87,7 +87,7 @@ def train(
         pairs = pairs_of(trajectories, selection["regret"], context_limit(model.config, base.context))
         dtype = model.dtype
         torch.manual_seed(seeds[0])
-        model = sft.trainable(model, job.sft, start)
+        model = sft.trainable(model, job.sft, start, base.device)
         rate = job.settings["learning_rate"] or job.sft.learning_rate
         steps = job.sft.model_copy(update={"learning_rate": rate})
         settings = DPOConfig(

@@ -56,6 +56,14 @@ def converted(tiny, tmp_path_factory) -> Path:
     return folder
 
 
+def test_a_conversion_reads_the_header_once(tiny, tmp_path, monkeypatch):
+    read, begin = [], gguf.GGUFReader.__init__
+    monkeypatch.setattr(gguf.GGUFReader, "__init__", lambda self, path: read.append(path) or begin(self, path))
+    again = shutil.copy(tiny, tmp_path / "again.gguf")
+    convert(job(again).checkpoint, again, tmp_path)
+    assert read == [str(again)]
+
+
 def test_a_converted_file_is_an_ordinary_checkpoint_that_agrees_with_llama_cpp(converted, tiny):
     assert {file.name for file in converted.iterdir()} == set(CONVERTED)
     settings = LanguageModelSettings(

@@ -31,7 +31,7 @@ from rmft.training.attention import within_window
 sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}
 model = Qwen3ForCausalLM(Qwen3Config(vocab_size=50, num_hidden_layers=1, head_dim=32, **sizes)).bfloat16()
 ids = torch.arange(128)[None] % 50
-within_window(model)(input_ids=ids, labels=ids).loss.backward()
+within_window(model, "cpu")(input_ids=ids, labels=ids).loss.backward()
 query, keys = torch.randn(2, 4, 64, 32).bfloat16(), torch.randn(2, 2, 128, 32).bfloat16()
 mask = torch.zeros(2, 1, 64, 128).bfloat16()
 played, _ = attend(None, query, keys, keys, mask, 32**-0.5)

@@ -15,12 +15,15 @@ from test_chat_template import byte_tokenizer
 from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrainedModel, Qwen3Config
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextRMSNormGated
 
 from rmft.agents import cache
 from rmft.agents.chat_tokenizer import TokenCompletion
 from rmft.agents.checkpoint import note_model
 from rmft.agents.context import context_limit, context_needed
 from rmft.agents.local import USED, LanguageModel, LocalChatModel, games_at_a_time, load
+from rmft.agents.norms import fuse_norms
 from rmft.agents.policy_from_model import policy
 from rmft.agents.sampling import LARGE_VOCABULARY, sample
 from rmft.agents.weights import fix_rotary_factors, round_stochastically
@@ -490,6 +493,21 @@ def test_a_loaded_model_talks_as_the_one_that_was_saved_and_tuned_weights_replac
     save_file({name: tensor.clone() for name, tensor in other.state_dict().items()}, tmp_path / "tuned.safetensors")
     tuned = load(settings_of(folder), tmp_path / "tuned.safetensors")
     assert said_by(tuned) == said_by(LanguageModel.of(other, byte_tokenizer("qwen3"))) != said_by(language_model)
+
+
+def test_fused_norms_give_the_logits_of_plain_ones_and_norms_of_another_form_stay():
+    model, ids = fresh_model("qwen3"), list(range(2, 40))
+    plain = plain_logits(model, ids)
+    fuse_norms(model)
+    assert sum(is_replaced(module) for module in model.modules()) == 4 * CONFIGS["qwen3"].num_hidden_layers + 1
+    assert torch.allclose(plain_logits(model, ids), plain, atol=1e-5)
+    others = torch.nn.ModuleList([Qwen3NextRMSNormGated(8), Gemma3RMSNorm(8)])
+    fuse_norms(others)
+    assert not any(map(is_replaced, others))
+
+
+def is_replaced(module: torch.nn.Module) -> bool:
+    return "forward" in vars(module)
 
 
 def test_attention_takes_what_a_kernel_returns_in_whichever_layout(monkeypatch):

@@ -27,7 +27,7 @@ from rmft.params.language import LoRA
 from rmft.params.language_model import LanguageModelSettings
 from rmft.params.section import Section
 from rmft.training.attention import IN_BLOCKS, within_window
-from rmft.training.sft import ADAPTER_CONFIG, fine_tune, on_one_gpu
+from rmft.training.sft import ADAPTER_CONFIG, fine_tune, on_one_gpu, trainable
 from rmft.workflow.records import SFTJob
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
@@ -177,9 +177,14 @@ def test_attention_in_blocks_is_attention(model):
         return torch.cat([weights.grad.flatten() for weights in model.parameters()])
 
     plain, plain_gradient = forward(), gradient()
-    assert within_window(model).config._attn_implementation == IN_BLOCKS != "sdpa"
+    assert within_window(model, "cpu").config._attn_implementation == IN_BLOCKS != "sdpa"
     assert torch.allclose(forward(), plain, atol=1e-5)
     assert torch.allclose(gradient(), plain_gradient, atol=1e-5)
+
+
+def test_a_model_that_a_gpu_will_train_keeps_fused_attention_though_it_is_loaded_on_the_cpu(model):
+    assert trainable(model.bfloat16(), LORA, None, "cuda").config._attn_implementation == "sdpa"
+    assert within_window(model, "cpu").config._attn_implementation == "eager"
 
 
 def test_the_output_layer_is_computed_where_a_token_is_learnt_and_nowhere_else(base, monkeypatch):

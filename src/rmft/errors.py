@@ -32,7 +32,7 @@ def first_line(error: BaseException) -> str:
 
 
 def unknown(name: str, among: Collection[str]) -> str:
-    """Return what to say of a name that is none of those there are: the one that was probably meant, or those there are."""
+    """Return what to say of a wrong name: the one that was probably meant, or the names that there are."""
     meant = did_you_mean(name, among) if len(among) > FEW else ""
     quoted = repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}…")
     names = [*among]

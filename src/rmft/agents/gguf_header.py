@@ -1,11 +1,14 @@
 """The header of a GGUF file: its values by name, and its tensors. The file may be anybody's, and hold anything."""
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rmft.errors import InputError
 
@@ -44,12 +47,39 @@ class GgufHeader:
 def read_gguf(path: Path) -> GgufHeader:
     """Read the header of a file. Raise InputError where it is no GGUF file, or a damaged one."""
     with _whole(path):
-        reader = import_module("gguf").GGUFReader(path)
+        reader = _reader(path)
         architecture = reader.get_field("general.architecture").contents()
         if not isinstance(architecture, str):
             raise ValueError("general.architecture is no text")
         shapes = {tensor.name: tuple(map(int, tensor.shape)) for tensor in reader.tensors}
         return GgufHeader(path, reader, architecture, shapes)
+
+
+def _reader(path: str | Path) -> "GGUFReader":
+    """Return the header of a file, read once while the file stays as it is: a vocabulary takes seconds."""
+    there = Path(path).stat()
+    return _read(str(path), there.st_size, there.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _read(path: str, _size: int, _written: int) -> "GGUFReader":
+    class Reader(import_module("gguf").GGUFReader):
+        def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+            # A part of a memory map is a memory map, which takes three times as long to make as a plain array.
+            super().__setattr__(name, np.asarray(value) if name == "data" else value)
+
+    return Reader(path)
+
+
+@contextmanager
+def shared_with_transformers() -> Iterator[None]:
+    """Have transformers take the headers that are read here: it reads one anew for each part of a model."""
+    gguf = import_module("gguf")
+    own, gguf.GGUFReader = gguf.GGUFReader, _reader
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = own
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rmft.agents.cache import ATTENTION, BATCH_INVARIANT, SlotCache, chunk_of, size_of
 from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
+from rmft.agents.norms import fuse_norms
 from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
 from rmft.agents.sampling import sample
 from rmft.agents.weights import load_pretrained, with_weights
@@ -57,6 +58,7 @@ class LanguageModel:
             torch.set_num_threads(threads)
         else:
             torch.backends.cuda.enable_cudnn_sdp(False)  # it plans again, for 30 ms, whenever the number of keys grows
+            fuse_norms(model)
         invariant = batch_invariant and model.device.type == "cpu" and not products_depend_on_batch(model)
         model.set_attn_implementation(BATCH_INVARIANT if invariant else ATTENTION)
         model.get_output_embeddings().register_forward_pre_hook(_contiguous)

@@ -4,10 +4,12 @@ transformers multiplies the quantised weights out (`dequantize`) and rebuilds th
 rotary positions from such files, so those are refused here.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmft.agents.gguf_header import read_gguf
+from rmft.agents.gguf_header import read_gguf, shared_with_transformers
 from rmft.artifacts.files import noted
 from rmft.errors import InputError, first_line
 from rmft.params.files import CHECKPOINT
@@ -40,19 +42,18 @@ def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
 
     refuse_scaled_positions(gguf)
     source, name = gguf.parent.as_posix(), gguf.name
-    try:
+    with _read_by_transformers(gguf):
         tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
-        model = AutoModelForCausalLM.from_pretrained(
-            source, gguf_file=name, dtype=settings.dtype, quantization_config=GgufConfig(dequantize=True)
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = first_line(error)
-        raise InputError(f"{gguf}: transformers cannot read it: {reason}") from None
     if settings.chat_template:
         tokenizer.chat_template = noted(Path(settings.chat_template)).read_text(encoding="utf-8")
     if tokenizer.chat_template is None:
         raise InputError(f"{gguf}: has no chat template, as base models have none; chat_template: {PLAIN_CHAT} is one")
-    model.generation_config.eos_token_id = stop_ids(tokenizer, settings.stop_tokens or [])
+    ends = stop_ids(tokenizer, settings.stop_tokens or [])
+    with _read_by_transformers(gguf):
+        model = AutoModelForCausalLM.from_pretrained(
+            source, gguf_file=name, dtype=settings.dtype, quantization_config=GgufConfig(dequantize=True)
+        )
+    model.generation_config.eos_token_id = ends
     try:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -61,6 +62,16 @@ def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
                 file.unlink()
     except (OSError, SafetensorError) as error:
         raise InputError(f"{folder.parent}: cannot be written: {error}") from None
+
+
+@contextmanager
+def _read_by_transformers(gguf: Path) -> Iterator[None]:
+    """Raise InputError where transformers cannot read a part of a file."""
+    try:
+        with shared_with_transformers():
+            yield
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise InputError(f"{gguf}: transformers cannot read it: {first_line(error)}") from None
 
 
 def refuse_scaled_positions(gguf: Path) -> None:

@@ -15,9 +15,12 @@ IN_BLOCKS = "sdpa-in-blocks"
 BLOCK = 128  # queries at a time: a smaller number costs more calls, a larger one more masked scores
 
 
-def within_window(model: PreTrainedModel) -> PreTrainedModel:
-    """Set attention in blocks for a model on a CPU, or plain attention; the result is the same up to rounding."""
-    if model.device.type == "cpu" and model.config._attn_implementation == "sdpa":
+def within_window(model: PreTrainedModel, device: str) -> PreTrainedModel:
+    """Set attention in blocks, or plain attention, where a model will be trained on a CPU; equal up to rounding.
+
+    device: where it will be trained. A trainer moves the model there later.
+    """
+    if device == "cpu" and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("eager" if model.dtype == NOT_FUSED_ON_CPU else IN_BLOCKS)
     return model
 

@@ -92,7 +92,7 @@ def reinforce(
         batch.check(context_limit(model.config, base.context))
         dtype = model.dtype
         torch.manual_seed(seeds[0])
-        model = trainable(model, settings, start)
+        model = trainable(model, settings, start, base.device)
         config = _config(settings, base, batch, temperature, seeds, folder, "/".join(map(str, words)))
         with keep_precision(model):
             trainer = TokenCreditTrainer(model, config, batch, tokenizer, log)
@@ -168,7 +168,7 @@ class TokenCreditTrainer(GRPOTrainer):
         )
         self.remove_callback(transformers.PrinterCallback)
         if self.ref_model is not None:
-            within_window(self.ref_model)
+            within_window(self.ref_model, self.accelerator.device.type)
         elif "ref" in getattr(self.model, "peft_config", {}):  # TRL copies the adapter; the base model is meant
             self.model.delete_adapter("ref")
 

@@ -81,7 +81,7 @@ def fine_tune(
         data = conversations(demonstrations, context_limit(model.config, base.context), Path(folder))
         dtype = model.dtype
         torch.manual_seed(seeds[0])
-        model = trainable(model, settings, start)
+        model = trainable(model, settings, start, base.device)
         config = SFTConfig(
             **trainer_arguments(settings, base.device, seeds, folder, "/".join(map(str, words))),
             max_length=None,  # the default truncates conversations to 1,024 tokens
@@ -121,11 +121,11 @@ def be_deterministic(model: LanguageModelSettings) -> None:
 
 
 def trainable(
-    model: transformers.PreTrainedModel, settings: LanguageSFT, start: Path | None
+    model: transformers.PreTrainedModel, settings: LanguageSFT, start: Path | None, device: str
 ) -> transformers.PreTrainedModel | peft.PeftModel:
-    """Return θ_i, ready to be trained: the model with the weights or the adapter in `start`, if given."""
+    """Return θ_i, ready to be trained on a device: the model with the weights or the adapter in `start`, if given."""
     learnt_positions_only()
-    model = within_window(model)
+    model = within_window(model, device)
     if settings.method == "lora":
         return with_adapter(model, settings.lora, start)
     # Trained in float32, because bfloat16 would round steps of 5e-5 away.
