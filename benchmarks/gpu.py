@@ -150,7 +150,8 @@ def main() -> int:
         )
         language_model = load(settings)
         parameters = language_model.model.num_parameters()
-        print(f"{parameters / 1e9:.2f}e9 weights on {options.device}")
+        device = options.device if options.device == "cpu" else torch.cuda.get_device_name(options.device)
+        print(f"{parameters / 1e9:.2f}e9 weights on {device}")
         found = play(language_model, options.games, options.rounds, options.device)
         del language_model
         gc.collect()

@@ -1,6 +1,6 @@
 """Run benchmarks, keep what they print, and render docs/performance.md from it: no number on that page is typed.
 
-    python benchmarks/record.py                 # every benchmark that needs no model's file and no built tree
+    python benchmarks/record.py                 # every benchmark that needs no model's file, built tree or GPU
     python benchmarks/record.py throughput      # this one
     python benchmarks/record.py --page          # render the page alone
 
@@ -31,12 +31,13 @@ COMMANDS = {
     "servers": [],
     "scaling": ["--quick"],
     "prediction": [],
+    "gpu": [],
     "bit_stability": ["--games", "16", "--rounds", "10", "--steps", "2", "--iterations", "20"],
     "build": [],
     "overhead": [],
     "engines": ["gemma-3-270m", "--games", "1", "16"],
 }
-UNASKED = ("build", "overhead", "engines")  # the first two need a tree that is built, the third a model's file
+UNASKED = ("build", "overhead", "engines", "gpu")  # they need a tree that is built, a model's file, a GPU
 HEAD = """# How fast it is
 
 `make bench` runs the benchmarks and renders this page from what they printed. Each measurement sets ours beside a peer,
