@@ -15,13 +15,12 @@ CLOSE = 2**-6  # of the largest value: two roundings of bfloat16
 
 def fuse_norms(model: PreTrainedModel) -> None:
     """Replace every norm that equals torch's own by that one, which rounds once where transformers rounds twice."""
-    equal: dict[type, bool] = {}
-    for module in model.modules():
-        if hasattr(module, "variance_epsilon"):
-            if type(module) not in equal:
-                equal[type(module)] = _is_plain(module)
-            if equal[type(module)]:
-                module.forward = partial(_fused, module)
+    # A norm in another type than the model's would return another type, too.
+    norms = [one for one in model.modules() if hasattr(one, "variance_epsilon") and one.weight.dtype == model.dtype]
+    plain = {kind: _is_plain(norm) for kind, norm in {type(norm): norm for norm in norms}.items()}
+    for norm in norms:
+        if plain[type(norm)]:
+            norm.forward = partial(_fused, norm)
 
 
 @torch.inference_mode()
