@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,10 @@ def test_what_a_terminal_cannot_print_is_no_traceback():
     ended = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (ended.returncode, ended.stderr.count(b"\n")) == (2, 1)
     assert b"--no-such-option-?" in ended.stderr
+
+
+def test_the_version_is_the_package_s(rmft):
+    assert rmft("--version")[:2] == (0, f"rmft {version('rmft')}\n")
 
 
 def test_simulate_depends_on_the_seed_alone(rmft):

@@ -168,6 +168,7 @@ def test_a_stopped_run_says_by_what_and_how_far_it_came(tmp_path):
     job.log[0].write_text("", encoding="utf-8")
     assert why_ended(killed, 9).endswith(
         "of 9 jobs: its log is empty, as after a kill from outside (did the machine run out of memory?)"
+        f" (log: {job.log[0]})"
     )
     job.log[0].write_text("rmft: interrupted; no file was left half-written\n", encoding="utf-8")
     scheduler.failed = [job]  # Ctrl-C reached the job before Snakemake had noticed it

@@ -25,6 +25,24 @@ app = typer.Typer(
     help="Iterative regret-minimization fine-tuning: the stages that Snakemake runs, and tools to look at them.\n\n"
     "Start with `rmft simulate --help`, or run `snakemake` to rebuild every figure and table.",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # takes as long as all else that a command imports
+
+        print(f"rmft {version('rmft')}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, Option("--version", help="Print the version.", is_eager=True, callback=_print_version)]
+
+
+@app.callback()
+def _options(_version: Version = False) -> None:
+    pass
+
+
 STAGES = "Stages, as Snakemake calls them, or by hand from params.yaml"
 BY_HAND = "By hand, in place of --settings"
 

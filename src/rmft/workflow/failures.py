@@ -89,7 +89,8 @@ def why_ended(scheduler: Any, total: int) -> str | None:  # noqa: ANN401
     failed = [job for job in ended if AFTER_CTRL_C not in (reasons[Path(log)] for log in job.log)]
     if failed:
         logs = [Path(log) for job in failed for log in job.log]
-        reason, log = next(((reasons[log], log) for log in logs if reasons[log]), (WITHOUT_A_WORD, None))
+        log = next((log for log in logs if reasons[log]), next(iter(logs), None))
+        reason = reasons.get(log) or WITHOUT_A_WORD
         more = f" ({len(failed) - 1} more failed)" if len(failed) > 1 else ""
         where = f" (log: {log})" if log else ""
         job = next(job for job in failed if log is None or str(log) in map(str, job.log))
