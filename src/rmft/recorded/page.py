@@ -17,8 +17,7 @@ from rmft.errors import InputError
 from rmft.metrics.comparison import holm, surely_negative
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
 from rmft.suite.measuring import difference as paired
-from rmft.suite.parts import PROMPTS
-from rmft.suite.results import EvalResult, compared, read_result
+from rmft.suite.results import EvalResult, ReplyEntry, compared, read_result
 from rmft.workflow.paths import BUNDLE_METRICS, RECORDED
 from rmft.workflow.plan_outputs import ENVIRONMENT_TITLES
 
@@ -83,7 +82,7 @@ def pages() -> dict[Path, str]:
         "recorded": [of for name, of in recorded.items() if "/" not in name],
         "bundles": recorded,
         "demo": recorded.get(DEMO),
-        "prompts": measured_with_prompts(Path(RECORDED, "prompts")),
+        "asked": measured_as_asked(Path(RECORDED, "asked")),
         "environments": ENVIRONMENT_TITLES,
     }
     offered = (learnt_from, verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm, over_trainings)
@@ -98,20 +97,23 @@ def pages() -> dict[Path, str]:
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
 
 
+AS_USUAL = ReplyEntry(format="policy-only", temperature=1.0, retries=2)
+
+
 @dataclass(frozen=True)
-class MeasuredWith:
-    """What `rmft eval` measured with some prompts. difference: to the regret with the first; low, mean, high."""
+class Asked:
+    """What `rmft eval` measured of a model that was asked in some way. difference: to the first; low, mean, high."""
 
     result: EvalResult
     difference: list[float] | None
 
 
-def measured_with_prompts(folder: Path) -> list[MeasuredWith]:
-    """Return recorded measurements of one model that differ in their prompts; those of the suite first."""
+def measured_as_asked(folder: Path) -> list[Asked]:
+    """Return recorded measurements of one model that differ in how it was asked; the one as the suite asks first."""
     results = [read_result(path) for path in sorted(folder.glob("*.json"))]
-    results.sort(key=lambda result: (result.reply.prompts != PROMPTS, result.reply.prompts))
+    results.sort(key=lambda of: (of.reply != AS_USUAL, of.reply.prompts, -of.reply.temperature, of.reply.format))
     return [
-        MeasuredWith(result, next(iter(compared(result, results[0]).values())) if number else None)
+        Asked(result, next(iter(compared(result, results[0]).values())) if number else None)
         for number, result in enumerate(results)
     ]
 
@@ -124,6 +126,8 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
         each = {"IMk": loop["selected"], "IML": loop["trajectories"], "2IML": 2 * loop["trajectories"]}
         of = experiment["distillation"]
         return f"{scenarios * each[of['budget']]} games of the algorithm `{of['teacher']}`"
+    if experiment["kind"] == "method":
+        return f"its {scenarios * loop['trajectories']} games, by the method `{experiment['method']}`"
     chosen = {"random": "picked at random", "reward": "those of highest reward"}.get(
         loop.get("score"), "those of lowest regret"
     )
