@@ -18,6 +18,7 @@ from trees import (
     checkout,
     copy_of,
     digests,
+    done,
     edit,
     jobs_in,
     run,
@@ -29,7 +30,7 @@ from trees import (
 
 from rmft.params import load
 from rmft.workflow.failures import let_sigterm_in, why_ended
-from rmft.workflow.runs import run_tool
+from rmft.workflow.runs import DVC_GUARD, DVC_LOCKS, drop_broken_dvc_locks, run_tool
 
 pytestmark = pytest.mark.xdist_group("workflow")
 
@@ -249,3 +250,23 @@ def test_dvc_plots_every_training_and_figures_that_there_are():
     assert curves.keys() == {f"results/experiments/{name}/training-log.csv" for name in numeric}
     images = {plot for plot in others if isinstance(plot, str)}
     assert images <= {f"results/figures/{label}.png" for label in params.figures.drawn}
+
+
+def test_a_list_of_locks_that_a_killed_dvc_left_half_written_is_deleted_but_not_under_a_dvc_at_work(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    drop_broken_dvc_locks()  # no DVC was ever here
+    Path("data").write_text("x", encoding="utf-8")
+    done(tmp_path, "dvc", "init", "--no-scm", "--quiet")
+    done(tmp_path, "dvc", "add", "--quiet", "data")
+    drop_broken_dvc_locks()
+    assert DVC_LOCKS.exists()
+    DVC_LOCKS.write_text("", encoding="utf-8")
+    assert "Unable to read RWLock-file" in run(tmp_path, "dvc", "add", "data").stderr
+    with DVC_GUARD.open("a", encoding="utf-8") as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        drop_broken_dvc_locks()
+    assert DVC_LOCKS.exists()
+    drop_broken_dvc_locks()
+    done(tmp_path, "dvc", "add", "--quiet", "data")

@@ -23,7 +23,7 @@ from rmft.artifacts.job import JOB_OF, this_run
 from rmft.workflow.checks import check_folder, check_inputs
 from rmft.workflow.failures import BriefErrors, interrupted_early, let_sigterm_in, refuse_other_targets, say_last
 from rmft.workflow.job_list import write_job_list
-from rmft.workflow.runs import hold_folder, or_stop, refuse_read_only
+from rmft.workflow.runs import drop_broken_dvc_locks, hold_folder, or_stop, refuse_read_only
 
 if workflow.is_main_process:
     sys.excepthook = interrupted_early
@@ -35,6 +35,7 @@ PersistenceBase._serialize_param = PersistenceBase._serialize_param_builtin
 AUDIT = bool(config.get("audit"))
 if workflow.is_main_process and not AUDIT:
     or_stop(hold_folder)
+    drop_broken_dvc_locks()
 
 FULL_SIZE = or_stop(load)
 

@@ -1,6 +1,7 @@
 """Runs of Snakemake: one at a time in a folder, and only where jobs can write."""
 
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from rmft.artifacts.job import this_run
 from rmft.errors import InputError, without_workflow
 
 LOCK = Path(".snakemake/flock")
+DVC_LOCKS, DVC_GUARD = Path(".dvc/tmp/rwlock"), Path(".dvc/tmp/rwlock.lock")  # its list of locks, and who may edit it
 INTERRUPTED = 130  # the exit code after Ctrl-C
 Result = TypeVar("Result")
 
@@ -38,6 +40,16 @@ def hold_folder() -> None:
     except OSError as error:
         raise InputError(f"{LOCK}: cannot be locked: {error.strerror or error}") from None
     _held.append(file)
+
+
+def drop_broken_dvc_locks() -> None:
+    """Delete DVC's list of locks where a killed DVC left half of it: DVC would refuse every command until then."""
+    with suppress(OSError), DVC_GUARD.open("a", encoding="utf-8") as guard:  # a DVC that is at work holds it
+        fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            json.loads(DVC_LOCKS.read_bytes())
+        except ValueError:
+            DVC_LOCKS.unlink()
 
 
 def refuse_read_only(outputs: Iterable[str]) -> None:
