@@ -3,8 +3,8 @@
 A round changes parameters, starts `snakemake` or `dvc repro`, and after a random time kills one job, Snakemake, DVC or
 all processes, by SIGKILL, SIGTERM or Ctrl-C; it does so five times, sometimes changes its mind about the parameters in
 between, and lets the last run end. A kill counts as *identical* when, at the end of its round, every artifact has the
-bytes of a build that nobody disturbed, and `rmft lineage --all` finds nothing lost, stale or altered. Where DVC says that
-a kill cut its own list of locks short, the list is deleted, as docs/workflow.md advises. Size: kills.
+bytes of a build that nobody disturbed, and `rmft lineage --all` finds nothing lost, stale or altered. Where DVC says
+that a kill cut its own list of locks short, the list is deleted, as docs/workflow.md advises. Size: kills.
 """
 
 import os
@@ -175,7 +175,7 @@ def start_and_kill(tree: Path, longest: float, chance: random.Random) -> tuple[s
 
 
 def mended(tree: Path, output: str) -> bool:
-    """Where DVC says that its list of locks is cut short, delete it, as docs/workflow.md says; return whether it was."""
+    """Delete DVC's list of locks where DVC says that it is cut short, as docs/workflow.md advises; return whether."""
     if "Unable to read RWLock-file" not in output:
         return False
     (tree / DVC_LOCKS).unlink()

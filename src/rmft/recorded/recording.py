@@ -28,12 +28,8 @@ from rmft.workflow import paths, targets
 from rmft.workflow.current import refuse_other_parameters
 from rmft.workflow.parameters import parameters_of
 
-PAGES = (
-    "language",
-    "endpoint",
-    "distillation",
-    "method",
-)  # kinds of which docs/real-models.md can say how they are trained
+# Kinds of which docs/real-models.md can say how they are trained.
+PAGES = ("language", "endpoint", "distillation", "method")
 SHOWN = ("worst", "median", "best")  # games of each player that a bundle holds, by their regret
 ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}
 
