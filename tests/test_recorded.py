@@ -27,6 +27,13 @@ SMALL = {
     "sft": {"method": "full", "epochs": 1, "gradient_checkpointing": False},
     "evaluations": {"short": {"rewards": "gaussian", "T": 3, "instances": 4, "algorithms": ["ucb"]}},
 }  # fmt: skip
+SMALL_GRPO = {
+    "kind": "grpo", "varies": "small",
+    "grpo": {
+        "iterations": 1, "scenarios": 2, "trajectories": 2, "method": "full", "batch_size": 2, "accumulation": 1,
+        "gradient_checkpointing": False, "reward": "step",
+    },
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +43,7 @@ def recorded(tmp_path_factory) -> Path:
     checkout(folder)
     values = values_in(folder)
     figure = {"form": "regret", "experiments": ["small"], "evaluations": ["short"], "players": ["base", "trained"]}
-    values["on_request"], values["quick"] = {"small": SMALL}, {}
+    values["on_request"], values["quick"] = {"small": SMALL, "small_grpo": SMALL_GRPO}, {}
     values["figures"]["drawn"] = {name: of for name, of in values["figures"]["drawn"].items() if "real" not in name}
     values["tables"] = {name: of for name, of in values["tables"].items() if "real" not in name}
     values["figures"]["drawn"]["small"] = figure
@@ -44,7 +51,8 @@ def recorded(tmp_path_factory) -> Path:
     done(folder, "git", "init", "--quiet")
     commit(folder, "Start")
     snakemake(folder, "on_request")
-    done(folder, "rmft", "record", "small")
+    for name in ("small", "small_grpo"):
+        done(folder, "rmft", "record", name)
     return folder
 
 
@@ -74,7 +82,8 @@ def test_the_page_has_the_numbers_of_the_bundle(recorded):
     text = (recorded / "docs/real-models.md").read_text(encoding="utf-8")
     metrics = json.loads((recorded / "data/recorded/small/metrics.json").read_text(encoding="utf-8"))["small"]["short"]
     assert f"| short | 4 | {metrics['base']['mean']:.1f} ± " in text
-    assert "1 training run of 1 iteration, each of 2 scenarios with 2 games" in text
+    assert "1 training run of 1 iteration, each of 2 scenarios with 2 games, of which the 1" in text
+    assert "all of its 4 games, by GRPO (`reward: step`)" in text
     players = json.loads((recorded / "data/recorded/small/summary.json").read_text(encoding="utf-8"))["small"]
     of_ucb = players["exploration"]["short"]["ucb"]
     assert of_ucb["min_frac"] == of_ucb["all_tried"] == 1.0  # in three rounds UCB plays every action once
@@ -164,7 +173,8 @@ def test_an_experiment_that_is_not_built_is_not_recorded(recorded):
 @pytest.mark.long
 def test_results_prints_the_regrets_of_what_is_built_and_prompt_the_message_that_the_model_got(recorded):
     bundle = json.loads((recorded / "data/recorded/small/metrics.json").read_text(encoding="utf-8"))
-    assert bundle == json.loads((recorded / "results/on-request-metrics.json").read_text(encoding="utf-8"))
+    on_request = json.loads((recorded / "results/on-request-metrics.json").read_text(encoding="utf-8"))
+    assert bundle["small"] == on_request["small"]
     metrics = bundle["small"]["short"]
     printed = done(recorded, "rmft", "results", "small")
     done(recorded, "rmft", "results", "small", "--plot", "plots/small.png")
@@ -190,8 +200,7 @@ def test_what_is_not_built_or_not_played_in_words_is_refused_in_one_line(rmft, t
         (["prompt", "numeric_mab"], "'numeric_mab' is played in words"),
         (["prompt", "closed_mab", "--evaluation", "gaussian"], "--evaluation gaussian: must be one of gaussian-25"),
         (["record", "closed_mab"], "is not there yet; `snakemake exp_closed_mab`"),
-        (["record", "numeric_mab"], "record: numeric_mab: of kind numeric; one of kind language or endpoint"),
-        (["record", "mab_grpo_step"], "record: mab_grpo_step: of kind grpo; one of kind language or endpoint"),
+        (["record", "numeric_mab"], "record: numeric_mab: its games are not played in words; `rmft record --all`"),
     ):
         code, _, error = rmft(*arguments)
         assert (code, words in error, error.count("\n")) == (2, True, 1), error

@@ -85,7 +85,18 @@ def pages() -> dict[Path, str]:
         "asked": measured_as_asked(Path(RECORDED, "asked")),
         "environments": ENVIRONMENT_TITLES,
     }
-    offered = (learnt_from, verdict, share, corrected, against_last, algorithm, fallen, fallen_by_holm, over_trainings)
+    offered = (
+        loop_of,
+        learnt_from,
+        verdict,
+        share,
+        corrected,
+        against_last,
+        algorithm,
+        fallen,
+        fallen_by_holm,
+        over_trainings,
+    )
     values |= {function.__name__: function for function in offered}
     wanted = {REAL_MODELS: "real-models.md.j2"} | ({FINDINGS: "findings.md.j2"} if DEMO in recorded else {})
     before, begins, rest = read_text(README).partition(BEGIN)
@@ -118,14 +129,21 @@ def measured_as_asked(folder: Path) -> list[Asked]:
     ]
 
 
+def loop_of(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of an experiment that say how often, and how many games, its model plays to learn."""
+    return experiment["grpo" if experiment["kind"] == "grpo" else "rmft"]
+
+
 def learnt_from(experiment: Mapping[str, Any]) -> str:
     """Return which games a language experiment learns from in one training run, from its parameters."""
-    loop = experiment["rmft"]
+    loop = loop_of(experiment)
     scenarios = loop["iterations"] * loop["scenarios"]
     if experiment["kind"] == "distillation":
         each = {"IMk": loop["selected"], "IML": loop["trajectories"], "2IML": 2 * loop["trajectories"]}
         of = experiment["distillation"]
         return f"{scenarios * each[of['budget']]} games of the algorithm `{of['teacher']}`"
+    if experiment["kind"] == "grpo":
+        return f"all of its {scenarios * loop['trajectories']} games, by GRPO (`reward: {loop['reward']}`)"
     if experiment["kind"] == "method":
         return f"its {scenarios * loop['trajectories']} games, by the method `{experiment['method']}`"
     chosen = {"random": "picked at random", "reward": "those of highest reward"}.get(

@@ -28,8 +28,6 @@ from rmft.workflow import paths, targets
 from rmft.workflow.current import refuse_other_parameters
 from rmft.workflow.parameters import parameters_of
 
-# Kinds of which docs/real-models.md can say how they are trained.
-PAGES = ("language", "endpoint", "distillation", "method")
 SHOWN = ("worst", "median", "best")  # games of each player that a bundle holds, by their regret
 ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}
 
@@ -37,15 +35,14 @@ ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}
 def record(folder: Path, params: Params, experiment: str) -> Bundle:
     """Write the bundle of an experiment, in place of an earlier one in this folder.
 
-    Raise InputError for an experiment of another kind than PAGES, and where one of the experiment's artifacts is
-    missing, is not what its job wrote, or was made with other parameters.
+    Raise InputError for an experiment whose games are not played in words, and where one of the experiment's artifacts
+    is missing, is not what its job wrote, or was made with other parameters.
     """
     if experiment not in params.experiments:
         raise InputError(f"record: {unknown(experiment, params.experiments)}")
-    if (kind := params.experiments[experiment].kind) not in PAGES:
+    if not params.experiments[experiment].in_words:
         raise InputError(
-            f"record: {experiment}: of kind {kind}; one of kind {' or '.join(PAGES)} is recorded alone, and "
-            "`rmft record --all` records the metrics and tables of the others"
+            f"record: {experiment}: its games are not played in words; `rmft record --all` records what it gave"
         )
     shown = params.only(experiment)
     outputs = [f"results/{name}" for name in _outputs(shown)]
