@@ -6,11 +6,12 @@
 Games are played in process, as many at a time as fit into memory; adapters are fine-tuned as in an iteration. Exit code
 1 if a goal is missed.
 
-decode: seconds for a sampled token against the larger of 2N/FLOPs and (weights/B + keys and values in sight)/bandwidth;
-FLOPs and bandwidth are what the device reaches in a large matrix product and a large sum, in this run. hits: of the
-tokens that would be read if each round read its history anew, the share that is in memory. memory: how far the peak is
-from the prediction of `games_at_a_time`. MFU: 4 operations a token and weight (frozen weights need no gradients of
-their own) against what the device reaches.
+decode: the seconds of play against the fewest possible. To sample a token in each of B games takes at least the larger
+of 2NB/FLOPs and (weights + keys and values in sight)/bandwidth, to read a token 2N/FLOPs; FLOPs and bandwidth are what
+the device reaches in a large matrix product and a large sum, in this run. hits: of the tokens that would be read if
+each round read its history anew, the share that is in memory. memory: how far the peak is from the prediction of
+`games_at_a_time`. MFU: 4 operations a token and weight (frozen weights need no gradients of their own) against what the
+device reaches.
 """
 
 import argparse
@@ -140,7 +141,11 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument(
-        "--accumulation", type=int, default=2, help="passes a step, each of a part of its conversations"
+        "--accumulation",
+        type=int,
+        default=2,
+        choices=(1, 2, 4),
+        help="passes a step, each of a part of its conversations",
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

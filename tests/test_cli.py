@@ -17,6 +17,7 @@ from helpers import HEAR_CTRL_C
 from rmft.agents.numeric import SYMBOLS, LinearAttention, write_model
 from rmft.artifacts.rewards import write_rewards
 from rmft.environments import draw_rewards
+from rmft.errors import MANY, unknown
 from rmft.params import load
 from rmft.tools.terminal import empty_table, print_tables
 from rmft.workflow.plan import evaluation_job, rewards_job
@@ -40,6 +41,14 @@ def test_what_a_terminal_cannot_print_is_no_traceback():
     ended = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (ended.returncode, ended.stderr.count(b"\n")) == (2, 1)
     assert b"--no-such-option-?" in ended.stderr
+
+
+def test_of_many_names_the_nearest_is_offered_or_as_many_as_a_line_holds():
+    names = [f"experiment_{number}" for number in range(MANY + 2)]
+    assert unknown("experiment_7x", names) == "unknown 'experiment_7x'; did you mean experiment_7?"
+    line = unknown("zzz", names)
+    assert line.endswith(f"experiment_{MANY - 2}, experiment_{MANY - 1} or 2 more")
+    assert unknown("b", ["a", "c"]) == "unknown 'b'; one of a, c"
 
 
 def test_the_version_is_the_package_s(rmft):

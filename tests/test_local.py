@@ -15,7 +15,10 @@ from test_chat_template import byte_tokenizer
 from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrainedModel, Qwen3Config
+from transformers.models.cohere.modeling_cohere import CohereLayerNorm
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.mamba2.modeling_mamba2 import MambaRMSNormGated
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextRMSNormGated
 
 from rmft.agents import cache
@@ -501,10 +504,12 @@ def test_fused_norms_give_the_logits_of_plain_ones_and_norms_of_another_form_sta
     fuse_norms(model)
     assert sum(is_replaced(module) for module in model.modules()) == 4 * CONFIGS["qwen3"].num_hidden_layers + 1
     assert torch.allclose(plain_logits(model, ids), plain, atol=1e-5)
-    others = torch.nn.ModuleList([Qwen3NextRMSNormGated(8), Gemma3RMSNorm(8)])
-    others.dtype = torch.float32
-    fuse_norms(others)
-    assert not any(map(is_replaced, others))
+    plain = LlamaRMSNorm(8)
+    centred, gated, optionally_gated = CohereLayerNorm(8), Qwen3NextRMSNormGated(8), MambaRMSNormGated(8, 8)
+    norms = torch.nn.ModuleList([plain, LlamaRMSNorm(8).double(), centred, gated, optionally_gated, Gemma3RMSNorm(8)])
+    norms.dtype = torch.float32
+    fuse_norms(norms)
+    assert [norm for norm in norms if is_replaced(norm)] == [plain]
 
 
 def is_replaced(module: torch.nn.Module) -> bool:

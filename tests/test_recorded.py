@@ -197,8 +197,8 @@ def test_what_is_not_built_or_not_played_in_words_is_refused_in_one_line(rmft, t
     for arguments, words in (
         (["results"], "no evaluation of any experiment is built; `make quick`"),
         (["results", "numeric_mabb"], "unknown 'numeric_mabb'; did you mean numeric_mab?"),
-        (["prompt", "numeric_mab"], "'numeric_mab' is played in words"),
-        (["prompt", "closed_mab", "--evaluation", "gaussian"], "--evaluation gaussian: must be one of gaussian-25"),
+        (["prompt", "numeric_mab"], "prompt: numeric_mab: its games are not played in words"),
+        (["prompt", "closed_mab", "--evaluation", "gaussian"], "--evaluation: unknown 'gaussian'; one of gaussian-25"),
         (["record", "closed_mab"], "is not there yet; `snakemake exp_closed_mab`"),
         (["record", "numeric_mab"], "record: numeric_mab: its games are not played in words; `rmft record --all`"),
     ):

@@ -154,7 +154,10 @@ def test_a_figure_by_hand_is_drawn_from_the_workflows_files(rmft):
     [
         (["selection"], "selection: needs --experiment (or --settings"),
         (["selection", "--experiment", "open_mab_qwen"], "selection: needs --iteration"),
-        (["selection", "--experiment", "numeric_mab", "--iteration", "0"], "--experiment numeric_mab: must be one of"),
+        (
+            ["selection", "--experiment", "numeric_mab", "--iteration", "0"],
+            "--experiment numeric_mab: this experiment has no such job",
+        ),
         (["selection", "--experiment", "open_mab_qwen", "--iteration", "99"], "params.yaml has no job that writes"),
         (["rollouts", "--experiment", "open_mab_qwen"], "rollouts: needs --iteration, or --evaluation"),
         (["evaluation", "--experiment", "numeric_mab", "--evaluation", "none"], "params.yaml has no job that writes"),

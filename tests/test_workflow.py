@@ -210,7 +210,10 @@ def test_after_a_kill_in_the_middle_of_a_job_and_a_lost_shard_a_run_makes_the_sa
     assert not (tree / "results/experiments/numeric_mab/training-log.csv").exists()
     shards = tree / "results/experiments/open_mab_gemma/seed-0/iteration-0/shards"
     (shards / "2-of-2.parquet").unlink()
+    for name in (DVC_LOCKS, DVC_GUARD):
+        (tree / name).write_text("", encoding="utf-8")
     log = snakemake(tree, "--verbose")
+    assert not (tree / DVC_LOCKS).exists()  # as a DVC that was killed may leave it
     again = jobs_in(log)
     assert {"training numeric_mab", "rollouts open_mab_gemma/0/0/2"} <= again
     assert not {"training numeric_mixture", "rollouts open_mab_gemma/0/0/1"} & again
@@ -260,8 +263,10 @@ def test_a_list_of_locks_that_a_killed_dvc_left_half_written_is_deleted_but_not_
     Path("data").write_text("x", encoding="utf-8")
     done(tmp_path, "dvc", "init", "--no-scm", "--quiet")
     done(tmp_path, "dvc", "add", "--quiet", "data")
+    DVC_GUARD.unlink()
     drop_broken_dvc_locks()
-    assert DVC_LOCKS.exists()
+    assert (DVC_LOCKS.exists(), DVC_GUARD.exists()) == (True, False)  # DVC's other kind of lock is a file that exists
+    done(tmp_path, "dvc", "add", "--quiet", "data")
     DVC_LOCKS.write_text("", encoding="utf-8")
     assert "Unable to read RWLock-file" in run(tmp_path, "dvc", "add", "data").stderr
     with DVC_GUARD.open("a", encoding="utf-8") as guard:

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Collection
 
-FEW = 12  # names that one line can list where it can ask what was meant instead
+FEW = 12  # names that one line lists; where there are more, it asks what was meant if a name is near
 MANY = 30  # names that one line can list at most
 NOT_HERE = "no such file; run from the root of a clone of the repository"
 AFTER_CTRL_C = "interrupted; no file was left half-written"  # what a command says then

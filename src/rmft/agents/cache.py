@@ -85,7 +85,8 @@ def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, reme
     experts = getattr(config, "num_experts_per_tok", 0) * getattr(config, "moe_intermediate_size", 0)
     widest = max(3 * max(config.intermediate_size, experts), (3 * heads + 4 * pairs) * head) + 2 * config.hidden_size
     masked = max(slots) * ((1 + heads // pairs) * size + 3)  # the mask, and a copy for each query that shares keys
-    if getattr(config, "attn_logit_softcapping", None):  # then `attend` computes the scores themselves
+    # `attend` computes the scores itself here. It does so for single tokens on a GPU, too, where they are small.
+    if getattr(config, "attn_logit_softcapping", None):
         masked += max(slots) * heads * (2 * size + 4)
     sampling = config.vocab_size * (size + 28)  # logits, two softmaxes in float32, cumulative sums in float64
     return memory + max(slack * (widest * size + masked), sampling)

@@ -1,6 +1,5 @@
 """The header of a GGUF file: its values by name, and its tensors. The file may be anybody's, and hold anything."""
 
-import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,14 +54,7 @@ def read_gguf(path: Path) -> GgufHeader:
         return GgufHeader(path, reader, architecture, shapes)
 
 
-def _reader(path: str | Path) -> "GGUFReader":
-    """Return the header of a file, read once while the file stays as it is: a vocabulary takes seconds."""
-    there = Path(path).stat()
-    return _read(str(path), there.st_size, there.st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=1)
-def _read(path: str, _size: int, _written: int) -> "GGUFReader":
+def _reader(path: Path) -> "GGUFReader":
     class Reader(import_module("gguf").GGUFReader):
         def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
             # A part of a memory map is a memory map, which takes three times as long to make as a plain array.
@@ -72,10 +64,10 @@ def _read(path: str, _size: int, _written: int) -> "GGUFReader":
 
 
 @contextmanager
-def shared_with_transformers() -> Iterator[None]:
-    """Have transformers take the headers that are read here: it reads one anew for each part of a model."""
+def shared_with_transformers(header: GgufHeader) -> Iterator[None]:
+    """Have transformers take this header: it would read the file anew for each part of a model, which takes seconds."""
     gguf = import_module("gguf")
-    own, gguf.GGUFReader = gguf.GGUFReader, _reader
+    own, gguf.GGUFReader = gguf.GGUFReader, lambda _: header.reader
     try:
         yield
     finally:

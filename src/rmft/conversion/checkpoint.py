@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmft.agents.gguf_header import read_gguf, shared_with_transformers
+from rmft.agents.gguf_header import GgufHeader, read_gguf, shared_with_transformers
 from rmft.artifacts.files import noted
 from rmft.errors import InputError, first_line
 from rmft.params.files import CHECKPOINT
@@ -40,16 +40,17 @@ def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils.quantization_config import GgufConfig
 
-    refuse_scaled_positions(gguf)
+    header = read_gguf(gguf)
+    refuse_scaled_positions(header)
     source, name = gguf.parent.as_posix(), gguf.name
-    with _read_by_transformers(gguf):
+    with _read_by_transformers(header):
         tokenizer = AutoTokenizer.from_pretrained(source, gguf_file=name)
     if settings.chat_template:
         tokenizer.chat_template = noted(Path(settings.chat_template)).read_text(encoding="utf-8")
     if tokenizer.chat_template is None:
         raise InputError(f"{gguf}: has no chat template, as base models have none; chat_template: {PLAIN_CHAT} is one")
     ends = stop_ids(tokenizer, settings.stop_tokens or [])
-    with _read_by_transformers(gguf):
+    with _read_by_transformers(header):
         model = AutoModelForCausalLM.from_pretrained(
             source, gguf_file=name, dtype=settings.dtype, quantization_config=GgufConfig(dequantize=True)
         )
@@ -65,25 +66,26 @@ def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
 
 
 @contextmanager
-def _read_by_transformers(gguf: Path) -> Iterator[None]:
-    """Raise InputError where transformers cannot read a part of a file."""
+def _read_by_transformers(header: GgufHeader) -> Iterator[None]:
+    """Raise InputError where transformers cannot read a part of the file with this header."""
     try:
-        with shared_with_transformers():
+        with shared_with_transformers(header):
             yield
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise InputError(f"{gguf}: transformers cannot read it: {first_line(error)}") from None
+        raise InputError(f"{header.path}: transformers cannot read it: {first_line(error)}") from None
 
 
-def refuse_scaled_positions(gguf: Path) -> None:
-    """Raise InputError where a file scales its rotary positions, or is no GGUF file."""
-    header = read_gguf(gguf)
+def refuse_scaled_positions(header: GgufHeader) -> None:
+    """Raise InputError where a file scales its rotary positions."""
     key = f"{header.architecture}.rope.scaling.type"
     kind = header.value(key)
     factors = [name for name in header.shapes if name.startswith(("rope_freqs", "rope_factors"))]
     if factors or kind not in (None, "none"):
         scaled = factors[0] if factors else f"{key} = {kind}"
         cure = "take the model's safetensors from the hub"
-        raise InputError(f"{gguf}: scales its rotary positions ({scaled}), which transformers does not read; {cure}")
+        raise InputError(
+            f"{header.path}: scales its rotary positions ({scaled}), which transformers does not read; {cure}"
+        )
 
 
 def stop_ids(tokenizer: "PreTrainedTokenizerBase", more: list[str]) -> list[int]:

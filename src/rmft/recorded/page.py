@@ -16,6 +16,7 @@ from rmft.artifacts.text import read_text
 from rmft.errors import InputError
 from rmft.metrics.comparison import holm, surely_negative
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
+from rmft.suite.measuring import ReplySettings
 from rmft.suite.measuring import difference as paired
 from rmft.suite.results import EvalResult, ReplyEntry, compared, read_result
 from rmft.workflow.paths import BUNDLE_METRICS, RECORDED
@@ -108,7 +109,8 @@ def pages() -> dict[Path, str]:
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
 
 
-AS_USUAL = ReplyEntry(format="policy-only", temperature=1.0, retries=2)
+_USUAL = ReplySettings()
+AS_USUAL = ReplyEntry(format=_USUAL.format, temperature=_USUAL.temperature, retries=_USUAL.retries)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
     if experiment["kind"] == "grpo":
         return f"all of its {scenarios * loop['trajectories']} games, by GRPO (`reward: {loop['reward']}`)"
     if experiment["kind"] == "method":
-        return f"its {scenarios * loop['trajectories']} games, by the method `{experiment['method']}`"
+        return f"games that the method `{experiment['method']}` picks from its {scenarios * loop['trajectories']}"
     chosen = {"random": "picked at random", "reward": "those of highest reward"}.get(
         loop.get("score"), "those of lowest regret"
     )

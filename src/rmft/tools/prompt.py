@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rmft.agents.chat_models import typical_context
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 from rmft.language.protocol import Round
 from rmft.params import Params
 from rmft.workflow.games import game_settings_of, read_prompts, read_scenarios_of
@@ -20,10 +20,12 @@ def messages(params: Params, experiment: str, evaluation: str | None, rounds: in
     """
     in_words = [name for name, of in params.experiments.items() if of.in_words]
     if experiment not in in_words:
-        raise InputError(f"prompt: no experiment {experiment!r} is played in words; one of {', '.join(in_words)}")
+        if experiment in params.experiments:
+            raise InputError(f"prompt: {experiment}: its games are not played in words")
+        raise InputError(f"prompt: {unknown(experiment, in_words)}")
     evaluations = params.experiments[experiment].evaluations
     if evaluation is not None and evaluation not in evaluations:
-        raise InputError(f"prompt: --evaluation {evaluation}: must be one of {', '.join(evaluations)}")
+        raise InputError(f"prompt: --evaluation: {unknown(evaluation, evaluations)}")
     job = held_out_job(params, experiment, evaluation) if evaluation else rollouts_job(params, experiment, 0, 0, 1)
     prompts, scenarios = read_prompts(job), read_scenarios_of(job)
     game = game_settings_of(job, prompts)

@@ -16,9 +16,9 @@ BLOCK = 128  # queries at a time: a smaller number costs more calls, a larger on
 
 
 def within_window(model: PreTrainedModel, device: str) -> PreTrainedModel:
-    """Set attention in blocks, or plain attention, where a model will be trained on a CPU; equal up to rounding.
+    """Set how attention is computed in training on a CPU: in blocks, but plainly in bfloat16; equal up to rounding.
 
-    device: where it will be trained. A trainer moves the model there later.
+    device: where the model will be trained. A trainer moves the model there later.
     """
     if device == "cpu" and model.config._attn_implementation == "sdpa":
         model.set_attn_implementation("eager" if model.dtype == NOT_FUSED_ON_CPU else IN_BLOCKS)

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from itertools import pairwise
 
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 from rmft.params import load
 from rmft.params.files import THEORY
 from rmft.workflow import paths, targets
@@ -61,9 +61,10 @@ def target_of(stage: str, keys: Mapping[str, object]) -> str:
     params = load().at_scale()
     target, known = HELD_OUT if stage == "rollouts" and "evaluation" in keys else TARGETS[stage], dict(keys)
     if "{experiment}" in target and "experiment" in keys:
-        there = [name for name, experiment in params.experiments.items() if stage in experiment.stages]
-        if keys["experiment"] not in there:
-            raise InputError(f"{stage}: --experiment {keys['experiment']}: must be one of {', '.join(there)}")
+        there = [name for name, of in params.experiments.items() if stage in of.stages]
+        if (name := keys["experiment"]) not in there:
+            why = "this experiment has no such job" if name in params.experiments else unknown(name, there)
+            raise InputError(f"{stage}: --experiment {name}: {why}")
         known["shards"] = params.shards(keys["experiment"])
     for key in re.findall(r"{(\w+)}", target):
         if key not in known:

@@ -44,7 +44,8 @@ def hold_folder() -> None:
 
 def drop_broken_dvc_locks() -> None:
     """Delete DVC's list of locks where a killed DVC left half of it: DVC would refuse every command until then."""
-    with suppress(OSError), DVC_GUARD.open("a", encoding="utf-8") as guard:  # a DVC that is at work holds it
+    # A DVC that is at work holds the guard. It must not be made here: with `core.hardlink_lock` it is the lock itself.
+    with suppress(OSError), DVC_GUARD.open("r+", encoding="utf-8") as guard:
         fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             json.loads(DVC_LOCKS.read_bytes())
