@@ -154,7 +154,7 @@ def expected(tmp_path_factory) -> tuple[Path, dict[str, str]]:
     tree = tmp_path_factory.mktemp("local")
     checkout(tree)
     edit(tree / "params.yaml", "scale: demo", "scale: smoke")
-    edit(tree / "params.yaml", "  shards: 2 ", "  shards: 1 ")
+    edit(tree / "params.yaml", "{shards: 2}", "{shards: 1}")
     snakemake(tree, TARGET)
     built = digests(tree)
     for name in ("results", "data/rewards", ".snakemake", "logs"):
