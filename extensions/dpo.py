@@ -108,7 +108,7 @@ def train(
             )
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-    return sft.FineTuned(*sft.to_write(model, model.state_dict(), dtype), log)
+    return sft.FineTuned(*sft.to_write(model, model.state_dict(), dtype, job.seed, [job.stream]), log)
 
 
 def pairs_of(trajectories: Mapping[str, Sequence[Any]], regrets: np.ndarray, context: int | None = None) -> list[Pair]:

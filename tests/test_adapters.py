@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from rmft.language.game import GameSettings
 from rmft.params.section import first_error
 from rmft.rollouts import roll_out
 from rmft.selection import invalid_replies
+from rmft.suite.parts import read_suite
 
 OPTIONS = GameOptions(environment="mab", horizon=4, instances=6)
 FLAGS = ["--environment", "mab", "--horizon", "4", "--instances", "6"]
@@ -124,6 +126,18 @@ def test_options_that_would_be_ignored_are_refused(options, words):
     assert first_error(refused.value, options) == words
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"part": "bandit-bernoulli"}, "part: unknown 'bandit-bernoulli'; one of bandit-gaussian, .* .suite quick"),
+        ({"suite": "hard"}, "suite: unknown 'hard'; one of quick, standard, full"),
+    ],
+)
+def test_games_that_the_suite_does_not_have_are_named_by_their_option(options, words):
+    with pytest.raises(InputError, match=f"^{words}"):
+        offered(GameOptions(**options))
+
+
 def test_more_games_than_memory_holds_are_refused():
     with pytest.raises(ValidationError, match="less than or equal to 10000"):
         GameOptions(environment="mab", instances=10**9)
@@ -218,7 +232,8 @@ def test_log_probabilities_of_trls_generation_stay_with_their_tokens(language_mo
     def generate(prompts: list, *_: object, **__: object) -> tuple:
         calls.append(len(prompts))
         text = "What?" if len(calls) == 1 else "Action: 2"
-        ids = [*tokenizer.encode(text), language_model.chat_tokenizer.template.end]
+        # This trainer does not stop at the end of a turn: what follows belongs to no reply.
+        ids = [*tokenizer.encode(text), language_model.chat_tokenizer.template.end, *tokenizer.encode("Action: 1")]
         return [ids] * len(prompts), [[-(len(prompt) + k) for k in range(len(ids))] for prompt in prompts]
 
     trainer = SimpleNamespace(
@@ -241,8 +256,23 @@ def test_a_limit_of_replies_that_trl_would_not_keep_is_refused():
 def test_games_of_the_suite_are_not_for_training():
     from rmft.adapters.trl_rollouts import BanditRollouts
 
-    with pytest.raises(InputError, match="seed: needed"):
-        BanditRollouts(GameOptions())
+    for seed in (None, read_suite().seed):
+        with pytest.raises(InputError, match="seed: needed, and another than the suite's"):
+            BanditRollouts(GameOptions(seed=seed))
+
+
+def test_games_that_do_not_fit_into_the_models_context_are_refused(language_model):
+    from rmft.adapters.trl_rollouts import BanditRollouts
+
+    config = deepcopy(language_model.model.config)
+    config.layer_types = ["full_attention"] * config.num_hidden_layers  # the embedded model's window slides for ever
+    trainer = SimpleNamespace(
+        processing_class=language_model.chat_tokenizer.tokenizer, model=SimpleNamespace(config=config),
+        eos_token_ids=[], max_completion_length=10**6, accelerator=SimpleNamespace(process_index=0),
+        state=SimpleNamespace(global_step=0),
+    )  # fmt: skip
+    with pytest.raises(InputError, match="context: 4 rounds need up to"):
+        BanditRollouts(OPTIONS.model_copy(update={"seed": 3}))(["game 1"], trainer)
 
 
 # Inspect and verifiers, at our own server

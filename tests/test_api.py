@@ -10,6 +10,7 @@ import pytest
 from trees import ROOT
 
 import rmft
+from rmft.algorithms import AlgorithmSettings
 from rmft.environments.regret import regret
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -93,6 +94,13 @@ class Sure:
         ("gpt-4o-mini", "pass a function from messages to the reply"),
         (3, "must be a name, an algorithm, a function"),
         (Sure(np.full((1, 3), 1.0)), "policies must be probabilities"),
+        (
+            Sure(np.full((1, 3), 1 / 3), deterministic=True),
+            "several actions a chance, so `deterministic` must be False",
+        ),
+        (Sure([[0.5, 0.5], [1.0]]), "its policies are no array"),
+        (Sure, "Sure is a class; pass an object of it"),
+        (AlgorithmSettings(["ucb"]), "unknown algorithm"),
         (Sure(np.full(3, 1 / 3)), r"its policies have the shape \(3,\), not \(1, 3\)"),
     ],
 )

@@ -18,7 +18,7 @@ from rmft.metrics.power import power
 from rmft.package_data import find_file
 from rmft.params import load
 from rmft.suite.leaderboard import ranked
-from rmft.suite.measuring import mean_interval
+from rmft.suite.measuring import ReplySettings, mean_interval
 from rmft.suite.parts import digest_of, own_part, read_suite
 from rmft.suite.results import EvalResult, Mean, Stopping, compared, read_result
 
@@ -260,6 +260,12 @@ def test_a_mistake_is_one_line_and_nothing_is_written(arguments, words, rmft, tm
 
 def test_spaces_beside_the_commas_of_processes_are_no_part_of_their_names():
     assert own_part("mab", ["gaussian", " bernoulli "], 3, 25).process == ["gaussian", "bernoulli"]
+
+
+def test_a_reply_has_room_for_a_policy_over_many_actions():
+    limits = [ReplySettings().limit(own_part("fol", ["gaussian"], d, 25)) for d in (6, 20, 127)]
+    assert limits == [64, 176, 1032]
+    assert ReplySettings().limit(own_part("mab", ["gaussian"], 127, 25)) == 16
 
 
 def test_a_result_whose_differences_are_all_the_same_is_read_again(rmft, tmp_path):

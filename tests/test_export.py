@@ -51,7 +51,7 @@ def trained(tmp_path_factory):
         for weight in adapted.parameters():
             if weight.requires_grad:
                 weight.data = 0.1 * torch.randn(weight.shape, generator=random)
-        write_tensors(TRAINED / "adapter.safetensors", *to_write(adapted, adapted.state_dict(), torch.float32))
+        write_tensors(TRAINED / "adapter.safetensors", *to_write(adapted, adapted.state_dict(), torch.float32, 0, ()))
         played = games(n=4, horizon=3)
         write_trajectories(SEED / "iteration-0/rollouts.parquet", played)
         zeros = {name: [0] * 4 for name in ("regret", "rerolled", "rank", "invalid")}

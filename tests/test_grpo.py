@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import save
 from tiny_model import VOCABULARY, write_tiny_model
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer, Phi3Config, Phi3ForCausalLM
 
 from rmft.agents.local import load
 from rmft.agents.weights import with_weights
@@ -394,6 +394,22 @@ def test_a_summary_is_learnt_from_round_by_round(base, model):
             terms.append(advantage * torch.stack([log_p[t - 1, ids[t]] for t in range(2, len(ids))]).mean())
     (-torch.stack(terms).mean()).backward()
     assert result.log[0]["grad_norm"] == pytest.approx(norm_of(model), rel=1e-4)
+
+
+def test_the_reference_turns_positions_by_the_same_factors_as_the_policy(base, tmp_path):
+    """LongRoPE has one set of factors for short texts and one for long texts; the context decides which."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4, "original_max_position_embeddings": 48}
+    torch.manual_seed(1)
+    Phi3ForCausalLM(
+        Phi3Config(
+            vocab_size=VOCABULARY, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=2, max_position_embeddings=CONTEXT, original_max_position_embeddings=48, pad_token_id=0,
+            initializer_range=0.5, rope_parameters={"rope_type": "longrope", "rope_theta": 1e4, **factors},
+        )
+    ).save_pretrained(tmp_path)  # fmt: skip
+    AutoTokenizer.from_pretrained(base.weights).save_pretrained(tmp_path)
+    phi = replace(base, weights=str(tmp_path), context=CONTEXT)
+    assert trained(phi, replace(ONE_STEP, kl=0.1)).log[0]["kl"] == 0  # before the first step they are one model
 
 
 def test_games_that_outgrow_the_context_are_refused(base):

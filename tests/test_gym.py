@@ -101,6 +101,7 @@ def test_an_action_that_is_none_and_a_round_after_the_last_are_refused():
         ([0, 1], r"shape \(3,\), one for each game, not int64 of shape \(2,\)"),
         (1, r"not int64 of shape \(\)"),
         ([0.0, 1.0, 2.0], r"whole numbers .* not float64 of shape \(3,\)"),
+        ([[0], [1, 2], [0]], "whole numbers, one for each game, not"),
         ([True, False, True], r"whole numbers .* not bool of shape \(3,\)"),
     ],
 )

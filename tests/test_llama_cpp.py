@@ -63,7 +63,7 @@ def adapter(in_process, tmp_path_factory):
     lora = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False)
     adapted = get_peft_model(model, lora)
     path = tmp_path_factory.mktemp("adapter") / "adapter.safetensors"
-    write_tensors(path, *to_write(adapted, adapted.state_dict(), torch.float32))
+    write_tensors(path, *to_write(adapted, adapted.state_dict(), torch.float32, 0, ()))
     return path
 
 

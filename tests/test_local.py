@@ -553,14 +553,15 @@ def test_what_an_adapter_adds_survives_in_weights_of_few_digits_as_it_would_not_
     def survives(rounded: torch.Tensor) -> float:
         return float(((rounded.float() - weight) * added).sum() / (added**2).sum())
 
-    rounded = round_stochastically(weight + added, torch.bfloat16, "q_proj")
+    rounded = round_stochastically(weight + added, torch.bfloat16, 0, "q_proj")
     assert survives(rounded) == pytest.approx(1, abs=0.02)
     assert survives((weight + added).bfloat16()) < 0.9
     neighbours = torch.stack([torch.nextafter(rounded, torch.full_like(rounded, end)) for end in (-9, 9)])
     assert (((weight + added) >= neighbours[0].float()) & ((weight + added) <= neighbours[1].float())).all()
-    assert torch.equal(rounded, round_stochastically(weight + added, torch.bfloat16, "q_proj"))
-    assert not torch.equal(rounded, round_stochastically(weight + added, torch.bfloat16, "k_proj"))
-    assert torch.equal(round_stochastically(weight + added, torch.float32, "q_proj"), weight + added)
+    assert torch.equal(rounded, round_stochastically(weight + added, torch.bfloat16, 0, "q_proj"))
+    assert not torch.equal(rounded, round_stochastically(weight + added, torch.bfloat16, 0, "k_proj"))
+    assert not torch.equal(rounded, round_stochastically(weight + added, torch.bfloat16, 0, "open_mab/1", "q_proj"))
+    assert torch.equal(round_stochastically(weight + added, torch.float32, 0, "q_proj"), weight + added)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats
 
+from rmft.errors import InputError
 from rmft.metrics.comparison import expected_largest, holm, ks_p, paired_difference, paired_p
 from rmft.metrics.exploration import relative_entropy, scaled_min_frac, suffix_failure
 from rmft.metrics.growth import growth
 from rmft.metrics.luck import advantages, around_average, survival
-from rmft.metrics.power import instances_needed, paired_sd, power, spread
+from rmft.metrics.power import MOST, POWER, instances_needed, paired_sd, power, spread
 from rmft.metrics.sequential import confidence_sequence
 
 D = 3
@@ -192,6 +193,11 @@ def test_trainings_of_the_same_seed_are_pairs():
     assert paired_difference(trained, base[:3]).high > 0  # without pairs
 
 
+def test_regrets_of_other_instances_cannot_be_paired():
+    with pytest.raises(InputError, match="regrets of 3 and 4 instances cannot be paired"):
+        paired_difference(np.arange(3.0), np.arange(4.0))
+
+
 def test_equal_differences_say_nothing_about_other_instances():
     found = paired_difference(np.array([10.0, 20.0]), np.array([20.0, 30.0]))
     assert found.mean == -10
@@ -228,6 +234,12 @@ def test_no_fewer_instances_than_needed_would_do(effect, alpha, wanted):
     n = instances_needed(effect, alpha, wanted)
     assert power(n, effect, alpha) >= wanted
     assert n == 2 or power(n - 1, effect, alpha) < wanted
+
+
+def test_the_most_instances_are_tried_before_none_are_said_to_suffice():
+    assert power(n := instances_needed(0.0012), 0.0012) >= POWER > power(n - 1, 0.0012)
+    assert power(MOST, 0.0011) < POWER
+    assert instances_needed(0.0011) is None
 
 
 @pytest.mark.parametrize("effect", [0.02, 0.05, 0.1])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from rmft.algorithms import ALGORITHMS, AlgorithmSettings, check_algorithm, start_on
-from rmft.algorithms.players import Player
+from rmft.algorithms.players import Player, check_one_action
 from rmft.environments import ENVIRONMENTS, RewardTable
 from rmft.environments.regret import best_actions
 from rmft.environments.regret import regret as regret_of
@@ -114,10 +114,14 @@ class _CheckedPlayer:
 
     def policy(self) -> np.ndarray:
         """Return the policies (n, d). Raise InputError where they are none."""
-        policies = np.asarray(self.player.policy())
+        try:
+            policies = np.asarray(self.player.policy())
+        except ValueError as error:  # rows of several lengths
+            raise InputError(f"play: player: its policies are no array: {error}") from None
         if policies.shape != self.shape:
             raise InputError(f"play: player: its policies have the shape {policies.shape}, not {self.shape}")
         _check_policies("play: player", policies)
+        check_one_action("play: player", policies, deterministic=self.deterministic)
         return policies
 
     def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
@@ -173,6 +177,10 @@ def play(
     if isinstance(player, AlgorithmSettings):
         check_algorithm(player, episodes.environment)
         player = start_on(seed, STREAM, player, table, None)
+    elif isinstance(player, type):
+        raise InputError(
+            f"play: player: {player.__name__} is a class; pass an object of it, such as {player.__name__}()"
+        )
     elif isinstance(player, Player):
         player = _CheckedPlayer(player, (len(ids), table.shape[2]))
     if isinstance(player, Player):

@@ -35,7 +35,7 @@ def play_in_words(
     except InputError as error:
         raise InputError(f"play: {error}") from None
     games = reply.games(part, PROMPTS, seed, WORDS, episodes.table, ids)
-    conversations = Conversations(games.settings, episodes.T, reply.limit(part.output))
+    conversations = Conversations(games.settings, episodes.T, reply.limit(part))
     with _chat_models(player, weights, conversations) as chat_models:
         return roll_out(games, chat_models.open, chat_models.batch)
 

@@ -134,7 +134,9 @@ class GamesEnv(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin n games; the same seed draws the same rewards."""
+        """Begin n games; the same seed draws the same rewards. Raise InputError for a seed that is no whole number."""
+        if seed is not None:
+            check_whole("seed", seed, 0)
         super().reset(seed=seed)
         return self.games.begin(self.np_random), {}
 
@@ -146,7 +148,11 @@ class GamesEnv(VectorEnv):
         none = np.zeros(self.games.n, dtype=bool)
         if self.games.t == self.games.T:
             return self.games.begin(self.np_random), np.zeros(self.games.n), none, none, {}
-        observation, paid = self.games.play(np.asarray(actions))
+        try:
+            actions = np.asarray(actions)
+        except ValueError:  # rows of several lengths
+            raise InputError(f"actions must be whole numbers, one for each game, not {actions}") from None
+        observation, paid = self.games.play(actions)
         return observation, paid, none, np.full(self.games.n, self.games.t == self.games.T), self.games.info()
 
 

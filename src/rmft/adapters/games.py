@@ -161,12 +161,13 @@ def offered(options: GameOptions) -> OfferedGames:
         processes, d, horizon = _or(options.process, "gaussian"), _or(options.actions, 3), _or(options.horizon, 25)
         of = own_part(options.environment, processes.split(","), d, horizon)
         level, part, suite = CUSTOM, CUSTOM, suite.with_part(of, options.instances or 50)
-    suite.instances(level)
-    if part not in suite.parts:
-        raise InputError(f"part: {unknown(part, suite.parts)}")
+    if level not in suite.levels:
+        raise InputError(f"suite: {unknown(level, suite.levels)}")
+    if part not in (there := suite.instances(level)):
+        raise InputError(f"part: {unknown(part, there)} (suite {level})")
     if options.seed is not None:
         suite = suite.model_copy(update={"seed": options.seed})
-    instances = options.instances or suite.only(level, [part]).instances(level)[part]
+    instances = options.instances or there[part]
     of, table, words = suite.parts[part], suite.rewards(part, instances), suite.stream(part)
     reply = ReplySettings(
         "with-reasoning" if options.reasoning else "policy-only", options.max_tokens, retries=options.retries
@@ -174,7 +175,7 @@ def offered(options: GameOptions) -> OfferedGames:
     games = reply.games(of, suite.prompts, suite.seed, words, table, games_of_shard(instances, 1, 1, 1))
     all_instances = Instances(table, words, suite.seed, of.environment, MEAN)
     uniform = evaluate_in_words(all_instances, [], {UNIFORM: suite.algorithms[UNIFORM]})
-    return OfferedGames(games, [float(curve[-1]) for curve in uniform["regret"]], reply.limit(of.output))
+    return OfferedGames(games, [float(curve[-1]) for curve in uniform["regret"]], reply.limit(of))
 
 
 def _or(option: Value | None, default: Value) -> Value:

@@ -17,23 +17,28 @@ from datasets import Dataset
 from trl import GRPOTrainer
 
 from rmft.adapters.games import GameOptions, offered
+from rmft.agents.chat_models import Conversations
 from rmft.agents.chat_tokenizer import ChatTokenizer
 from rmft.agents.served import SampledTokens, ServedChatModel, TokenRequest
 from rmft.errors import InputError
 from rmft.rollouts import Games, roll_out
+from rmft.suite.parts import read_suite
 
 PROMPT = "game "  # and the number of the instance, from 1
 
 
 class BanditRollouts:
-    """The games that options name, as TRL's `rollout_func`. Raise InputError for options without a seed.
+    """The games that options name, as TRL's `rollout_func`. Raise InputError for options without a seed of their own.
 
     TRL's `max_completion_length` limits one reply; the whole game must fit into the model's context.
     """
 
     def __init__(self, options: GameOptions) -> None:
-        if options.seed is None:
-            raise InputError("seed: needed, since a model that has trained on the suite's own games cannot be measured")
+        if options.seed in (None, read_suite().seed):
+            raise InputError(
+                "seed: needed, and another than the suite's, since a model that has trained on the suite's own games "
+                "cannot be measured"
+            )
         if options.max_tokens is not None:
             raise InputError("max_tokens: in TRL, max_completion_length of GRPOConfig limits a reply")
         self.offered = offered(options)
@@ -43,11 +48,15 @@ class BanditRollouts:
         return Dataset.from_dict({"prompt": [f"{PROMPT}{i + 1}" for i in range(len(self.offered.uniform))]})
 
     def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[object] | None]:
-        """Play a game for each prompt, and return what TRL asks for, with the regret and `minus_regret`'s reward."""
+        """Play a game for each prompt, and return what TRL asks for, with the regret and `minus_regret`'s reward.
+
+        Raise InputError where a game may not fit into the model's context.
+        """
         games = self._games(prompts, trainer)
         client = TrainerClient(trainer)
         tokenizer = ChatTokenizer.of(trainer.processing_class, trainer.model.config, trainer.eos_token_ids, None)
         limit = trainer.max_completion_length
+        Conversations(games.settings, games.rewards.shape[1], limit).capacity(tokenizer)
         played = roll_out(games, lambda ids: ServedChatModel(client, tokenizer, ids, limit), len(prompts))
         results = self.offered.scored(played)
         conversations = [conversation for (conversation,) in played["ids"]]
@@ -83,12 +92,16 @@ class TrainerClient:
         self.logprobs: dict[tuple[int, int], list[float]] = {}  # by conversation and the place where they begin
 
     def sample(self, requests: Sequence[TokenRequest]) -> list[SampledTokens]:
-        """Return the completions of prompts (n,). Temperature, limit and random numbers are the trainer's."""
+        """Return the completions of prompts (n,). Temperature, limit and random numbers are the trainer's.
+
+        TRL generates up to the tokens that end a text for it, which need not be all that end a completion here.
+        """
         prompts = [list(request.prompt) for request in requests]
-        completions, logprobs = self.trainer._generate_single_turn(prompts, None, {}, num_generations=1)
-        for request, of in zip(requests, logprobs or [], strict=False):
-            self.logprobs[request.conversation, len(request.prompt)] = of
-        return [SampledTokens(list(ids), [{}] * len(ids)) for ids in completions]
+        sampled, logprobs = self.trainer._generate_single_turn(prompts, None, {}, num_generations=1)
+        completions = [_up_to_stop(list(ids), request.stop) for ids, request in zip(sampled, requests, strict=True)]
+        for request, ids, of in zip(requests, completions, logprobs or [], strict=False):
+            self.logprobs[request.conversation, len(request.prompt)] = of[: len(ids)]
+        return [SampledTokens(ids, [{}] * len(ids)) for ids in completions]
 
     def likeliest(self, requests: Sequence[TokenRequest]) -> list[dict[int, float]]:
         """Raise InputError: TRL's generation returns the sampled tokens alone."""
@@ -105,6 +118,12 @@ class TrainerClient:
             row = rows[conversation][place : place + len(of)]
             row[:] = of[: len(row)]
         return [row[start:].tolist() for row, start in zip(rows, starts, strict=True)]
+
+
+def _up_to_stop(ids: list[int], stop: Sequence[int]) -> list[int]:
+    """Return tokens up to the first one that ends a completion, and with that one."""
+    end = next((place for place, token in enumerate(ids) if token in stop), len(ids))
+    return ids[: end + 1]
 
 
 def minus_regret(game_reward: list[float], **_: object) -> list[float]:

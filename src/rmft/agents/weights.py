@@ -15,7 +15,7 @@ from rmft.agents.extras import check_extra
 from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings
-from rmft.streams import stream
+from rmft.streams import Word, stream
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -111,16 +111,17 @@ def merged(adapted: "PeftModel") -> PreTrainedModel:
             if isinstance(layer, LoraLayer):
                 weight = layer.get_param() if isinstance(layer, ParamWrapper) else layer.get_base_layer().weight
                 added = layer.get_delta_weight(layer.active_adapters[0])
-                weight.copy_(round_stochastically(weight.float() + added, weight.dtype, name))
+                weight.copy_(round_stochastically(weight.float() + added, weight.dtype, 0, name))
     return adapted.unload()
 
 
-def round_stochastically(exact: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
+def round_stochastically(exact: torch.Tensor, dtype: torch.dtype, seed: int, *words: Word) -> torch.Tensor:
     """Return float32 numbers in another type, rounded up or down at random so that the expectation is exact.
 
     In bfloat16, neighbours of a weight of .02 are 1.2e-4 apart, and fine-tuning moves weights by less; rounding to the
-    nearest would undo most of it. name: of the weight, which names the random stream, so that every process that loads
-    a checkpoint on the same kind of device rounds alike.
+    nearest would undo most of it. seed, words: name the random stream; the weight's name is one of the words. Weights
+    that are rounded once in each iteration need other words each time: equal random numbers would round a weight to the
+    same side always.
     """
     nearest = exact.to(dtype)
     if dtype == torch.float32:
@@ -128,7 +129,7 @@ def round_stochastically(exact: torch.Tensor, dtype: torch.dtype, name: str) -> 
     side = torch.where(exact > nearest, torch.inf, -torch.inf).to(dtype)
     neighbour = torch.nextafter(nearest, side)
     probability = (exact - nearest.float()) / (neighbour.float() - nearest.float())
-    seed = int(stream(0, "perturbation", "rounding", name).integers(2**32))
+    seed = int(stream(seed, "perturbation", "rounding", *words).integers(2**32))
     generator = torch.Generator(exact.device).manual_seed(seed)
     uniforms = torch.rand(exact.shape, generator=generator, device=exact.device)
     return torch.where(uniforms < probability, neighbour, nearest)

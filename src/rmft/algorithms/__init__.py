@@ -158,7 +158,7 @@ def check_algorithm(settings: AlgorithmSettings, environment: str, policy_space:
 def check_settings(settings: AlgorithmSettings) -> None:
     """Raise InputError where the algorithm is unknown or its tuning is wrong."""
     name = settings.algorithm
-    if name not in ALGORITHMS:
+    if not isinstance(name, str) or name not in ALGORITHMS:
         raise InputError(f"unknown algorithm {name!r}; one of {', '.join(ALGORITHMS)}")
     algorithm = ALGORITHMS[name]
     if algorithm.factory:

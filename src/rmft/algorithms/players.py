@@ -8,6 +8,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from rmft.environments.tables import one_hot
+from rmft.errors import InputError
+
+CERTAIN = 1e-4  # by which rounding may leave the probability of a sure action below 1
 
 
 @runtime_checkable
@@ -32,6 +35,12 @@ class ContextualPlayer(Player, Protocol):
 
     def see(self, contexts: np.ndarray) -> None:
         """Observe the contexts (n, p) of the coming round, before `policy` is called."""
+
+
+def check_one_action(name: str, policies: np.ndarray, *, deterministic: bool) -> None:
+    """Raise InputError where a player says that it is deterministic, but a policy (n, d) leaves a choice."""
+    if deterministic and not (policies.max(axis=1) > 1 - CERTAIN).all():
+        raise InputError(f"{name}: a policy gives several actions a chance, so `deterministic` must be False")
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

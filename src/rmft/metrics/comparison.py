@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmft.errors import InputError
+
 NOISE = 1e-6  # error of sums of rewards: a smaller difference of regrets is none
 
 
@@ -63,11 +65,15 @@ def paired_difference(trained: np.ndarray, base: np.ndarray) -> PairedDifference
     trained, base: (S, n), of S training seeds, or (n,) of one. Student's t. Between single trainings instances are the
     sample, and the interval holds for these trainings. Otherwise trainings and instances are both samples: the
     variances of both add up, with Satterthwaite's degrees of freedom. Where both players have as many training seeds,
-    the same seed of both is a pair: a numeric agent is trained from the base model of its seed.
+    the same seed of both is a pair: a numeric agent is trained from the base model of its seed. Raise InputError where
+    the players have not played equally many instances.
     """
     from scipy import stats
 
     trained, base = np.atleast_2d(trained), np.atleast_2d(base)
+    if trained.shape[1:] != base.shape[1:]:
+        counts = f"{trained.shape[1]} and {base.shape[1]}"
+        raise InputError(f"regrets of {counts} instances cannot be paired; both players must play the same")
     difference = trained.mean(axis=0) - base.mean(axis=0)
     if len(difference) < 2:  # one instance says nothing about others, however often a model is trained
         return PairedDifference(float(difference.mean()), *[math.nan] * 4)

@@ -35,9 +35,9 @@ def instances_needed(effect: float, alpha: float = ALPHA, wanted: float = POWER,
         return None
     too_few, enough = 1, 2
     while power(enough, effect, alpha, paired=paired) < wanted:
-        too_few, enough = enough, 2 * enough
-        if enough > MOST:
+        if enough == MOST:
             return None
+        too_few, enough = enough, min(2 * enough, MOST)
     while enough - too_few > 1:
         middle = (too_few + enough) // 2
         suffices = power(middle, effect, alpha, paired=paired) >= wanted

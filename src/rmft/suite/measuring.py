@@ -44,8 +44,9 @@ from rmft.workflow.records import RolloutsJob
 
 MODEL = "model"  # the measured player
 PIECE = 64  # games that a kill loses at most, where no journal keeps every reply
-LENGTHS = {("policy-only", "action"): 16, ("policy-only", "distribution"): 64}  # tokens of a reply
-REASONED = 512
+ACTION, POLICY = 16, 64  # tokens of a reply that is an action, or a policy over a few actions
+PROBABILITY = 8  # tokens of one of many probabilities, at most
+REASONED = 512  # tokens of a reply with reasoning, of which a policy takes POLICY
 CHARACTERS = 4.0  # of a prompt for each token, about
 MEAN: Literal["nominal"] = "nominal"
 
@@ -59,9 +60,11 @@ class ReplySettings:
     temperature: float = 1.0
     retries: int = 2
 
-    def limit(self, output: str) -> int:
-        """Return the largest number of tokens of a reply."""
-        return self.max_tokens or LENGTHS.get((self.format, output), REASONED)
+    def limit(self, part: Part) -> int:
+        """Return the largest number of tokens of a reply in a part."""
+        decision = ACTION if part.output == "action" else max(POLICY, ACTION + PROBABILITY * part.d)
+        needed = decision if self.format == "policy-only" else max(REASONED, REASONED - POLICY + decision)
+        return self.max_tokens or needed
 
     def problem(self, part: Part, prompts: str) -> LanguageProblem:
         """Return how the games of a part become prompts, and replies decisions. prompts: folder of the templates."""
@@ -70,7 +73,7 @@ class ReplySettings:
             output=part.output,
             format=self.format,
             prompts=prompts,
-            max_tokens=self.limit(part.output),
+            max_tokens=self.limit(part),
             retries=self.retries,
             tolerance=0.02,
         )
@@ -124,7 +127,7 @@ class Measurement:
             first, later = Conversations(settings, job.T, job.problem.protocol.max_tokens).characters()
             reply = {"action": 4, "distribution": 24}[self.suite.parts[part].output]
             if self.reply.format == "with-reasoning":
-                reply = self.reply.limit(self.suite.parts[part].output) // 4
+                reply = self.reply.limit(self.suite.parts[part]) // 4
             grows = later / CHARACTERS + reply
             sent = job.T * first / CHARACTERS + grows * job.T * (job.T - 1) / 2
             total += Usage(instances * job.T, round(instances * sent), 0, instances * job.T * reply)

@@ -188,7 +188,7 @@ def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalRe
                 identity=suite.identity(part, reply.format),
                 instances_identity=suite.instances_identity(part),
                 settings=suite.parts[part].model_dump(mode="json"),
-                max_tokens=reply.limit(suite.parts[part].output),
+                max_tokens=reply.limit(suite.parts[part]),
                 stopping=of.anytime and Stopping(planned=of.planned, anytime=of.anytime, widest=of.widest),
                 **summary_of(of),
             )
@@ -236,7 +236,7 @@ def refuse_other_measurement(measurement: Measurement) -> None:
                 raise InputError(f"{path}: is of another measurement ({differs}); give --output FOLDER")
         for part in found.parts.keys() & measurement.suite.instances(measurement.level).keys():
             of = found.parts[part]
-            limit = measurement.reply.limit(measurement.suite.parts[part].output)
+            limit = measurement.reply.limit(measurement.suite.parts[part])
             if of.max_tokens != limit:
                 differs = f"max_tokens is {of.max_tokens} there, and {limit} here"
                 raise InputError(f"{path}: is of another measurement ({differs}); give --output FOLDER")

@@ -31,7 +31,7 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 from rmft.agents.context import context_limit
-from rmft.agents.weights import load_pretrained
+from rmft.agents.weights import fix_rotary_factors, load_pretrained
 from rmft.errors import InputError
 from rmft.params.grpo import Objective
 from rmft.params.language_model import LanguageModelSettings
@@ -96,9 +96,12 @@ def reinforce(
         config = _config(settings, base, batch, temperature, seeds, folder, "/".join(map(str, words)))
         with keep_precision(model):
             trainer = TokenCreditTrainer(model, config, batch, tokenizer, log)
+        if trainer.ref_model is not None:  # TRL has loaded the base model once more, and not as we do
+            within_window(trainer.ref_model, base.device)
+            fix_rotary_factors(trainer.ref_model, base.context)
         torch.manual_seed(seeds[1])
         trainer.train()
-    return FineTuned(*to_write(model, model.state_dict(), dtype), log.rows)
+    return FineTuned(*to_write(model, model.state_dict(), dtype, seed, words), log.rows)
 
 
 @dataclass(frozen=True)
@@ -167,9 +170,7 @@ class TokenCreditTrainer(GRPOTrainer):
             callbacks=[log],
         )
         self.remove_callback(transformers.PrinterCallback)
-        if self.ref_model is not None:
-            within_window(self.ref_model, self.accelerator.device.type)
-        elif "ref" in getattr(self.model, "peft_config", {}):  # TRL copies the adapter; the base model is meant
+        if "ref" in getattr(self.model, "peft_config", {}):  # TRL copies the adapter; the base model is meant
             self.model.delete_adapter("ref")
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def fine_tune(
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
         weights = trainer.accelerator.get_state_dict(trainer.model) if trainer.is_fsdp_enabled else model.state_dict()
-    return FineTuned(*to_write(model, weights, dtype), log.rows)
+    return FineTuned(*to_write(model, weights, dtype, seed, words), log.rows)
 
 
 def on_one_gpu(model: LanguageModelSettings) -> LanguageModelSettings:
@@ -266,16 +266,23 @@ class _LogCallback(transformers.TrainerCallback):
 
 
 def to_write(
-    model: transformers.PreTrainedModel | peft.PeftModel, weights: Mapping[str, torch.Tensor], dtype: torch.dtype
+    model: transformers.PreTrainedModel | peft.PeftModel,
+    weights: Mapping[str, torch.Tensor],
+    dtype: torch.dtype,
+    seed: int,
+    words: Sequence[Word],
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Return tensors and metadata to write: the adapter, or all weights in the base model's dtype, tied ones once."""
+    """Return tensors and metadata to write: the adapter, or all weights in the base model's dtype, tied ones once.
+
+    seed, words: the root seed and the words that name the random streams of this training and iteration.
+    """
     if isinstance(model, peft.PeftModel):
         metadata = {ADAPTER_CONFIG: _adapter_config(model)}
         tensors = peft.get_peft_model_state_dict(model, weights, save_embedding_layers=False)
     else:
         metadata = {"format": "pt"}
         own = (name for name in weights if name not in model.all_tied_weights_keys)
-        tensors = {name: round_stochastically(weights[name], dtype, name) for name in own}
+        tensors = {name: round_stochastically(weights[name], dtype, seed, *words, name) for name in own}
     return {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, metadata
 
 
