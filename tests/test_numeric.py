@@ -186,6 +186,19 @@ def test_the_first_step_moves_every_parameter_by_the_learning_rate():
         np.testing.assert_allclose(moved, 0.01, rtol=1e-2)
 
 
+def test_all_steps_of_an_iteration_fit_the_same_demonstrations():
+    of_paper, losses, moved = training("numeric_simplex", iterations=1), [], []
+    for steps in (1, 3):
+        sft = of_paper.sft.model_copy(update={"steps": steps, "learning_rate": 1e-4})
+        settings = of_paper.model_copy(update={"sft": sft})
+        models = [(model.to_numpy(), log) for _, model, log in rmft(0, settings, load().models["linear_attention"])]
+        (before, _), (after, log) = models
+        losses.append(log.loss)
+        moved.append(np.mean([np.abs(getattr(after, of) - getattr(before, of)).mean() for of in SYMBOLS]))
+    assert losses[0] == pytest.approx(losses[1])  # that before the first step
+    assert moved == pytest.approx([1e-4, 3e-4], rel=0.1)  # nearly all steps of Adam go the same way, being so small
+
+
 @pytest.mark.parametrize(("experiment", "by"), [("numeric_ball", 10), ("numeric_mab_logits_normalised", 1)])
 def test_training_lowers_the_regret_of_what_the_model_plays(experiment, by):
     settings = training(experiment, iterations=150, scenarios=50)

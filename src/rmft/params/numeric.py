@@ -33,8 +33,9 @@ class NumericRMFT(RMFT):
 
 
 class NumericSFT(Section):
-    """The step that fits the policy to the demonstrations, Eq. `dist`, by Adam."""
+    """The steps that fit the policy to the demonstrations, Eq. `dist`, by Adam."""
 
+    steps: Count = Field(description="Adam's steps in an iteration, each on all of its demonstrations.")
     distance: Literal["l2", "cross-entropy", "kl"] = Field(
         description="Distance between the policy and the demonstrated one; on the ball l2."
     )
@@ -77,7 +78,7 @@ class Training(NumericProblem):
     T: Count
     process: Several
     rmft: NumericRMFT = Field(description="The loop, Algorithm `ssft-numerical-model`.")
-    sft: NumericSFT = Field(description="The step that fits the policy to the demonstrations.")
+    sft: NumericSFT = Field(description="The steps that fit the policy to the demonstrations.")
     checkpoints: list[Annotated[int, Field(ge=0)]] = Field(
         description="Iterations whose model is kept, besides the first and the last."
     )

@@ -46,7 +46,7 @@ class SampledTrajectories:
 class IterationLog:
     """One iteration's row of training-log.csv, each value (S,): loss, regret at round T, and distances from FTRL.
 
-    A_b, C_minus_diagonal, d, d_minus_mean: norms that are 0 for FTRL, up to invariances.
+    loss: before the first step. A_b, C_minus_diagonal, d, d_minus_mean: norms that are 0 for FTRL, up to invariances.
     step: the c of the FTRL Operator(c Σ R) nearest to C: tr(C)/d on the ball; tr(PCP)/(d-1) on the simplex, where P
     projects on vectors of mean 0, because there adding a constant to all scores changes nothing.
     """
@@ -201,7 +201,7 @@ def distance(policies: Tensor, demonstrated: Tensor, kind: str) -> Tensor:
 def rmft(
     root: int, training: Training, settings: LinearAttentionModel, mean: Mean = "nominal"
 ) -> Iterator[tuple[int, LinearAttention, IterationLog | None]]:
-    """Run Algorithm `ssft-numerical-model`; yield (iteration, its model, the log of the step that made the model).
+    """Run Algorithm `ssft-numerical-model`; yield (iteration, its model, the log of the iteration that made the model).
 
     Iteration 0 is the base model and has no log. The model is updated in place: copy a model to keep it.
     """
@@ -221,13 +221,15 @@ def rmft(
             regret = final_regret(sampled, scenarios, training)
             demonstrations = select(sampled, regret, loop.selected)
 
-        policies = operator(scores_before(model, demonstrations.revealed), training.radius)
-        losses = distance(policies, demonstrations.policies, sft.distance).sum(-1).mean((1, 2))
-        adam.zero_grad()
-        losses.sum().backward()  # the sum over seeds is safe: each seed has parameters of its own
-        adam.step()
+        losses = []
+        for _ in range(sft.steps):
+            policies = operator(scores_before(model, demonstrations.revealed), training.radius)
+            losses.append(distance(policies, demonstrations.policies, sft.distance).sum(-1).mean((1, 2)))
+            adam.zero_grad()
+            losses[-1].sum().backward()  # the sum over seeds is safe: each seed has parameters of its own
+            adam.step()
 
-        yield iteration, model, _log(model, losses, regret, training)
+        yield iteration, model, _log(model, losses[0], regret, training)
 
 
 @torch.no_grad()
