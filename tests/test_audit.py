@@ -12,6 +12,7 @@ from recorded import EVALUATION, FIGURE, MODEL, OTHER, REWARDS, SOURCE, write_ar
 from trees import digests, run, set_value, snakemake, to_do
 
 from chaos import corruptions
+from rmft.artifacts.files import sha256
 from rmft.artifacts.receipts import Receipt, read_receipt, receipt_path
 from rmft.errors import InputError
 from rmft.lineage.audit import (
@@ -248,6 +249,20 @@ def test_what_is_older_than_the_last_attempt_at_a_missing_input_is_made_again():
     refuse_altered(ARTIFACTS)
     assert unfinished(FIGURE)
     assert not unfinished(OTHER)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_what_was_made_while_its_source_was_edited_is_made_again():
+    def as_at_the_end_of_the_job(text: str) -> str:
+        record = json.loads(text)
+        record["input_checksums"][SOURCE] = f"sha256:{sha256(Path(SOURCE))}"
+        return json.dumps(record)
+
+    flip(Path(SOURCE))  # after the job has read it, and before Snakemake has looked at it
+    rewrite(file_of(METADATA, FIGURE), as_at_the_end_of_the_job)
+    assert problems() == [f"stale: {FIGURE} was made while {SOURCE} was edited; run `snakemake`"]
+    refuse_altered(ARTIFACTS)
+    assert [path for path in ARTIFACTS if unfinished(path)] == [FIGURE]
 
 
 @pytest.mark.usefixtures("recorded")

@@ -14,7 +14,15 @@ from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol
 from rmft.params import load
-from rmft.workflow.checks import PLACES, check_folder, check_messages, check_places, check_weights, try_messages
+from rmft.workflow.checks import (
+    PLACES,
+    check_folder,
+    check_messages,
+    check_places,
+    check_sources,
+    check_weights,
+    try_messages,
+)
 from rmft.workflow.contexts import TURN, EstimatedTokenizer
 
 LENGTHS = Path(__file__).parent / "data" / "message-lengths.csv"  # tokens of our messages, by two models' tokenizers
@@ -87,6 +95,24 @@ def test_texts_outside_of_the_folders_that_dvc_compares_are_refused(key, value, 
     set_value(tmp_path, key, value)
     with pytest.raises(InputError, match=rf"{re.escape(key)}.*: move it into data/prompts or data/scenarios: DVC"):
         check_places(load(tmp_path / "params.yaml"))
+
+
+def test_a_source_that_is_gone_is_named_since_snakemake_would_keep_what_was_made_from_it(tmp_path, monkeypatch):
+    write_values(tmp_path, values_in(ROOT))
+    (tmp_path / "data").mkdir()
+    for name in ("docs", "extensions", *(f"data/{part.name}" for part in (ROOT / "data").iterdir())):
+        if name != "data/paper":
+            (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "data/paper", tmp_path / "data/paper")
+    monkeypatch.chdir(tmp_path)
+    params = load(Path("params.yaml"))
+    check_sources(params)
+    Path("data/paper/simplex-table.csv").unlink()
+    with pytest.raises(InputError, match="is not there, .*`git checkout data/paper/simplex-table.csv` restores it"):
+        check_sources(params)
+    set_value(tmp_path, "reasoning.words", "data/prompts/judge/none.txt")
+    with pytest.raises(InputError, match="reasoning.words: data/prompts/judge/none.txt: no such file or folder"):
+        check_sources(load(Path("params.yaml")))
 
 
 def test_dvc_compares_the_folders_that_texts_must_be_in():

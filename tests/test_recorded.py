@@ -16,6 +16,7 @@ from rmft.errors import InputError
 from rmft.params import load
 from rmft.recorded.bundle import altered, as_text, bundle_of, bundles, read_bundle
 from rmft.recorded.page import BEGIN, END, pages
+from rmft.recorded.recording import record
 from rmft.report.recorded import read_recorded
 from rmft.report.texts import read_texts
 from rmft.results import read_players
@@ -120,6 +121,12 @@ def test_a_file_that_was_not_recorded_is_named(monkeypatch, tmp_path):
     assert list(altered(copy, read_bundle(copy))) == [
         f"unrecorded: {copy}/mine.csv is no file of this bundle; run `mv {copy}/mine.csv .`"
     ]
+
+
+def test_a_bundle_takes_the_place_of_no_folder_that_holds_others(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with pytest.raises(InputError, match="data/recorded/demo: holds other things than a bundle of closed_mab"):
+        record(Path("data/recorded/demo"), load().at_scale(), "closed_mab")
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from rmft.lineage.code import not_locked, stages
 from rmft.params import load
 from rmft.params.files import THEORY, prompt_files, training_log_of
 from rmft.artifacts.job import JOB_OF, this_run
-from rmft.workflow.checks import check_folder, check_inputs
+from rmft.workflow.checks import check_folder, check_inputs, check_sources
 from rmft.workflow.failures import BriefErrors, interrupted_early, let_sigterm_in, refuse_other_targets, say_last
 from rmft.workflow.job_list import write_job_list
 from rmft.workflow.runs import drop_broken_dvc_locks, hold_folder, or_stop, refuse_read_only
@@ -41,9 +41,9 @@ FULL_SIZE = or_stop(load)
 
 PARAMS = FULL_SIZE.at_scale()
 BY_DEFAULT, BY_REQUEST = PARAMS.by_default, PARAMS.by_request
-if workflow.is_main_process and not AUDIT:
+if workflow.is_main_process:
     or_stop(check_folder, Path.cwd())
-    or_stop(check_inputs, PARAMS)
+    or_stop(check_sources if AUDIT else check_inputs, PARAMS)
 EXPERIMENTS = PARAMS.experiments
 
 # Jobs run the `rmft` of the environment that runs Snakemake, on one thread each: many of them run side by side.

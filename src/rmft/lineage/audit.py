@@ -79,7 +79,8 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
     """Raise InputError if an artifact is not what its job wrote, or has no record of its job.
 
     Snakemake would take it for the job's, since it compares times of files and hashes of inputs only. A file that
-    Snakemake itself has marked as unfinished is left to it. An artifact older than the last attempt at a missing file
+    Snakemake itself has marked as unfinished is left to it. An artifact whose source was edited while its job ran is so
+    marked. An artifact older than the last attempt at a missing file
     that it was made from is so marked: Snakemake, asked for this artifact alone, would not look for the missing file.
     A source that is older than the artifact, but has other bytes than its job read, gets a new time: Snakemake looks at
     the bytes of younger files only, and `mv` and `cp -p` keep the time of an older one.
@@ -90,13 +91,14 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
     inputs = {name for path in finished if (record := records[path]) for name in record.inputs}
     sources = sorted(name for name in inputs - records.keys() if Path(name).is_file())
     hashes = _hashes([*finished, *sources])
-    problems = [problem for path in finished if (problem := problem_of(path, records[path], hashes[path]))]
+    found = [problem for path in finished if (problem := problem_of(path, records[path], hashes[path]))]
+    problems = [problem for problem in found if problem.kind != "stale"]
     if problems:
         others = f" (and {len(problems) - 1} more: `rmft lineage --all`)" if len(problems) > 1 else ""
         if len(problems) > MANY:
             others += f"; `mkdir old; mv {' '.join(ARTIFACTS)} old; snakemake` makes all anew"
         raise InputError(f"{problems[0]}, or `dvc checkout` what you last committed{others}")
-    for path in outdated(records, present) & set(finished):
+    for path in (outdated(records, present) & set(finished)) | {problem.path for problem in found}:
         mark_unfinished(path)
     of_sources = {name: hashes[name] for name in sources}
     for path in finished:
@@ -122,14 +124,22 @@ def _make_younger(source: str, artifact: str) -> None:
 
 
 def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
-    """Return what is wrong with an artifact itself: no record of its job, or other bytes than the job wrote there."""
+    """Return what is wrong with an artifact itself: no record of its job, or other bytes than the job wrote there.
+
+    The receipt says what the job has read, and Snakemake's record what was there when the job ended: a source may have
+    been edited in between.
+    """
     again = f"mv {path} .; snakemake"
     if record is None:
         return Finding("unrecorded", path, "has no whole record of what made it", again)
     if digest != record.receipt.sha256:
         return Finding("altered", path, "is not what its job wrote", again)
-    if (record.receipt.job, record.receipt.read) != (record.job, record.inputs):
+    read, there = record.receipt.read, record.inputs
+    differ = sorted(name for name in {*read, *there} if read.get(name) != there.get(name))
+    if record.receipt.job != record.job or not all(name in read and not is_artifact(name) for name in differ):
         return Finding("unrecorded", path, "was written by another job than the one on record", again)
+    if differ:
+        return Finding("stale", path, f"was made while {differ[0]} was edited", "snakemake")
     if record.receipt.artifact not in ("", path):
         return Finding("unrecorded", path, f"is what its job wrote as {record.receipt.artifact}", again)
     return None

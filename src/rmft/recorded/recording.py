@@ -44,6 +44,8 @@ def record(folder: Path, params: Params, experiment: str) -> Bundle:
         raise InputError(
             f"record: {experiment}: its games are not played in words; `rmft record --all` records what it gave"
         )
+    if folder.exists() and not (folder / paths.BUNDLE).exists():
+        raise InputError(f"record: {folder}: holds other things than a bundle of {experiment}; rename the experiment")
     shown = params.only(experiment)
     outputs = [f"results/{name}" for name in _outputs(shown)]
     traced = _built(shown, [*targets.artifacts_of(shown, experiment), *outputs], f"exp_{experiment}")

@@ -16,7 +16,7 @@ from rmft.params.reasoning import LEXICAL
 from rmft.params.scenarios import check_spreadsheets
 from rmft.workflow.contexts import conversations_of, most_tokens
 from rmft.workflow.games import game_settings_of, scenarios_for
-from rmft.workflow.paths import made_model_of
+from rmft.workflow.paths import GLOSSARY, REPORT_TEXTS, made_model_of
 from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
@@ -31,6 +31,7 @@ def check_inputs(params: Params) -> None:
         if model.kind == "language" and not made_model_of(params, name):  # jobs make the others
             check_weights(f"params.yaml: models.{name}.weights", model.weights, model.revision)
     check_places(params)
+    check_sources(params)
     for _, file in _other_templates(params):
         read_template(Path(file))
     check_messages(params)
@@ -56,6 +57,20 @@ def check_places(params: Params) -> None:
         if not f"{os.path.relpath(file)}/".startswith(tuple(f"{place}/" for place in PLACES)):
             cure = f"move it into {' or '.join(PLACES)}: DVC does not see edits elsewhere"
             raise InputError(f"params.yaml: {key}: {file}: {cure}")
+
+
+def check_sources(params: Params) -> None:
+    """Raise InputError where a text or table is missing that artifacts are made from.
+
+    Snakemake keeps an artifact whose source is gone, whatever else has changed, and makes further ones from it.
+    """
+    for key, file in (*_other_templates(params), *_other_texts(params)):
+        if not Path(file).exists():
+            raise InputError(f"params.yaml: {key}: {file}: no such file or folder")
+    of_tables = (path for label, table in params.tables.items() for path in table.inputs(label, (), params))
+    for path in (*REPORT_TEXTS, GLOSSARY, *of_tables):
+        if not is_artifact(path) and not Path(path).exists():
+            raise InputError(f"{path}: is not there, and artifacts are made from it; `git checkout {path}` restores it")
 
 
 def check_messages(params: Params) -> None:

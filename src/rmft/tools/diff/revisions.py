@@ -41,7 +41,7 @@ from rmft.tools.diff.difference import (
 
 WORKSPACE = "workspace"
 PARAMETERS = ("params.yaml", "outputs.yaml")
-WORKFLOW = ("Snakefile", "profiles", "workflow")
+WORKFLOW = ("Snakefile", "profiles", "workflow", "extensions")
 MEASURES = ("regret", "exponent", "ks_p", "paired_p")  # of the trained model, as in results/summary.json
 NO_LOCK = (
     "no dvc.lock is committed there (`make reproduce` and `dvc repro` write it); "
