@@ -33,7 +33,7 @@ rule all:
     default_target: True
     input:
         targets.everything(BY_DEFAULT),
-        [*filter(os.path.exists, (*paths.on_demand(PARAMS), *targets.everything(BY_REQUEST)))] if AUDIT else [],
+        [*filter(os.path.exists, (*paths.on_demand(PARAMS), *targets.everything(BY_REQUEST)))] if AUDIT == "all" else [],
     message:
         "Everything is built: open results/report.html"
 

@@ -184,6 +184,14 @@ def test_all_results_of_a_former_layout_are_one_line_and_those_of_a_dropped_expe
 
 
 @pytest.mark.usefixtures("recorded")
+def test_what_is_none_of_the_audits_business_is_no_orphan():
+    former("results/figures/real.png")
+    reasons = dict.fromkeys(ARTIFACTS, "")
+    assert [problem.kind for problem in audit(reasons)] == ["orphan"]
+    assert audit(reasons, ["results/figures/real.png"]) == []
+
+
+@pytest.mark.usefixtures("recorded")
 def test_nothing_that_is_wanted_or_that_no_job_wrote_is_retired_however_the_folder_is_written():
     Path("results/figures/mine.txt").write_text("mine", encoding="utf-8")
     for folder in ("results/figures", "results/../results/figures", "results/figures/."):

@@ -32,7 +32,7 @@ if workflow.is_main_process:
 PersistenceBase._serialize_param = PersistenceBase._serialize_param_builtin
 
 # Before anything is looked at, so that nothing is taken for granted that another run is about to change.
-AUDIT = bool(config.get("audit"))
+AUDIT = config.get("audit")  # files are only looked at: "all", or those of the "default" target
 if workflow.is_main_process and not AUDIT:
     or_stop(hold_folder)
     drop_broken_dvc_locks()

@@ -191,10 +191,11 @@ def _hashes(paths: list[str]) -> dict[str, str]:
 # Of the whole tree
 
 
-def audit(reasons: dict[str, str]) -> list[Finding]:
+def audit(reasons: dict[str, str], others: Collection[str] = ()) -> list[Finding]:
     """Return all problems of the whole tree; every file is hashed anew.
 
-    reasons: for every artifact of the workflow, why Snakemake would make it (again), or "" where it would not.
+    reasons: for every artifact of the workflow, why Snakemake would make it (again), or "" where it would not. others:
+    artifacts that are none of the audit's business.
     An artifact that is out of date only because of a problem with one of its ancestors is left out.
     """
     hash_of = functools.cache(lambda name: sha256(Path(name)))
@@ -209,7 +210,7 @@ def audit(reasons: dict[str, str]) -> list[Finding]:
         elif record and path not in suspect:
             problems += changed_inputs(record, hash_of)
     problems += weights_that_differ(record for path in sorted(reasons.keys() - own.keys()) if (record := records[path]))
-    problems += orphans(reasons)
+    problems += orphans({*reasons, *others})
     return sorted(problems, key=lambda problem: (KINDS.index(problem.kind), problem.path))
 
 

@@ -76,6 +76,9 @@ def record(
 def lineage(
     path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
     everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
+    by_default: Annotated[
+        bool, Option("--by-default", help="With --all: leave out what is made on request only.")
+    ] = False,
     full: Annotated[
         bool, Option("--full", help="Print every job back to the root seed; with --all, every problem.")
     ] = False,
@@ -91,11 +94,16 @@ def lineage(
     from rmft.lineage.audit import audit
     from rmft.lineage.text import as_text, as_tree
     from rmft.lineage.trace import trace
+    from rmft.params import load
     from rmft.recorded.bundle import bundle_of
+    from rmft.workflow.paths import on_demand
     from rmft.workflow.runs import reasons_to_run
+    from rmft.workflow.targets import requested
 
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all")
+    if by_default and not everything:
+        raise InputError("--by-default goes with --all, not with an artifact")
     if everything and as_format != "text":
         raise InputError("--format goes with an artifact, not with --all")
     if output is not None and as_format != "rocrate":
@@ -111,8 +119,9 @@ def lineage(
         _print_recorded(path, bundle)
         return
     if everything:
-        reasons = reasons_to_run()
-        problems = audit(reasons)
+        reasons = reasons_to_run(by_default=by_default)
+        params = load().at_scale()
+        problems = audit(reasons, {*requested(params), *on_demand(params)} if by_default else ())
         print(f"{len(reasons)} artifacts, {len(problems) or 'no'} problems")
     else:
         traced = trace(path)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import Literal, TextIO, TypeVar
 
 from rmft.artifacts.job import this_run
 from rmft.errors import InputError, without_workflow
@@ -87,26 +87,27 @@ def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
 
 
-def ask_snakemake(*arguments: str) -> str:
+def ask_snakemake(*arguments: str, audit: Literal["all", "default"] = "all") -> str:
     """Return what Snakemake says of the workflow. Raise InputError with its last line where it fails.
 
-    Snakemake may be at work in this folder at the same time, and the tree need not be in order.
+    Snakemake may be at work in this folder at the same time, and the tree need not be in order. audit: whether the
+    default target has what is made on request, too, as far as it is there.
     """
     # config: the Snakefile leaves out what would refuse to start on a tree that is not in order.
-    answer = run_tool(["snakemake", *arguments, "--nolock", "--config", "audit=true"])
+    answer = run_tool(["snakemake", *arguments, "--nolock", "--config", f"audit={audit}"])
     if answer.returncode:
         line = (answer.stderr.strip().splitlines() or ["no message"])[-1]
         raise InputError(f"snakemake {arguments[0]} failed: {line.strip().removeprefix('rmft: ')}")
     return answer.stdout
 
 
-def reasons_to_run() -> dict[str, str]:
+def reasons_to_run(*, by_default: bool = False) -> dict[str, str]:
     """Return for every artifact of the workflow why Snakemake would make it (again), or "" where it would not.
 
-    Raise InputError where Snakemake fails.
+    by_default: leave out what is made on request only. Raise InputError where Snakemake fails.
     """
-    reasons = {}
-    _, _, table = ask_snakemake("--summary").partition("output_file\t")  # an extension may print before it
+    reasons, summary = {}, ask_snakemake("--summary", audit="default" if by_default else "all")
+    _, _, table = summary.partition("output_file\t")  # an extension may print before it
     for line in table.splitlines()[1:]:
         path, _date, _rule, _log, status, plan = line.split("\t")
         reasons[path] = "" if plan == "no update" else status
