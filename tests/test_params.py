@@ -57,6 +57,8 @@ def edited(tmp_path):
         ),
         ("experiments.numeric_mab.process", ["gausian"], "unknown process 'gausian'; one of uniform, gaussian"),
         ("extensions", ["extensions/../mine.py"], "extensions.0: must match pattern '^extensions(/"),
+        ("models.qwen3-8b.revision", "main", "models.qwen3-8b.revision: must be the 40 digits of a commit, not 'main'"),
+        ("server.sft.learning_rate", "5e-4", "a number, not '5e-4', which YAML takes for a text; write 5.0e-4"),
         ("extensions", ["mine/process.py"], "extensions.0: must match pattern '^extensions(/"),
         (
             "experiments.open_fol.protocol",

@@ -110,9 +110,9 @@ def hub_errors(settings: Checkpoint, *, is_folder: bool) -> Iterator[None]:
         what = "model" if isinstance(error, RepositoryNotFoundError) else f"revision {settings.revision} of it"
         raise InputError(f"{settings.weights}: no such {what} at {ENDPOINT}, or none that you may read") from None
     except (OSError, ValueError, RuntimeError, HTTPError, SafetensorError) as error:
-        reason = first_line(error)
+        reason = first_line(error).rstrip(".")
         if is_folder:
             raise InputError(f"{settings.folder}: a file in it is damaged ({reason}); restore the file") from None
         wanted = " ".join(filter(None, [settings.weights, settings.file]))
         cure = f"hf download {wanted} --revision {settings.revision}"
-        raise InputError(f"{settings.weights}: {reason} Download it first ({cure}) or use scale: demo") from None
+        raise InputError(f"{settings.weights}: {reason}. Download it first ({cure}) or use scale: demo") from None

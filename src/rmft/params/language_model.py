@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from rmft.environments import check_mixture
 from rmft.errors import InputError
 from rmft.package_data import find_file
-from rmft.params.section import Count, Name, Positive, Section, Several, prefixed
+from rmft.params.section import Commit, Count, Name, Positive, Section, Several, prefixed
 
 MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
 
@@ -61,9 +61,7 @@ class Checkpoint(Section):
     """The weights of a language model, with its tokenizer."""
 
     weights: str = Field(description="A folder, a GGUF file, or the id of a hub repository.")
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = Field(
-        default=None, description="The commit of the hub repository."
-    )
+    revision: Commit | None = Field(default=None, description="The commit of the hub repository.")
     file: Annotated[str, Field(pattern=r"\.gguf$")] | None = _of_gguf("The GGUF file of the hub repository.")
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = _of_gguf("SHA-256 that the GGUF file must have.")
     chat_template: str | None = _of_gguf("A Jinja file that takes the place of the chat template in the GGUF file.")
@@ -104,7 +102,7 @@ def check_gguf(checkpoint: Checkpoint) -> None:
     if not Path(checkpoint.weights).is_file():
         wanted = f" (sha256 {checkpoint.sha256})" if checkpoint.sha256 else ""
         cure = f"put the model's GGUF file there{wanted}, or name a hub repository, revision and file"
-        raise InputError(f"models: weights: {checkpoint.weights}: no such file; {cure}")
+        raise InputError(f"params.yaml: models: a model's weights, {checkpoint.weights}: no such file; {cure}")
 
 
 class LanguageModelSettings(Checkpoint):

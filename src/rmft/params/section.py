@@ -18,8 +18,15 @@ Actions = Annotated[int, Field(ge=2, le=127)]  # in files an action has a byte
 Several = Annotated[list[str], Field(min_length=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[list[Beta], Field(min_length=2, max_length=2)]
-Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$")]  # the paper's, or one of your own
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]+([_-][a-z0-9]+)*$")]
+LABEL, NAME, COMMIT = r"^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$", r"^[a-z0-9]+([_-][a-z0-9]+)*$", r"^[0-9a-f]{40}$"
+Label = Annotated[str, Field(pattern=LABEL)]  # the paper's, or one of your own
+Name = Annotated[str, Field(pattern=NAME)]
+Commit = Annotated[str, Field(pattern=COMMIT)]
+MEANT = {  # by patterns
+    LABEL: "must be letters and digits, joined by -",
+    NAME: "must be small letters and digits, joined by - or _",
+    COMMIT: "must be the 40 digits of a commit",
+}
 PLAIN = {  # pydantic's words, and those of a message about a file
     "Value error, ": "",
     "Input should be": "must be",
@@ -99,9 +106,12 @@ def first_error(error: ValidationError, values: object) -> str:
         message = f"unknown key; {meant}" if meant else "unknown key"
     elif first["type"].startswith("union_tag"):
         key += f".{first['ctx']['discriminator'].strip(chr(39))}"
-        message = _of_tag(first["ctx"]) or message
+        message = _of_tag(first["ctx"])
     elif "input" in first and first["type"] not in ("value_error", "missing"):
+        message = MEANT.get(first.get("ctx", {}).get("pattern"), message)
         message += f", not {_cut(repr(first['input']))}"
+        if message.startswith("must be a number") and re.fullmatch(r"\d+e-\d+", str(first["input"])):
+            message += f", which YAML takes for a text; write {str(first['input']).replace('e', '.0e')}"
     line = f"{key}: {message}" if key else message
     return line + (f" (and {len(others)} more)" if others else "")
 
@@ -118,10 +128,10 @@ def _among_experiments(location: tuple[int | str, ...]) -> tuple[int | str, ...]
     return ("experiments", *location[1:]) if location[:1] == ("on_request",) else location
 
 
-def _of_tag(context: Mapping[str, Any]) -> str | None:
-    """Say which forms or kinds there are. Return None where none is given."""
+def _of_tag(context: Mapping[str, Any]) -> str:
+    """Say which forms or kinds there are, or that none is given."""
     if "tag" not in context:
-        return None
+        return "is missing"
     return unknown(context["tag"], re.findall(r"'([^']+)'", context["expected_tags"]))
 
 

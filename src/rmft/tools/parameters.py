@@ -1,6 +1,7 @@
 """`rmft params`: the parameters as they are at their scale, and where each value of an experiment comes from."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,12 +29,18 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
         shared = next((i for i, (a, b) in enumerate(zip(above, parents, strict=False)) if a != b), len(above))
         lines += [f"{'  ' * i}{parents[i]}:" for i in range(min(shared, len(parents)), len(parents))]
         above = tuple(parents)
-        text = f"{'  ' * len(parents)}{last}: {json.dumps(value, ensure_ascii=False)}"
+        text = f"{'  ' * len(parents)}{last}: {_in_yaml(value)}"
         place = _place(places, ("experiments", name, *key))
         if value != whole.get(key, value):
-            place = f"scales.{full_size.scale}; {json.dumps(whole[key], ensure_ascii=False)} in {place}"
+            place = f"scales.{full_size.scale}; {_in_yaml(whole[key])} in {place}"
         lines.append(f"{text:<{COLUMN}} # {place}")
     return "\n".join(lines)
+
+
+def _in_yaml(value: object) -> str:
+    """Return a value as one writes it into params.yaml: a number such as 5e-05 would be a text there."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"^(-?\d+)e", r"\1.0e", text) if isinstance(value, float) else text
 
 
 def _leaves(value: object, key: Place = ()) -> Iterator[tuple[Place, object]]:

@@ -82,12 +82,9 @@ def _source(experiment: str | None, evaluation: str | None, part: str, seed: int
 def _in_terminal(session: "Session") -> None:
     """Play one game line by line; end without a traceback where there are no more lines, or at Ctrl-C."""
     d = session.game.protocol.d
-    how = (
-        f"{d} actions; earn as much as you can."
-        if session.plain
-        else "What models are told follows; answer by a number."
-    )
-    print(f"{session.title}: {session.rounds} rounds, {how}\n")
+    how = f"{d} actions; earn as much as you can." if session.plain else "in the words that models get."
+    rounds = "1 round" if session.rounds == 1 else f"{session.rounds} rounds"
+    print(f"{session.title}: {rounds}, {how}\n")
     try:
         while not session.over:
             if not session.plain:

@@ -116,7 +116,8 @@ class Summary:
         )
         if self.min_frac is None:
             return text
-        explored = f"d·MinFrac(T) {self.min_frac[-1]:.3f}, SuffFailFreq(T) {self.suff_fail_freq[-1]:.3f}"
+        half = self.suff_fail_freq[len(self.suff_fail_freq) // 2]
+        explored = f"d·MinFrac(T) {self.min_frac[-1]:.3f}, SuffFailFreq(T/2) {half:.3f}"
         return f"{text}\nexploration    {explored}"
 
 
