@@ -254,8 +254,7 @@ def gguf_header(chance: random.Random) -> None:
     whole = b"GGUF" + struct.pack("<IQQ", version, tensors, values) + body + bytes(4096)
     at = chance.randrange(len(whole))
     path.write_bytes(chance.choice([whole, whole, whole, whole[:at], whole[:at] + b"\xff" + whole[at + 1 :]]))
-    refuse_scaled_positions(path)
-    read_gguf(path)
+    refuse_scaled_positions(read_gguf(path))
 
 
 def _gguf_string(of: str) -> bytes:

@@ -192,7 +192,7 @@ def test_files_of_a_conversion_are_known_before_they_are_made(monkeypatch):
 @pytest.mark.long
 def test_jobs_depend_on_the_converted_file_whose_hash_is_in_their_lineage(tmp_path):
     shutil.copy(ROOT / "params.yaml", tmp_path)
-    for name in ("Snakefile", "src", "workflow", "profiles", "extensions", "requirements.lock", "outputs.yaml"):
+    for name in ("Snakefile", "src", "workflow", "profiles", "extensions", "requirements.lock", "outputs.yaml", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "data", tmp_path / "data", ignore=shutil.ignore_patterns("rewards", "recorded"))
     set_value(tmp_path, "scale", "smoke")
