@@ -37,12 +37,8 @@ COMMANDS = {
     "overhead": [],
     "engines": ["gemma-3-270m", "--games", "1", "16"],
 }
-UNASKED = (
-    "build",
-    "overhead",
-    "engines",
-    "gpu",
-)  # the first two need a tree that is built, the others a model's file and a GPU
+# Run by name only: the first two need a tree that is built, the others a model's file and a GPU.
+UNASKED = ("build", "overhead", "engines", "gpu")
 HEAD = """# How fast it is
 
 `make bench` runs the benchmarks and renders this page from what they printed. Each measurement sets ours beside a peer,

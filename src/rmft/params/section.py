@@ -111,9 +111,14 @@ def first_error(error: ValidationError, values: object) -> str:
         message = MEANT.get(first.get("ctx", {}).get("pattern"), message)
         message += f", not {_cut(repr(first['input']))}"
         if message.startswith("must be a number") and re.fullmatch(r"\d+e-\d+", str(first["input"])):
-            message += f", which YAML takes for a text; write {str(first['input']).replace('e', '.0e')}"
+            message += f", which YAML takes for a text; write {with_point(first['input'])}"
     line = f"{key}: {message}" if key else message
     return line + (f" (and {len(others)} more)" if others else "")
+
+
+def with_point(number: str) -> str:
+    """Return a number's text as YAML takes it for a number: 5.0e-4 for 5e-4."""
+    return re.sub(r"^(-?\d+)e", r"\1.0e", number)
 
 
 def _distinct(error: ValidationError) -> list[ErrorDetails]:

@@ -83,7 +83,7 @@ def pages() -> dict[Path, str]:
         "recorded": [of for name, of in recorded.items() if "/" not in name],
         "bundles": recorded,
         "demo": recorded.get(DEMO),
-        "asked": measured_as_asked(Path(RECORDED, "asked")),
+        "variants": reply_variants(Path(RECORDED, "replies")),
         "environments": ENVIRONMENT_TITLES,
     }
     offered = (
@@ -109,24 +109,26 @@ def pages() -> dict[Path, str]:
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
 
 
-_USUAL = ReplySettings()
-AS_USUAL = ReplyEntry(format=_USUAL.format, temperature=_USUAL.temperature, retries=_USUAL.retries)
+AS_USUAL = ReplyEntry.of(ReplySettings())
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What `rmft eval` measured of a model that was asked in some way. difference: to the first; low, mean, high."""
+class ReplyVariant:
+    """A measurement of `rmft eval` that differs from others in its prompts or settings of replies.
+
+    difference: of its regret to that of the first one: low, mean and high of 95%.
+    """
 
     result: EvalResult
     difference: list[float] | None
 
 
-def measured_as_asked(folder: Path) -> list[Asked]:
-    """Return recorded measurements of one model that differ in how it was asked; the one as the suite asks first."""
+def reply_variants(folder: Path) -> list[ReplyVariant]:
+    """Return recorded measurements of one model, the one with the suite's own prompts and settings first."""
     results = [read_result(path) for path in sorted(folder.glob("*.json"))]
     results.sort(key=lambda of: (of.reply != AS_USUAL, of.reply.prompts, -of.reply.temperature, of.reply.format))
     return [
-        Asked(result, next(iter(compared(result, results[0]).values())) if number else None)
+        ReplyVariant(result, next(iter(compared(result, results[0]).values())) if number else None)
         for number, result in enumerate(results)
     ]
 

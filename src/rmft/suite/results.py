@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -20,7 +20,7 @@ from rmft.metrics.sequential import LEVEL
 from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section, first_error
 from rmft.suite import FILE
-from rmft.suite.measuring import Measurement, PlayedPart, difference, summary_of
+from rmft.suite.measuring import Measurement, PlayedPart, ReplySettings, difference, summary_of
 from rmft.suite.models import without_machine
 from rmft.suite.parts import CUSTOM, PROMPTS, Part, digest_of, read_suite
 from rmft.suite.stopping import COMPARED, anytime_interval, ranges_of
@@ -130,6 +130,11 @@ class ReplyEntry(Section):
     retries: int
     prompts: str = PROMPTS
 
+    @classmethod
+    def of(cls, reply: ReplySettings, prompts: str = PROMPTS) -> Self:
+        """Return what a result says of these settings and a folder of templates."""
+        return cls(format=reply.format, temperature=reply.temperature, retries=reply.retries, prompts=prompts)
+
     @property
     def words(self) -> str:
         """Return how the model was told the games and asked to reply."""
@@ -168,12 +173,7 @@ def head_of(measurement: Measurement) -> dict[str, Section]:
     return {
         "suite": SuiteEntry(version=suite.version, level=level, sha256=digest_of(suite, level), public=public),
         "model": ModelEntry(**measurement.model.description()),
-        "reply": ReplyEntry(
-            format=reply.format,
-            temperature=reply.temperature,
-            retries=reply.retries,
-            prompts=without_machine(suite.prompts),
-        ),
+        "reply": ReplyEntry.of(reply, without_machine(suite.prompts)),
     }
 
 

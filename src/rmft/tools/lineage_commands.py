@@ -120,8 +120,11 @@ def lineage(
         return
     if everything:
         reasons = reasons_to_run(by_default=by_default)
-        params = load().at_scale()
-        problems = audit(reasons, {*requested(params), *on_demand(params)} if by_default else ())
+        others = set()
+        if by_default:
+            params = load().at_scale()
+            others = {*requested(params), *on_demand(params)}
+        problems = audit(reasons, others)
         print(f"{len(reasons)} artifacts, {len(problems) or 'no'} problems")
     else:
         traced = trace(path)

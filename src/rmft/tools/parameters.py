@@ -1,13 +1,13 @@
 """`rmft params`: the parameters as they are at their scale, and where each value of an experiment comes from."""
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from rmft.errors import InputError, unknown
 from rmft.params.inheritance import Path as Place
 from rmft.params.reading import read
+from rmft.params.section import with_point
 
 COLUMN = 44  # where the places begin
 
@@ -40,7 +40,7 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
 def _in_yaml(value: object) -> str:
     """Return a value as one writes it into params.yaml: a number such as 5e-05 would be a text there."""
     text = json.dumps(value, ensure_ascii=False)
-    return re.sub(r"^(-?\d+)e", r"\1.0e", text) if isinstance(value, float) else text
+    return with_point(text) if isinstance(value, float) else text
 
 
 def _leaves(value: object, key: Place = ()) -> Iterator[tuple[Place, object]]:
