@@ -15,7 +15,7 @@ rule conversion:
         model=one_of(paths.gguf_models(PARAMS)),
     conda:
         "../envs/rmft.yaml"
-    threads: 4
+    threads: 16
     params:
         settings=lambda wildcards: plan.conversion_job(PARAMS, wildcards.model).canonical(),
         folder=lambda wildcards, output: os.path.dirname(output[0]),

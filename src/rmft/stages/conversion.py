@@ -25,7 +25,7 @@ from rmft.params.files import prompt_files
 from rmft.progress import now_and_then
 from rmft.workflow.records import ConversionJob
 
-MOST_THREADS = 4  # as the rule says
+MOST_THREADS = 16  # as the rule says
 
 
 def run(job: ConversionJob, folder: Path) -> None:
