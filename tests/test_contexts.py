@@ -14,6 +14,7 @@ from rmft.errors import InputError
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Protocol
 from rmft.params import load
+from rmft.workflow import checks
 from rmft.workflow.checks import (
     PLACES,
     check_folder,
@@ -50,6 +51,24 @@ def test_replies_that_are_too_long_are_refused_by_name():
     params = whole.model_copy(update={"models": whole.models | {"gemma-2-9b-it": longer}})
     with pytest.raises(InputError, match=r"experiments\.open_fol: .*gemma-2-9b-it: .* \(128 \+ 1\) .* reads 8192"):
         check_messages(params)
+
+
+def test_messages_that_were_found_right_are_checked_again_after_any_change(tmp_path, monkeypatch):
+    for place in checks.PLACES:
+        shutil.copytree(place, tmp_path / place)
+    params = load(Path("params.yaml")).at_scale()
+    monkeypatch.chdir(tmp_path)
+    found = {checks.what_messages_come_of(params)}
+    with Path("data/prompts/plain/opening.j2").open("a", encoding="utf-8") as template:
+        template.write("{{ rond }}")
+    found.add(checks.what_messages_come_of(params))
+    found.add(checks.what_messages_come_of(params.model_copy(update={"seed": params.seed + 1})))
+    written = Path(checks.GENERATED, "mine.jsonl")
+    written.parent.mkdir(parents=True)
+    written.write_text("{}\n", encoding="utf-8")
+    found.add(checks.what_messages_come_of(params))
+    assert len(found) == 4
+    assert checks.what_messages_come_of(params) in found
 
 
 def test_a_misspelt_variable_is_found_in_whichever_template_it_is(tmp_path):

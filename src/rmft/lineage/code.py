@@ -58,7 +58,12 @@ def fingerprint(stage: str, source: Path = SOURCE, extensions: tuple[str, ...] =
 @functools.cache
 def server_fingerprint(source: Path = SOURCE) -> str:
     """Return a digest of the code of our own server, and of what it fine-tunes with."""
-    digest, _ = _digest_of(_with_imports(SERVER, source))
+    return module_fingerprint(*SERVER, source=source)
+
+
+def module_fingerprint(*modules: str, source: Path = SOURCE) -> str:
+    """Return a digest of the code of modules of ours, with all that they import and the versions of its libraries."""
+    digest, _ = _digest_of(_with_imports(modules, source))
     return digest
 
 

@@ -2,15 +2,18 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from rmft.agents.chat_models import typical_context
-from rmft.artifacts.files import is_artifact
+from rmft.artifacts.files import atomic, is_artifact, sha256
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts, read_template
 from rmft.language.protocol import Protocol, Round
 from rmft.language.scenarios import read_scenarios
+from rmft.lineage.code import module_fingerprint
+from rmft.lineage.syntax import short_hash
 from rmft.params import Params
 from rmft.params.reasoning import LEXICAL
 from rmft.params.scenarios import check_spreadsheets
@@ -20,7 +23,9 @@ from rmft.workflow.paths import GLOSSARY, REPORT_TEXTS, made_model_of
 from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
+CHECKED = Path(".rmft/checked-messages")  # of what messages came that were found right; a check takes half a second
 REWARD = 10.0  # in the messages that are tried
+GENERATED = "results/scenarios"  # those that models wrote
 PLACES = ("data/prompts", "data/scenarios")  # of texts: what DVC compares, see `deps` in dvc.yaml
 
 
@@ -34,7 +39,10 @@ def check_inputs(params: Params) -> None:
     check_sources(params)
     for _, file in _other_templates(params):
         read_template(Path(file))
-    check_messages(params)
+    if (digest := what_messages_come_of(params)) != _text_of(CHECKED):
+        check_messages(params)
+        with suppress(InputError), atomic(CHECKED) as temporary:  # where nothing can be written, they are checked again
+            temporary.write_text(digest, encoding="utf-8")
 
 
 def check_folder(folder: Path) -> None:
@@ -102,6 +110,21 @@ def try_messages(prompts: Prompts, protocol: Protocol) -> None:
     past = [Round(t, t - 1, policy, (REWARD,) * d, context) for t in (1, 2)]
     for t in range(3):
         prompts.message(protocol, past[:t], context)
+
+
+def what_messages_come_of(params: Params) -> str:
+    """Return a digest of all that `check_messages` reads: parameters, texts, and its own code."""
+    files = [file for place in (*PLACES, GENERATED) for file in sorted(Path(place).rglob("*")) if file.is_file()]
+    texts = {file.as_posix(): sha256(file) for file in files}
+    return short_hash([params.model_dump(mode="json"), texts, module_fingerprint(__name__)])
+
+
+def _text_of(path: Path) -> str | None:
+    """Return the text of a small file; None where there is none that can be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
 
 
 def _other_templates(params: Params) -> Iterator[tuple[str, str]]:
