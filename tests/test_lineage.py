@@ -3,12 +3,14 @@
 import ast
 import hashlib
 import json
+import re
 import shutil
 
 import numpy as np
 import pytest
 import yaml
 
+from rmft.errors import InputError
 from rmft.lineage import code, syntax
 from rmft.params import load
 from rmft.workflow.plan import served_as
@@ -86,6 +88,21 @@ def test_the_code_of_our_own_server_is_part_of_what_its_endpoint_is(tmp_path):
     code.server_fingerprint.cache_clear()
     assert code.server_fingerprint(source) != before
     assert served_as(load(), "embedded").code == code.server_fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("x = 1\ndef broken(:\n", ":2: SyntaxError: invalid syntax"),
+        ("def late():\n    import not_here\n", ": imports not_here, which has no version, as no package installs it;"),
+    ],
+)
+def test_code_that_cannot_be_part_of_a_job_is_refused_by_file(tmp_path, text, says):
+    file = tmp_path / "mine.py"
+    code.check_code([])
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=rf"^{re.escape(f'{file}{says}')}"):
+        code.check_code([str(file)])
 
 
 def test_no_stage_imports_another_one_or_the_command_line():

@@ -17,7 +17,7 @@ from rmft.workflow import forkserver, paths, plan, plan_outputs, targets
 from rmft.artifacts.files import sha256
 from rmft.extensions import data_of
 from rmft.lineage.audit import refuse_altered
-from rmft.lineage.code import not_locked, stages
+from rmft.lineage.code import check_code, not_locked, stages
 from rmft.params import load
 from rmft.params.files import THEORY, prompt_files, training_log_of
 from rmft.artifacts.job import JOB_OF, this_run
@@ -47,6 +47,7 @@ PARAMS = FULL_SIZE.at_scale()
 BY_DEFAULT, BY_REQUEST = PARAMS.by_default, PARAMS.by_request
 if workflow.is_main_process:
     or_stop(check_folder, Path.cwd())
+    or_stop(check_code, PARAMS.extensions)
     or_stop(check_sources if AUDIT else check_inputs, PARAMS)
 EXPERIMENTS = PARAMS.experiments
 

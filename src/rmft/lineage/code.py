@@ -75,6 +75,17 @@ def _digest_of(codes: Mapping[str, SourceCode]) -> tuple[str, dict[str, str]]:
     return digest, libraries
 
 
+def check_code(extensions: Iterable[str]) -> None:
+    """Raise InputError where code of a stage or of a user's own file is not Python, or a library is not installed."""
+    for stage in stages():
+        fingerprint(stage)
+    for file in extensions:
+        try:
+            _digest_of({file: _code(READER.read(Path(file)), SOURCE)})
+        except InputError as error:
+            raise InputError(str(error) if str(error).startswith(file) else f"{file}: imports {error}") from None
+
+
 def code_of(stage: str, source: Path = SOURCE, extensions: Sequence[str] = ()) -> dict[str, SourceCode]:
     """Return the code of a stage by module: its own one, and every module of ours that is imported from there.
 
@@ -148,7 +159,7 @@ def _distribution(library: str) -> str:
         return known
     found = importlib.metadata.packages_distributions().get(library)
     if not found:
-        raise InputError(f"{library}: has no version, as no package installs it; install it as a package")
+        raise InputError(f"{library}, which has no version, as no package installs it; install it as a package")
     return found[0]
 
 

@@ -67,8 +67,13 @@ class SourceReader:
 
 
 def syntax_of(text: bytes, file: Path) -> Syntax:
-    """Return the syntax of a text. Raise SyntaxError or ValueError, with the file's name, where it is not Python."""
-    tree = ast.parse(text, str(file))
+    """Return the syntax of a text. Raise InputError, with the file's name and the line, where it is not Python."""
+    try:
+        tree = ast.parse(text, str(file))
+    except SyntaxError as error:
+        raise InputError(f"{file}:{error.lineno}: {type(error).__name__}: {error.msg}") from None
+    except ValueError as error:  # a null byte
+        raise InputError(f"{file}: is not Python: {error}") from None
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list) and body and _is_text(body[0]):

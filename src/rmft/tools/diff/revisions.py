@@ -209,8 +209,8 @@ def _codes(folder: Path, name: str) -> Codes:
     source = folder / "src"
     try:
         return {file.stem: code_of(file.stem, source) for file in sorted((source / "rmft/stages").glob("[!_]*.py"))}
-    except (SyntaxError, ValueError) as error:
-        raise InputError(f"diff: code of {name} is not Python: {_one_line(error)}") from None
+    except InputError as error:
+        raise InputError(f"diff: code of {name}: {error}") from None
 
 
 def _code_changes(old: _Side, new: _Side) -> list[CodeChange]:
