@@ -94,7 +94,7 @@ def test_the_code_of_our_own_server_is_part_of_what_its_endpoint_is(tmp_path):
     ("text", "says"),
     [
         ("x = 1\ndef broken(:\n", ":2: SyntaxError: invalid syntax"),
-        ("def late():\n    import not_here\n", ": imports not_here, which has no version, as no package installs it;"),
+        ("def late():\n    import not_here\n", ": imports not_here: has no version, as no package installs it;"),
     ],
 )
 def test_code_that_cannot_be_part_of_a_job_is_refused_by_file(tmp_path, text, says):

@@ -159,7 +159,7 @@ def _distribution(library: str) -> str:
         return known
     found = importlib.metadata.packages_distributions().get(library)
     if not found:
-        raise InputError(f"{library}, which has no version, as no package installs it; install it as a package")
+        raise InputError(f"{library}: has no version, as no package installs it; install it as a package")
     return found[0]
 
 

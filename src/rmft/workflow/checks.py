@@ -23,7 +23,9 @@ from rmft.workflow.paths import GLOSSARY, REPORT_TEXTS, made_model_of
 from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
-CHECKED = Path(".rmft/checked-messages")  # of what messages came that were found right; a check takes half a second
+CHECKED = Path(
+    ".rmft/checked-messages"
+)  # the digest of what the last messages that passed came of; checks take a second
 REWARD = 10.0  # in the messages that are tried
 GENERATED = "results/scenarios"  # those that models wrote
 PLACES = ("data/prompts", "data/scenarios")  # of texts: what DVC compares, see `deps` in dvc.yaml
