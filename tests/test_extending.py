@@ -324,7 +324,7 @@ def test_contextual_bandits_are_played_in_numbers_and_in_words(folder):
     title = "Contextual bandits"
     put(folder, title)
     type_in(folder, title)
-    assert (folder / "linucb.png").stat().st_size
+    assert (folder / "plots/linucb.png").stat().st_size
     evaluation = "results/experiments/contextual/evaluation/linear-25"
     assert list(read_players(folder / f"{evaluation}.parquet")) == [
         *("base", "trained", "linucb", "ucb", "greedy", "uniform")
