@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Collection
+from pathlib import Path
 
 FEW = 12  # names that one line lists; where there are more, it asks what was meant if a name is near
 MANY = 30  # names that one line can list at most
@@ -29,6 +30,11 @@ def without_workflow(name: str) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of what another library's exception says; of one that says nothing, its name."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def not_python(file: Path | str, error: SyntaxError) -> str:
+    """Return what to say of a file that Python cannot read."""
+    return f"{file}:{error.lineno}: {type(error).__name__}: {error.msg}"
 
 
 def unknown(name: str, among: Collection[str]) -> str:

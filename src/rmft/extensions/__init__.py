@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from rmft.algorithms import ALGORITHMS, Algorithm
 from rmft.environments import ADAPTIVE, ENVIRONMENTS, environment_named
 from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
-from rmft.errors import InputError
+from rmft.errors import InputError, not_python
 from rmft.extensions.checks import checked_factory, checked_process, fault, guarded, try_algorithm, try_process
 from rmft.extensions.methods import METHODS, TrainingMethod
 
@@ -166,7 +166,7 @@ def _load(file: str, path: Path) -> None:
         _try_out(file)
         _digests[file] = digest
     except SyntaxError as error:
-        raise InputError(f"{file}:{error.lineno}: {type(error).__name__}: {error.msg}") from None
+        raise InputError(not_python(file, error)) from None
     except InputError as error:
         forget(file)
         raise InputError(str(error) if str(error).startswith(file) else f"{file}: {error}") from None

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rmft.artifacts.files import atomic
-from rmft.errors import InputError
+from rmft.errors import InputError, not_python
 
 CACHE = Path(".rmft/syntax.json")
 CACHE_LIMIT = 5000  # texts; beyond, the cache is reduced to those that this process has read
@@ -71,7 +71,7 @@ def syntax_of(text: bytes, file: Path) -> Syntax:
     try:
         tree = ast.parse(text, str(file))
     except SyntaxError as error:
-        raise InputError(f"{file}:{error.lineno}: {type(error).__name__}: {error.msg}") from None
+        raise InputError(not_python(file, error)) from None
     except ValueError as error:  # a null byte
         raise InputError(f"{file}: is not Python: {error}") from None
     for node in ast.walk(tree):

@@ -23,9 +23,7 @@ from rmft.workflow.paths import GLOSSARY, REPORT_TEXTS, made_model_of
 from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
-CHECKED = Path(
-    ".rmft/checked-messages"
-)  # the digest of what the last messages that passed came of; checks take a second
+CHECKED = Path(".rmft/checked-messages")  # a digest: see `what_messages_come_of`; a check takes up to a second
 REWARD = 10.0  # in the messages that are tried
 GENERATED = "results/scenarios"  # those that models wrote
 PLACES = ("data/prompts", "data/scenarios")  # of texts: what DVC compares, see `deps` in dvc.yaml
@@ -41,7 +39,7 @@ def check_inputs(params: Params) -> None:
     check_sources(params)
     for _, file in _other_templates(params):
         read_template(Path(file))
-    if (digest := what_messages_come_of(params)) != _text_of(CHECKED):
+    if (digest := what_messages_come_of(params)) != _text_of(CHECKED):  # that of the last messages that passed
         check_messages(params)
         with suppress(InputError), atomic(CHECKED) as temporary:  # where nothing can be written, they are checked again
             temporary.write_text(digest, encoding="utf-8")
