@@ -48,7 +48,9 @@ def test_of_many_names_the_nearest_is_offered_or_as_many_as_a_line_holds():
     assert unknown("experiment_7x", names) == "unknown 'experiment_7x'; did you mean experiment_7?"
     line = unknown("zzz", names)
     assert line.endswith(f"experiment_{MANY - 2}, experiment_{MANY - 1} or 2 more")
-    assert unknown("b", ["a", "c"]) == "unknown 'b'; one of a, c"
+    assert unknown("b", ["a", "c"], "letter") == "unknown letter 'b'; one of a, c"
+    continued = [f"ftrl-{number}" for number in range(MANY)]
+    assert unknown("ftrl", ["ftl", *continued]) == "unknown 'ftrl'; did you mean ftrl-0 or ftrl-1 or ftrl-2?"
 
 
 def test_the_version_is_the_package_s(rmft):

@@ -168,7 +168,7 @@ def test_what_is_asked_with_a_key_is_made_once_even_if_who_asked_has_gone(tmp_pa
         return ANSWER
 
     async def play() -> None:
-        requests = IdempotentRequests(kept)
+        requests = IdempotentRequests(kept, "base")
         with pytest.raises(ApiError):  # a failed request may be sent again
             await requests.respond("/a", "key", b"body", make)
         gone = asyncio.create_task(requests.respond("/a", "key", b"body", make))
@@ -176,17 +176,18 @@ def test_what_is_asked_with_a_key_is_made_once_even_if_who_asked_has_gone(tmp_pa
         gone.cancel()
         same = await asyncio.gather(*(requests.respond("/a", "key", b"body", make) for _ in range(3)))
         assert same == [to_json(ANSWER)] * 3
-        assert await IdempotentRequests(kept).respond("/a", "key", b"body", make) == to_json(ANSWER)
+        assert await IdempotentRequests(kept, "base").respond("/a", "key", b"body", make) == to_json(ANSWER)
         assert len(made) == 2
         assert made[0] == made[1]  # the name, so that what was half made is found
         with pytest.raises(ApiError, match="another request") as refusal:
             await requests.respond("/a", "key", b"other", make)
         assert refusal.value.status_code == 422
         await requests.respond("/b", "key", b"other", make)
+        await IdempotentRequests(kept, "another base").respond("/a", "key", b"body", make)  # is asked anew
         await requests.respond("/a", None, b"body", make)
         await requests.respond("/a", None, b"body", make)
-        assert len(set(made)) == 4
-        assert kept.cost["answers"] == 4
+        assert len(set(made)) == 5
+        assert kept.cost["answers"] == 5
 
     with closing(Store(tmp_path)) as kept:
         asyncio.run(play())

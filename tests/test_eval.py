@@ -20,7 +20,7 @@ from rmft.params import load
 from rmft.suite.leaderboard import ranked
 from rmft.suite.measuring import ReplySettings, mean_interval
 from rmft.suite.parts import digest_of, own_part, read_suite
-from rmft.suite.results import EvalResult, Mean, Stopping, compared, read_result
+from rmft.suite.results import EvalResult, MeanInterval, Stopping, compared, read_result
 
 SMALL = ["--environment", "mab", "--process", "gaussian", "--horizon", "4", "--instances", "6"]
 
@@ -214,8 +214,9 @@ def test_the_key_that_a_refusal_names_opens_a_server_on_this_machine(rmft, tmp_p
     [
         (
             ["nobody"],
-            "nobody: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml",
+            "nobody: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml; those are ",
         ),
+        (["embeded"], "no model of params.yaml; did you mean embedded? A model behind an endpoint needs --base-url"),
         (["linear_attention"], "plays numbers, not words; one of embedded"),
         (["absent.gguf"], "absent.gguf: no such file"),
         (["embedded", "--suite", "hard"], "--suite: unknown 'hard'; one of quick, standard, full"),
@@ -405,7 +406,7 @@ def test_a_leaderboard_says_more_only_where_luck_over_all_pairs_is_ruled_out(mea
 
     def with_regrets(regrets, **changes):
         changed = of.model_copy(
-            update={"final_regrets": regrets, "regret": Mean(**mean_interval(np.array(regrets))), **changes}
+            update={"final_regrets": regrets, "regret": MeanInterval(**mean_interval(np.array(regrets))), **changes}
         )
         return result.model_copy(update={"parts": {part: changed}})
 

@@ -153,10 +153,11 @@ def test_contexts_of_ones_own_process_are_shown_to_ones_own_algorithm(written):
         ([IMPORTS, STEADY.replace("uniform(", "unifrom(")], "mine.py:8: AttributeError: "),
         ([IMPORTS, LAST.replace("last", "ucb")], "mine.py: 'ucb' is a name of rmft's own"),
         ([IMPORTS, LAST.replace("def policy", "def policies")], "must have deterministic, policy() and observe()"),
-        ([IMPORTS, LAST.replace("= 1\n", "= 0.5\n")], "a policy is no distribution over actions"),
+        ([IMPORTS, LAST.replace("= 1\n", "= 0.5\n")], "policies must be probabilities"),
         ([IMPORTS, LAST.replace("= 1\n", "= 0.5\n        self.choice[:, 0] += 0.5\n")],
          "a chance, so `deterministic` must be False"),
-        ([IMPORTS, LAST.replace("zeros((n, d))", "zeros((n, d + 1))")], "policies of shape (4, 4), not (4, 3)"),
+        ([IMPORTS, LAST.replace("zeros((n, d))", "zeros((n, d + 1))")], "policies have the shape (4, 4), not (4, 3)"),
+        ([IMPORTS, LAST.replace("return self.choice", "return [[1.0], [0.5, 0.5]]")], "its policies are no array"),
         ([IMPORTS, LAST.replace("self.choice = np.zeros((n, d))", "self.choice = np.eye(9)[:n, :d] * 0").replace(
             "self.choice[:, -skip]", "self.choice[:, n % d]")], "policies of a replicate change with n"),
         ([IMPORTS, LAST.replace("pass", "raise KeyError(3)")], "mine.py:15: KeyError: 3"),

@@ -254,7 +254,7 @@ def test_two_processes_cannot_write_one_journal_and_the_second_is_told_so(tmp_pa
         code = "import sys, pathlib, rmft.endpoint.journal as of; of.Journal.open(pathlib.Path(sys.argv[1]))"
         command = [sys.executable, "-c", code, str(tmp_path / "a")]
         other = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert "another process is writing to this journal" in other.stderr.splitlines()[-1]
+        assert "another process is writing to this file" in other.stderr.splitlines()[-1]
         record(journal, 1)
         assert numbers_in(tmp_path / "a") == [0, 1]  # readers need not wait
     Journal.open(tmp_path / "a").close()

@@ -55,7 +55,7 @@ def edited(tmp_path):
             -1.0,
             "experiments.numeric_mab.rmft.variance: must be greater",
         ),
-        ("experiments.numeric_mab.process", ["gausian"], "unknown process 'gausian'; one of uniform, gaussian"),
+        ("experiments.numeric_mab.process", ["gausian"], "unknown process 'gausian'; did you mean gaussian?"),
         ("extensions", ["extensions/../mine.py"], "extensions.0: must match pattern '^extensions(/"),
         ("models.qwen3-8b.revision", "main", "models.qwen3-8b.revision: must be the 40 digits of a commit, not 'main'"),
         ("server.sft.learning_rate", "5e-4", "a number, not '5e-4', which YAML takes for a text; write 5.0e-4"),

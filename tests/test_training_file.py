@@ -5,7 +5,7 @@ import pytest
 from rmft.endpoint.training_file import as_text, estimated_tokens, training_lines, validate
 from rmft.errors import InputError
 
-CONTEXT = 1000
+CONTEXT, CHARACTERS_PER_TOKEN = 1000, 4.0
 
 
 def message(role, content, **more):
@@ -25,7 +25,7 @@ def with_line(line, *, place=3):
 
 def test_nine_dialogues_are_too_few():
     with pytest.raises(InputError, match="9 conversations, at least 10"):
-        validate(DIALOGUES[:9], CONTEXT)
+        validate(DIALOGUES[:9], CONTEXT, CHARACTERS_PER_TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -61,27 +61,26 @@ def test_nine_dialogues_are_too_few():
 )
 def test_a_line_that_an_endpoint_would_refuse_is_named_with_what_is_wrong(line, fault):
     with pytest.raises(InputError, match=f"line 4: .*{fault}"):
-        validate(with_line(line), CONTEXT)
+        validate(with_line(line), CONTEXT, CHARACTERS_PER_TOKEN)
 
 
 def test_a_system_message_may_open_a_dialogue_and_an_empty_reply_may_stand_where_it_is_not_learnt():
     opened = {"messages": [message("system", "Play."), *dialogue()["messages"]]}
     spoilt = dialogue(message("user", "Next."), message("assistant", "", weight=0))
     for line in (opened, spoilt):
-        assert validate(with_line(line), CONTEXT) is None  # it raises InputError otherwise
+        assert validate(with_line(line), CONTEXT, CHARACTERS_PER_TOKEN) is None  # it raises InputError otherwise
 
 
 def test_a_dialogue_may_be_as_long_as_the_context_and_no_longer():
-    tokens = estimated_tokens(DIALOGUES[:1])
-    validate(DIALOGUES, tokens)
+    tokens = estimated_tokens(DIALOGUES[:1], CHARACTERS_PER_TOKEN)
+    validate(DIALOGUES, tokens, CHARACTERS_PER_TOKEN)
     with pytest.raises(InputError, match="line 1: about"):
-        validate(DIALOGUES, tokens - 1)
+        validate(DIALOGUES, tokens - 1, CHARACTERS_PER_TOKEN)
 
 
 def test_tokens_are_counted_by_four_characters_and_four_a_message():
-    assert estimated_tokens([{"messages": [message("user", "12345678"), message("assistant", "123456789")]}]) == (
-        2 + 4
-    ) + (3 + 4)
+    line = {"messages": [message("user", "12345678"), message("assistant", "123456789")]}
+    assert estimated_tokens([line], CHARACTERS_PER_TOKEN) == (2 + 4) + (3 + 4)
 
 
 def test_replies_that_say_nothing_valid_have_weight_0_and_what_they_leave_empty_is_left_out():

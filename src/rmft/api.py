@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from rmft.algorithms import ALGORITHMS, AlgorithmSettings, check_algorithm, start_on
-from rmft.algorithms.players import Player, check_one_action
+from rmft.algorithms.players import Player, check_policies, checked_policies
 from rmft.environments import ENVIRONMENTS, RewardTable
 from rmft.environments.regret import best_actions
 from rmft.environments.regret import regret as regret_of
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rmft.agents.asked import Reply
 
 STREAM = "play"  # names the random streams
-ROUNDING = 1e-4  # by which probabilities in single precision may miss 1
 
 
 @dataclass(frozen=True)
@@ -90,20 +89,12 @@ def regret(
     if comparator not in ("hindsight", "best mean"):
         raise InputError(f"regret: comparator: {comparator!r}: must be 'hindsight' or 'best mean'")
     if choices.ndim == 3:
-        _check_policies("regret", choices)
+        check_policies("regret", choices)
     else:
         if choices.dtype.kind not in "iu" or not ((choices >= 0) & (choices < values.shape[2])).all():
             raise InputError(f"regret: actions must be whole numbers from 0 to {values.shape[2] - 1}")
         choices = one_hot(choices, values.shape[2])
     return regret_of("expected", comparator, RewardTable(values, values, values), choices, None)
-
-
-def _check_policies(name: str, policies: np.ndarray) -> None:
-    """Raise InputError where policies (…, d) are no probabilities."""
-    if policies.dtype.kind not in "biuf":
-        raise InputError(f"{name}: policies must be numbers, not {policies.dtype}")
-    if not (np.isfinite(policies) & (policies >= 0)).all() or np.abs(policies.sum(axis=-1) - 1).max() > ROUNDING:
-        raise InputError(f"{name}: policies must be probabilities: of at least 0, with a sum of 1")
 
 
 class _CheckedPlayer:
@@ -114,15 +105,7 @@ class _CheckedPlayer:
 
     def policy(self) -> np.ndarray:
         """Return the policies (n, d). Raise InputError where they are none."""
-        try:
-            policies = np.asarray(self.player.policy())
-        except ValueError as error:  # rows of several lengths
-            raise InputError(f"play: player: its policies are no array: {error}") from None
-        if policies.shape != self.shape:
-            raise InputError(f"play: player: its policies have the shape {policies.shape}, not {self.shape}")
-        _check_policies("play: player", policies)
-        check_one_action("play: player", policies, deterministic=self.deterministic)
-        return policies
+        return checked_policies("play: player", self.player.policy(), self.shape, deterministic=self.deterministic)
 
     def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
         """Observe a round."""

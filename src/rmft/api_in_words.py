@@ -12,6 +12,7 @@ import numpy as np
 from rmft.agents.asked import AskedChatModel, Reply
 from rmft.agents.chat_models import ChatModels, Conversations, in_process
 from rmft.algorithms import ALGORITHMS
+from rmft.api import STREAM
 from rmft.errors import InputError
 from rmft.gym import Episodes
 from rmft.rollouts import roll_out
@@ -19,8 +20,6 @@ from rmft.selection import TrajectoryColumns
 from rmft.suite.measuring import ReplySettings
 from rmft.suite.models import at_hand
 from rmft.suite.parts import PROMPTS, own_part
-
-WORDS = "play"  # the name of the random streams
 
 
 def play_in_words(
@@ -34,7 +33,7 @@ def play_in_words(
         part = own_part(episodes.environment, episodes.processes, episodes.d, episodes.T)
     except InputError as error:
         raise InputError(f"play: {error}") from None
-    games = reply.games(part, PROMPTS, seed, WORDS, episodes.table, ids)
+    games = reply.games(part, PROMPTS, seed, STREAM, episodes.table, ids)
     conversations = Conversations(games.settings, episodes.T, reply.limit(part))
     with _chat_models(player, weights, conversations) as chat_models:
         return roll_out(games, chat_models.open, chat_models.batch)

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 FEW = 12  # names that one line lists; where there are more, it asks what was meant if a name is near
+CONTINUED = 3  # names that a question lists at most of those that begin with the wrong one
 MANY = 30  # names that one line can list at most
 NOT_HERE = "no such file; run from the root of a clone of the repository"
 AFTER_CTRL_C = "interrupted; no file was left half-written"  # what a command says then
@@ -37,16 +38,24 @@ def not_python(file: Path | str, error: SyntaxError) -> str:
     return f"{file}:{error.lineno}: {type(error).__name__}: {error.msg}"
 
 
-def unknown(name: str, among: Collection[str]) -> str:
-    """Return what to say of a wrong name: the one that was probably meant, or the names that there are."""
+def unknown(name: object, among: Collection[str], what: str = "") -> str:
+    """Return what to say of a wrong name: the one that was probably meant, or the names that there are.
+
+    what: "process", say, where the line does not tell what is named.
+    """
+    name = str(name)
     meant = did_you_mean(name, among) if len(among) > FEW else ""
     quoted = repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}…")
     names = [*among]
     more = f" or {len(names) - MANY} more" if len(names) > MANY else ""
-    return f"unknown {quoted}; " + (meant or f"one of {', '.join(names[:MANY])}{more}")
+    return f"unknown {what + ' ' if what else ''}{quoted}; " + (meant or f"one of {', '.join(names[:MANY])}{more}")
 
 
 def did_you_mean(name: str, among: Collection[str], most: int = 1, cutoff: float = 0.6) -> str:
-    """Return a question for a wrong name, with the nearest names; empty where none is near."""
-    near = difflib.get_close_matches(name, among, n=most, cutoff=cutoff)
+    """Return a question for a wrong name; empty where no name is near.
+
+    It asks for the names that begin with the wrong one (`ftrl`: `ftrl-25`, …), or else for the nearest ones.
+    """
+    longer = [other for other in among if other.startswith(f"{name}-")][:CONTINUED]
+    near = longer or difflib.get_close_matches(name, among, n=most, cutoff=cutoff)
     return f"did you mean {' or '.join(near)}?" if near else ""

@@ -18,6 +18,17 @@ from rmft.errors import InputError, unknown
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.rollouts import Games, games_of_shard, roll_out
 from rmft.selection import TrajectoryColumns
+from rmft.suite import (
+    ACTIONS,
+    HORIZON,
+    INSTANCES,
+    LEVEL,
+    MOST_ACTIONS,
+    MOST_GAMES,
+    MOST_ROUNDS,
+    PART,
+    PROCESS,
+)
 from rmft.suite.measuring import MEAN, MODEL, ReplySettings
 from rmft.suite.parts import CUSTOM, own_part, read_suite
 from rmft.suite.stopping import UNIFORM
@@ -36,20 +47,24 @@ class GameOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    suite: str | None = Field(default=None, description="quick, standard or full: how many games. Default: quick.")
-    part: str | None = Field(default=None, description="The part of the suite. Default: bandit-gaussian.")
+    suite: str | None = Field(default=None, description=f"quick, standard or full: how many games. Default: {LEVEL}.")
+    part: str | None = Field(default=None, description=f"The part of the suite. Default: {PART}.")
     environment: Literal["fol", "mab", "ns-mab"] | None = Field(
         default=None, description="Environment of games of one's own, in place of the suite."
     )
     process: str | None = Field(
-        default=None, description="Reward processes of one's own games, with commas. Default: gaussian."
+        default=None, description=f"Reward processes of one's own games, with commas. Default: {PROCESS}."
     )
-    actions: int | None = Field(default=None, ge=2, le=127, description="d of one's own games. Default: 3.")
-    horizon: int | None = Field(default=None, ge=1, le=1000, description="T of one's own games. Default: 25.")
+    actions: int | None = Field(
+        default=None, ge=2, le=MOST_ACTIONS, description=f"d of one's own games. Default: {ACTIONS}."
+    )
+    horizon: int | None = Field(
+        default=None, ge=1, le=MOST_ROUNDS, description=f"T of one's own games. Default: {HORIZON}."
+    )
     instances: int | None = Field(
-        default=None, ge=1, le=10_000, description="Games. Default: the suite's, or 50 of one's own."
+        default=None, ge=1, le=MOST_GAMES, description=f"Games. Default: the suite's, or {INSTANCES} of one's own."
     )
-    seed: int | None = Field(default=None, description="A private root of the rewards. Default: the suite's.")
+    seed: int | None = Field(default=None, ge=0, description="A private root of the rewards. Default: the suite's.")
     reasoning: bool = Field(default=False, description="Let the model reason before each decision.")
     max_tokens: int | None = Field(default=None, ge=1, description="Of a reply. Default: what its form needs.")
     retries: int = Field(default=2, ge=0, le=100, description="Further replies asked for after an invalid one.")
@@ -156,11 +171,11 @@ class OfferedGames:
 @lru_cache(maxsize=8)
 def offered(options: GameOptions) -> OfferedGames:
     """Return the games that options name. Raise InputError where one is wrong."""
-    suite, level, part = read_suite(), _or(options.suite, "quick"), _or(options.part, "bandit-gaussian")
+    suite, level, part = read_suite(), _or(options.suite, LEVEL), _or(options.part, PART)
     if options.environment is not None:
-        processes, d, horizon = _or(options.process, "gaussian"), _or(options.actions, 3), _or(options.horizon, 25)
-        of = own_part(options.environment, processes.split(","), d, horizon)
-        level, part, suite = CUSTOM, CUSTOM, suite.with_part(of, options.instances or 50)
+        processes, d, horizon = options.process, options.actions or ACTIONS, options.horizon or HORIZON
+        of = own_part(options.environment, _or(processes, PROCESS).split(","), d, horizon)
+        level, part, suite = CUSTOM, CUSTOM, suite.with_part(of, options.instances or INSTANCES)
     if level not in suite.levels:
         raise InputError(f"suite: {unknown(level, suite.levels)}")
     if part not in (there := suite.instances(level)):

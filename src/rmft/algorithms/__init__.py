@@ -28,7 +28,7 @@ from rmft.algorithms.players import Player
 from rmft.environments import Rewards, RewardTable, environment_named
 from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.tables import ContextualTable, variation
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 from rmft.streams import stream
 
 Streams = Callable[..., np.random.Generator]
@@ -159,7 +159,7 @@ def check_settings(settings: AlgorithmSettings) -> None:
     """Raise InputError where the algorithm is unknown or its tuning is wrong."""
     name = settings.algorithm
     if not isinstance(name, str) or name not in ALGORITHMS:
-        raise InputError(f"unknown algorithm {name!r}; one of {', '.join(ALGORITHMS)}")
+        raise InputError(unknown(name, ALGORITHMS, "algorithm"))
     algorithm = ALGORITHMS[name]
     if algorithm.factory:
         try:

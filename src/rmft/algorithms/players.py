@@ -10,7 +10,7 @@ import numpy as np
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 
-CERTAIN = 1e-4  # by which rounding may leave the probability of a sure action below 1
+ROUNDING = 1e-4  # by which probabilities in single precision may miss 1
 
 
 @runtime_checkable
@@ -37,10 +37,29 @@ class ContextualPlayer(Player, Protocol):
         """Observe the contexts (n, p) of the coming round, before `policy` is called."""
 
 
-def check_one_action(name: str, policies: np.ndarray, *, deterministic: bool) -> None:
-    """Raise InputError where a player says that it is deterministic, but a policy (n, d) leaves a choice."""
-    if deterministic and not (policies.max(axis=1) > 1 - CERTAIN).all():
+def check_policies(name: str, policies: np.ndarray) -> None:
+    """Raise InputError where policies (…, d) are no probabilities. name: what the message begins with."""
+    if policies.dtype.kind not in "biuf":
+        raise InputError(f"{name}: policies must be numbers, not {policies.dtype}")
+    if not (np.isfinite(policies) & (policies >= 0)).all() or np.abs(policies.sum(axis=-1) - 1).max() > ROUNDING:
+        raise InputError(f"{name}: policies must be probabilities: of at least 0, with a sum of 1")
+
+
+def checked_policies(name: str, policies: object, shape: tuple[int, int], *, deterministic: bool) -> np.ndarray:
+    """Return what a user's player gave as policies, as an array. name: what messages begin with. shape: (n, d).
+
+    Raise InputError where they are no such policies, or leave a choice although the player is deterministic.
+    """
+    try:
+        policies = np.asarray(policies)
+    except ValueError as error:  # rows of several lengths
+        raise InputError(f"{name}: its policies are no array: {error}") from None
+    if policies.shape != shape:
+        raise InputError(f"{name}: its policies have the shape {policies.shape}, not {shape}")
+    check_policies(name, policies)
+    if deterministic and not (policies.max(axis=1) > 1 - ROUNDING).all():
         raise InputError(f"{name}: a policy gives several actions a chance, so `deterministic` must be False")
+    return policies
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:

@@ -18,10 +18,10 @@ def percent(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.0f}%"
 
 
-def difference(interval: Sequence[float | None]) -> str:
+def difference(interval: Sequence[float | None], decimals: int = 1) -> str:
     """Return a difference with its interval: low, mean, high."""
-    low, mean, high = interval
-    return f"{signed(mean)} [{signed(low)}, {signed(high)}]"
+    low, mean, high = (signed(value, decimals) for value in interval)
+    return f"{mean} [{low}, {high}]"
 
 
 def p_value(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""What an endpoint charges, and a limit in dollars that no request may exceed.
+"""What an endpoint charges, and a limit in dollars, which one process never exceeds.
 
 Everything here is arithmetic; `journal` knows what was used.
 """
@@ -62,8 +62,9 @@ class SpendingLimit:
     """A limit in dollars: what was spent, plus the most that requests in progress can cost, stays within it.
 
     limit: dollars, or None for no limit. prices: by model id. spent: the usage in our own journal at the start.
-    elsewhere: returns the usage in all other journals; it is called now and then, since other processes spend at the
-    same time. Their requests in progress are unknown here, so together all processes may exceed the limit by those.
+    elsewhere: returns the usage in all other journals; it is called at every REFRESH_EVERY-th request, since other
+    processes spend at the same time. So several processes together may exceed the limit, by what the others have spent
+    since the last call and by their requests in progress.
     option: the name of the limit, for messages.
     """
 

@@ -117,18 +117,21 @@ def fine_tune(
     on_event: Callable[[str], object],
     before_paying: Callable[[], object] = lambda: None,
     retry_policy: RetryPolicy = RetryPolicy(),
+    begin_again: str | None = None,
 ) -> TunedModel:
     """Fine-tune, or continue where an earlier call was stopped, at whatever moment that was.
 
     on_event: called with a message for each event of the job, and for each failure that is retried. before_paying:
-    called before a job is created; it raises InputError if the job would cost too much.
+    called before a job is created; it raises InputError if the job would cost too much. begin_again: what a message
+    says about another job where this one failed; None for moving the journal out of the way.
 
     Raise InputError for an error that a retry cannot fix: the key is refused, the endpoint does not fine-tune, the job
     failed or was cancelled.
     """
     if tuned := recorded_model(journal, request):
         return tuned
-    run = _Run(client.with_options(max_retries=0), journal, request, on_event, before_paying, retry_policy)
+    again = begin_again or f"to begin again, run `mv {journal.path} .; snakemake`"
+    run = _Run(client.with_options(max_retries=0), journal, request, on_event, before_paying, retry_policy, again)
     tuned = run.follow(run.job())
     run.record("model", asdict(tuned), Usage(trained=tuned.trained_tokens or 0))
     return tuned
@@ -150,6 +153,7 @@ class _Run:
     on_event: Callable[[str], object]
     before_paying: Callable[[], object]
     retry_policy: RetryPolicy
+    begin_again: str
 
     def recorded(self, step: str) -> dict[str, Any] | None:
         return self.journal.response(self.request.digest(step))
@@ -226,7 +230,7 @@ class _Run:
     def follow(self, job_id: str) -> TunedModel:
         """Report the events of a job until it ends, and return its model."""
         doing = f"following job {job_id}"
-        unknown = f"it knows no such job: it is another endpoint, or has lost it; {self._begin_again}"
+        unknown = f"it knows no such job: it is another endpoint, or has lost it; {self.begin_again}"
         seen: dict[str, FineTuningJobEvent] = {}
         idle = 0
         while True:
@@ -242,10 +246,6 @@ class _Run:
             idle = 1 if new else idle + 1
             time.sleep(self.retry_policy.pause(idle))
 
-    @property
-    def _begin_again(self) -> str:
-        return f"to begin again, run `mv {self.journal.path} .; snakemake`"
-
     def _new_events(self, job_id: str, seen: Mapping[str, FineTuningJobEvent]) -> list[FineTuningJobEvent]:
         """Return the events after those seen, the oldest first; the endpoint lists the latest first."""
         new = []
@@ -258,7 +258,7 @@ class _Run:
     def _end_of(self, job: FineTuningJob) -> str:
         reason = self._one_line(job.error.message if job.error and job.error.message else "it gives no reason")
         end = "was cancelled at the endpoint" if job.status == "cancelled" else f"failed: {reason}"
-        return f"fine-tuning {self.request.key}: job {job.id} {end}; {self._begin_again}"
+        return f"fine-tuning {self.request.key}: job {job.id} {end}; {self.begin_again}"
 
     def _tuned_model(self, job: FineTuningJob, events: list[FineTuningJobEvent]) -> TunedModel:
         supervised = job.method.supervised if job.method else None

@@ -274,15 +274,18 @@ class FolderUsage:
         if size < end:  # another journal has its name now
             end, usage = 0, defaultdict(Usage)
         if size > end:
-            self._read[path] = end + _add_usage(usage, path, read_from(path, end)), usage
+            self._read[path] = end + _add_usage(usage, path, read_from(path, end), end), usage
 
 
-def _add_usage(total: defaultdict[str, Usage], path: Path, data: bytes) -> int:
-    """Add the usage in complete frames to a total by model. Return the length of these frames in bytes."""
+def _add_usage(total: defaultdict[str, Usage], path: Path, data: bytes, begin: int) -> int:
+    """Add the usage in complete frames to a total by model. Return the length of these frames in bytes.
+
+    begin: where the data begin in the file.
+    """
     size = 0
-    for begin, end, lines in frames(path, data):
+    for start, end, lines in frames(path, data):
         size = end
-        with _understood(path, begin):
+        with _understood(path, begin + start):
             for line in lines:
                 if line.startswith(RESPONSE):
                     stated = json.loads(line[: line.index(REQUEST)] + b"}")["usage"]

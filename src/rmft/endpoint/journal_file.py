@@ -85,8 +85,11 @@ def open_file(path: Path) -> tuple[int, bool]:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(file)
-        reason = "another process is writing to this journal; wait until it ends, or stop it"
+        reason = "another process is writing to this file; wait until it ends, or stop it"
         raise InputError(f"{path}: {reason}") from None
+    except OSError as error:
+        os.close(file)
+        raise InputError(f"{path}: cannot be locked: {error.strerror or error}") from None
     return file, True
 
 

@@ -167,7 +167,7 @@ def fine_tune_at_endpoint(
         return tune(endpoint.journal)
     on_message(f"our own server has lost {tuned.id}, and fine-tunes it again")
     with TemporaryDirectory() as folder, Journal.open(Path(folder) / SUFFIX) as none_yet:
-        return tune(none_yet)
+        return tune(none_yet, begin_again="run again")
 
 
 def _has_lost(endpoint: Endpoint, model: str) -> bool:

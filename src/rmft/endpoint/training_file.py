@@ -1,8 +1,6 @@
 """Training files for fine-tuning jobs: write demonstrations as conversations, and check what an endpoint would refuse.
 
-# ASSUME: an endpoint charges for all tokens of a conversation, those of the user's messages too. A token has
-# CHARACTERS_PER_TOKEN characters unless the parameters say otherwise, and a message has TOKENS_PER_MESSAGE more, for
-# its role and its end.
+# ASSUME: an endpoint charges for all tokens of a conversation, those of the user's messages too.
 """
 
 import json
@@ -13,7 +11,7 @@ from typing import Any
 from rmft.errors import InputError
 from rmft.params.language import LEAST_LINES
 
-CHARACTERS_PER_TOKEN, TOKENS_PER_MESSAGE = 4.0, 4
+MESSAGE_TOKENS = 4  # ASSUME: around each message, as OpenAI's own counting example has it
 FIELDS = {"role", "content", "weight"}  # of a message
 
 
@@ -37,15 +35,13 @@ def as_text(lines: Iterable[Mapping[str, Any]]) -> str:
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def estimated_tokens(lines: Iterable[Mapping[str, Any]], characters_per_token: float = CHARACTERS_PER_TOKEN) -> int:
+def estimated_tokens(lines: Iterable[Mapping[str, Any]], characters_per_token: float) -> int:
     """Return about how many tokens an epoch trains on."""
     lengths = (len(message["content"]) for line in lines for message in line["messages"])
-    return sum(math.ceil(length / characters_per_token) + TOKENS_PER_MESSAGE for length in lengths)
+    return sum(math.ceil(length / characters_per_token) + MESSAGE_TOKENS for length in lengths)
 
 
-def validate(
-    lines: Sequence[Mapping[str, Any]], context_tokens: int, characters_per_token: float = CHARACTERS_PER_TOKEN
-) -> None:
+def validate(lines: Sequence[Mapping[str, Any]], context_tokens: int, characters_per_token: float) -> None:
     """Raise InputError, naming the line, for a file that an endpoint would refuse after the upload, or truncate."""
     if len(lines) < LEAST_LINES:
         advice = "raise rmft.scenarios or rmft.selected"

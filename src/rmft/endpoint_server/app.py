@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 
 from rmft.endpoint_server.chat import ChatRequest, CompletionRequest, stream_chunks
 from rmft.endpoint_server.errors import ApiError, invalid
-from rmft.endpoint_server.files import FINE_TUNE, Files
+from rmft.endpoint_server.files import Files
 from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
 from rmft.endpoint_server.fine_tuning_request import FineTuningJobRequest
 from rmft.endpoint_server.generation import ResponseGenerator
@@ -210,7 +210,7 @@ def _file_routes(app: FastAPI, services: Services) -> None:
 
     @app.post("/v1/files")
     async def create_file(
-        request: Request, file: UploadFile, purpose: Annotated[Literal[FINE_TUNE], Form()]
+        request: Request, file: UploadFile, purpose: Annotated[Literal["fine-tune"], Form()]
     ) -> Response:
         filename = file.filename or "upload"
         # The body itself has a random boundary, so that it differs each time.

@@ -199,6 +199,8 @@ class FineTuningJobs:
                 stdin=PIPE, stdout=PIPE, stderr=errors, env=environment,
             )  # fmt: skip
         self.workers[name] = worker
+        if self._has_ended(name):  # cancelled while the worker started
+            worker.kill()
         try:
             worker.stdin.write(json.dumps(task).encode() + b"\n")
             async for line in worker.stdout:
@@ -225,12 +227,12 @@ class FineTuningJobs:
             self._update(name, estimated_finish=int(time.time() + left))
             self._add_event(name, f"Step {step}/{steps}: training loss={data['train_loss']:.4f}", data=data)
         elif "failed" in report:
-            self._fail(name, report["failed"])
+            self._fail(name, report["failed"], of_file=report["of_file"])
 
-    def _fail(self, name: str, reason: str) -> None:
-        error = {"code": "invalid_training_file", "message": reason, "param": "training_file"}
-        if reason.startswith(("the worker", "the server")):
-            error |= {"code": "server_error", "param": None}
+    def _fail(self, name: str, reason: str, *, of_file: bool = False) -> None:
+        """End a job that cannot be done. of_file: whether its training file is to blame."""
+        code, param = ("invalid_training_file", "training_file") if of_file else ("server_error", None)
+        error = {"code": code, "message": reason, "param": param}
         self._end(name, "failed", error=error)
         self._add_event(name, f"The job failed: {reason}", "error")
 

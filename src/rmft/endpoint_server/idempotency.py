@@ -15,10 +15,13 @@ Handler = Callable[[str], Awaitable[Json]]  # its argument: an id for a new obje
 
 
 class IdempotentRequests:
-    """Run the handler of each key once, and keep its response."""
+    """Run the handler of each key once, and keep its response.
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    answers: what the responses depend on besides the requests. A server with another base model does not repeat them.
+    """
+
+    def __init__(self, store: Store, answers: str) -> None:
+        self.store, self.answers = store, answers
         self.running: dict[bytes, tuple[bytes, asyncio.Task[bytes]]] = {}
 
     async def respond(self, route: str, key: str | None, body: bytes, handler: Handler) -> bytes:
@@ -30,7 +33,7 @@ class IdempotentRequests:
             return self._record(None, b"", await handler(secrets.token_hex(16)))
         if not 0 < len(key) <= LONGEST_KEY:
             raise invalid(f"Idempotency-Key must have 1 to {LONGEST_KEY} characters.", "Idempotency-Key")
-        digest, request = digest_of(f"{route}\n{key}".encode()), digest_of(body)
+        digest, request = digest_of(f"{self.answers}\n{route}\n{key}".encode()), digest_of(body)
         if stored := self.store.response(digest):
             _require_same(stored[0], request)
             return stored[1]

@@ -14,18 +14,27 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TypedDict
 
 from rmft.artifacts.files import atomic
 from rmft.artifacts.job import JOB_OF, running, this_run
-from rmft.endpoint_server.settings import MODEL, MODELS
+from rmft.endpoint_server.settings import API_KEY, MODEL, MODELS
 from rmft.errors import InputError
 from rmft.workflow.records import OwnServer
 
 STATE, RUN = Path(".rmft/server"), Path(".rmft/run")
-KEY, KEY_FILE = "RMFT_API_KEY", "key"
+KEY_FILE = "key"
 START_SECONDS = 180.0  # libraries load slowly while other jobs keep the machine busy
 POLL_SECONDS = 0.05
 COMMAND = "from rmft.cli import main; main()"
+
+
+class Announced(TypedDict):
+    """A server that is ready. process, run: as `this_run` names them."""
+
+    process: str
+    run: str
+    port: int
 
 
 def own_server(served: OwnServer, model: str, name: str) -> tuple[str, str]:
@@ -62,7 +71,7 @@ def _folder_name(name: str) -> str:
     return name.replace(" ", "-")
 
 
-def _running_server(folder: Path) -> dict[str, str] | None:
+def _running_server(folder: Path) -> Announced | None:
     """Return process, run and port of the running server, or None."""
     with suppress(OSError, ValueError, KeyError):
         server = json.loads((folder / "running.json").read_text(encoding="utf-8"))
@@ -70,7 +79,7 @@ def _running_server(folder: Path) -> dict[str, str] | None:
     return None
 
 
-def _wait_for_end(server: dict[str, str] | None) -> None:
+def _wait_for_end(server: Announced | None) -> None:
     """Wait until the server of a run that is over has ended. Raise InputError if the run is not over."""
     begun = time.monotonic()
     while server and running(server["process"]):
@@ -87,7 +96,7 @@ def _number(process: str) -> str:
     return process.split(":")[0]
 
 
-def _start(folder: Path, served: OwnServer, model: str, run: str) -> dict[str, str]:
+def _start(folder: Path, served: OwnServer, model: str, run: str) -> Announced:
     """Start a server that ends with the run, and wait until it is ready."""
     key, announced, log = secrets.token_urlsafe(24), folder / "announced.json", folder / "server.log"
     with atomic(folder / KEY_FILE) as file:
@@ -101,7 +110,7 @@ def _start(folder: Path, served: OwnServer, model: str, run: str) -> dict[str, s
         # pipe would wait for as long as the server runs.
         process = subprocess.Popen(
             command,
-            env={**os.environ, KEY: key, JOB_OF: run},
+            env={**os.environ, API_KEY: key, JOB_OF: run},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -18,7 +18,7 @@ from rmft.endpoint_server.files import Files
 from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
 from rmft.endpoint_server.generation import ResponseGenerator
 from rmft.endpoint_server.idempotency import IdempotentRequests
-from rmft.endpoint_server.models import ServedModels
+from rmft.endpoint_server.models import ServedModels, digest_of_base
 from rmft.endpoint_server.settings import MODELS, ServerSettings
 from rmft.endpoint_server.store import Store
 from rmft.errors import InputError
@@ -52,7 +52,7 @@ def serve(settings: ServerSettings) -> None:
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.collect()
         gc.freeze()  # everything loaded so far stays, so that the collector need not look at it again
-        _Server(config, services.generator.engine.stop).run(sockets=[listener])
+        _EndpointServer(config, services.generator.engine.stop).run(sockets=[listener])
 
 
 @contextmanager
@@ -73,7 +73,8 @@ def _services(settings: ServerSettings, store: Store) -> Services:
     models = ServedModels(settings.state / MODELS, settings.name, settings.model)
     files = Files(store, settings.state / "files")
     jobs = FineTuningJobs(settings, store, files, models)
-    return Services(store, models, ResponseGenerator(settings, models), files, jobs, IdempotentRequests(store))
+    idempotent = IdempotentRequests(store, f"{digest_of_base(settings.model)} {settings.seed}")
+    return Services(store, models, ResponseGenerator(settings, models), files, jobs, idempotent)
 
 
 def _authority(host: str, port: int) -> str:
@@ -102,7 +103,7 @@ async def _background(services: Services, settings: ServerSettings, port: int) -
         await asyncio.to_thread(services.generator.engine.thread.join, GRACE_SECONDS)
 
 
-class _Server(uvicorn.Server):
+class _EndpointServer(uvicorn.Server):
     """A server that stops within seconds without an exception."""
 
     def __init__(self, config: uvicorn.Config, stop: Callable[[], object]) -> None:

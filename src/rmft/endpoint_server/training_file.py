@@ -14,6 +14,10 @@ from rmft.language.protocol import NOT_LEARNT
 from rmft.params.language import LEAST_LINES
 
 
+class TrainingFileError(InputError):
+    """A training file cannot be learnt from."""
+
+
 class TrainingMessage(Message):
     """A message to train on. weight: 1 (default) or 0, whether an assistant's message is to be learnt."""
 
@@ -32,10 +36,10 @@ class TrainingLine(RequestModel):
 
 
 def read_training_file(path: Path) -> list[TrainingLine]:
-    """Read a training file. Raise InputError, naming the line, for one that cannot be trained on."""
+    """Read a training file. Raise TrainingFileError, naming the line, for one that cannot be trained on."""
     lines = list(_lines(path))
     if len(lines) < LEAST_LINES:
-        raise InputError(f"the training file has {len(lines)} conversations; at least {LEAST_LINES} are needed")
+        raise TrainingFileError(f"the training file has {len(lines)} conversations; at least {LEAST_LINES} are needed")
     return lines
 
 
@@ -47,11 +51,13 @@ def _lines(path: Path) -> Iterator[TrainingLine]:
             line = TrainingLine.model_validate_json(text)
             texts_of(line.messages, "assistant")
         except ValidationError as error:
-            raise InputError(f"line {number}: {schema_error(error.errors()[0]).detail}") from None
+            raise TrainingFileError(f"line {number}: {schema_error(error.errors()[0]).detail}") from None
         except ApiError as error:
-            raise InputError(f"line {number}: {error.detail}") from None
+            raise TrainingFileError(f"line {number}: {error.detail}") from None
         if not any(line.weights):
-            raise InputError(f"line {number}: all messages of the assistant have weight 0, so there is none to learn")
+            raise TrainingFileError(
+                f"line {number}: all messages of the assistant have weight 0, so there is none to learn"
+            )
         yield line
 
 

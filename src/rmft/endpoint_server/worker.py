@@ -3,8 +3,9 @@
     python -m rmft.endpoint_server.worker
 
 The task is the first line of standard input, as JSON. Standard input ends when the server ends, and so does the worker.
-The worker reports its progress in lines of JSON on standard output: {"validated": …}, {"step": …}, {"failed": …}. It
-writes a folder with weights and, last, model.json. A folder has one worker at a time.
+The worker reports its progress in lines of JSON on standard output: {"validated": …}, {"step": …}, {"failed": …,
+"of_file": whether the training file is to blame}. It writes a folder with weights and, last, model.json. A folder has
+one worker at a time.
 """
 
 import fcntl
@@ -21,6 +22,7 @@ from rmft.artifacts.files import atomic, sha256
 from rmft.artifacts.json_files import write_json
 from rmft.endpoint_server.models import WEIGHTS, digest_of_base
 from rmft.endpoint_server.settings import MODEL
+from rmft.endpoint_server.training_file import TrainingFileError, read_training_file
 from rmft.errors import InputError
 from rmft.params.language import LanguageSFT
 from rmft.params.language_model import LanguageModelSettings
@@ -60,7 +62,7 @@ def main() -> None:
             try:
                 fine_tune(task, folder, reports)
             except InputError as error:
-                _report(reports, {"failed": str(error)})
+                _report(reports, {"failed": str(error), "of_file": isinstance(error, TrainingFileError)})
 
 
 def _end_with_server() -> None:
@@ -76,7 +78,7 @@ def _report(reports: TextIO, report: dict[str, Any]) -> None:
 
 def fine_tune(task: WorkerTask, folder: Path, reports: TextIO) -> None:
     """Write the fine-tuned model to a folder."""
-    from rmft.endpoint_server.training_file import read_training_file, tokenise
+    from rmft.endpoint_server.training_file import tokenise
 
     lines = read_training_file(Path(task.file))  # before the large libraries are imported
 

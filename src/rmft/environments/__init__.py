@@ -12,7 +12,7 @@ import numpy as np
 
 from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
 from rmft.environments.tables import AdaptiveRewards, Rewards, RewardTable
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 from rmft.streams import BLOCK, blocks, stream
 
 EnvironmentName = Literal["fol", "mab", "ns-mab", "cb"]  # keys of ENVIRONMENTS
@@ -51,7 +51,7 @@ ENVIRONMENTS: dict[EnvironmentName, Environment] = {
 def environment_named(name: str) -> Environment:
     """Return an environment. Raise InputError for an unknown name."""
     if name not in ENVIRONMENTS:
-        raise InputError(f"unknown environment {name!r}; one of {', '.join(ENVIRONMENTS)}")
+        raise InputError(unknown(name, ENVIRONMENTS, "environment"))
     return ENVIRONMENTS[name]
 
 
@@ -68,7 +68,7 @@ def check_processes(environment: str, processes: Sequence[str]) -> None:
         raise InputError(f"no process is named; one or more of {', '.join(allowed)}")
     for process in processes:
         if process not in (there := (*TABULAR, ADAPTIVE, *CONTEXTUAL)):
-            raise InputError(f"unknown process {process!r}; one of {', '.join(there)}")
+            raise InputError(unknown(process, there, "process"))
         if process not in allowed:
             raise InputError(f"process {process!r} does not belong in {environment}; there: {', '.join(allowed)}")
     if ADAPTIVE in processes and len(processes) > 1:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rmft.artifacts.files import is_artifact
+from rmft.artifacts.number_text import difference, number
 from rmft.export import ADAPTER_GGUF, DATA
 from rmft.export.iteration import BuiltIteration, without_folder
 from rmft.lineage.trace import Trace
@@ -145,8 +146,9 @@ def _regret(source: BuiltIteration) -> Iterator[str]:
     """Yield a table of all evaluations that measured this model, and a line for each that did not."""
     rows, missing = [], []
     for name in source.settings.evaluations:
-        row = _measured(source, name)
-        (rows if row.startswith("|") else missing).append(row)
+        row, why_not = _measured(source, name)
+        rows += row
+        missing += why_not
     if rows:
         yield "Mean final regret with its 95% interval over the games; lower is better. Before: the base model.\n"
         yield "| evaluation | games | rounds | before | after | after less before |\n|---|--:|--:|--:|--:|--:|"
@@ -155,21 +157,21 @@ def _regret(source: BuiltIteration) -> Iterator[str]:
     yield from missing
 
 
-def _measured(source: BuiltIteration, name: str) -> str:
-    """Return a row of the table, or what is missing."""
+def _measured(source: BuiltIteration, name: str) -> tuple[list[str], list[str]]:
+    """Return a row of the table, or else a line about what is missing."""
     path, last = evaluation_of(source.experiment, name), source.iteration == source.settings.loop.iterations
     if not Path(path).exists():
-        return f"- Not evaluated on `{name}`."
+        return [], [f"- Not evaluated on `{name}`."]
     players = read_players(Path(path))
     player = "trained" if last else f"iteration-{source.iteration}"
     if player not in players or source.training_seed >= len(players[player].final):
-        return f"- `{name}` did not evaluate iteration {source.iteration}."
+        return [], [f"- `{name}` did not evaluate iteration {source.iteration}."]
     after, base = players[player].final[source.training_seed], players["base"].final
     before = base[source.training_seed if len(base) > 1 else 0]
-    paired = paired_difference(after, before)
-    means = ("{mean:.2f} [{low:.2f}, {high:.2f}]".format(**mean_interval(of)) for of in (before, after))
-    difference = f"{paired.mean:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
-    return f"| {' | '.join([name, str(len(after)), str(players[player].regret.shape[2]), *means, difference])} |"
+    means = [{end: number(value, 2) for end, value in mean_interval(of).items()} for of in (before, after)]
+    cells = [name, str(len(after)), str(players[player].regret.shape[2])]
+    cells += ["{mean} [{low}, {high}]".format(**mean) for mean in means]
+    return [f"| {' | '.join([*cells, difference(paired_difference(after, before).interval, 2)])} |"], []
 
 
 def _lineage(trace: Trace) -> str:

@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from rmft.algorithms import ALGORITHMS, Algorithm
@@ -67,6 +67,8 @@ def algorithm(name: str, environments: Sequence[str]) -> Callable[[Function], Fu
 
     def register(factory: Function) -> Function:
         file = _claim(name, ALGORITHM_FILES, ALGORITHMS)
+        if not environments:
+            raise InputError(f"{file}: algorithm {name!r}: environments: must have at least 1 item")
         for environment in environments:
             environment_named(environment)
         checked = checked_factory(file, name, factory)
@@ -157,16 +159,13 @@ def _load(file: str, path: Path) -> None:
     forget(file)
     _loading.append(file)
     try:
-        tree = ast.parse(text, str(path))
-        _refuse_other_randomness(tree, file)
+        code = _compiled(text, file, path)
         module = ModuleType(f"rmft_extension:{file.removesuffix('.py')}")  # files in two folders may share a name
         module.__file__ = str(path)
         sys.modules[module.__name__] = module
-        exec(compile(tree, str(path), "exec"), module.__dict__)
+        exec(code, module.__dict__)
         _try_out(file)
         _digests[file] = digest
-    except SyntaxError as error:
-        raise InputError(not_python(file, error)) from None
     except InputError as error:
         forget(file)
         raise InputError(str(error) if str(error).startswith(file) else f"{file}: {error}") from None
@@ -175,6 +174,16 @@ def _load(file: str, path: Path) -> None:
         raise InputError(fault(file, path, error)) from None
     finally:
         _loading.pop()
+
+
+def _compiled(text: str, file: str, path: Path) -> CodeType:
+    """Return a file's code. Raise InputError where it is not Python, or draws random numbers of its own."""
+    try:
+        tree = ast.parse(text, str(path))
+        _refuse_other_randomness(tree, file)
+        return compile(tree, str(path), "exec")
+    except SyntaxError as error:
+        raise InputError(not_python(file, error)) from None
 
 
 def _claim(name: str, files: dict[str, str], taken: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rmft.algorithms import ALGORITHMS, AlgorithmSettings, start
-from rmft.algorithms.players import ContextualPlayer, Player, check_one_action
+from rmft.algorithms.players import ContextualPlayer, Player, checked_policies
 from rmft.environments import ENVIRONMENTS
 from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.processes import CONTEXTUAL, TABULAR
@@ -102,13 +102,7 @@ class CheckedPlayer:
 
     def policy(self) -> np.ndarray:
         """Return the policies (n, d). Raise InputError where one is no distribution over actions."""
-        policies = np.asarray(self._policy(), dtype=float)
-        if policies.shape != self.shape:
-            raise InputError(f"{self.label}: policies of shape {policies.shape}, not {self.shape}")
-        if not (np.isfinite(policies).all() and (policies >= 0).all() and np.allclose(policies.sum(axis=1), 1)):
-            raise InputError(f"{self.label}: a policy is no distribution over actions")
-        check_one_action(self.label, policies, deterministic=self.deterministic)
-        return policies
+        return checked_policies(self.label, self._policy(), self.shape, deterministic=self.deterministic)
 
 
 class CheckedContextualPlayer(CheckedPlayer):

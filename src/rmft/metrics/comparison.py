@@ -54,6 +54,11 @@ class PairedDifference:
     error: float
 
     @property
+    def interval(self) -> tuple[float, float, float]:
+        """Return low, mean, high."""
+        return self.low, self.mean, self.high
+
+    @property
     def margin(self) -> float:
         """Return half of the interval."""
         return self.high - self.mean
@@ -88,6 +93,11 @@ def paired_difference(trained: np.ndarray, base: np.ndarray) -> PairedDifference
     error = float(variance**0.5)
     low, high = map(float, stats.t(freedom, mean, error).interval(0.95))
     return PairedDifference(mean, low, high, float(stats.t.cdf(mean / error, freedom)), error)
+
+
+def two_sided(p: float) -> float:
+    """Return the p-value of any difference, from that of a difference in one direction."""
+    return 2 * min(p, 1 - p)
 
 
 def paired_p(trained: np.ndarray, base: np.ndarray) -> float:

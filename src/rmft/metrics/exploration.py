@@ -3,9 +3,13 @@
 Symbols: n replicates, T rounds, d actions. All are returned for each replicate; the paper draws their means.
 """
 
+import math
+
 import numpy as np
 
 from rmft.environments.tables import one_hot
+
+LATE = 0.98  # of T: the round for which the paper's tables print SuffFailFreq
 
 
 def suffix_failure(actions: np.ndarray, best: np.ndarray) -> np.ndarray:
@@ -25,6 +29,25 @@ def scaled_min_frac(actions: np.ndarray, d: int) -> np.ndarray:
     """
     plays = one_hot(actions, d).cumsum(axis=1)
     return d * plays.min(axis=2) / np.arange(1, actions.shape[1] + 1)
+
+
+def in_round(curves: np.ndarray, share: float) -> np.ndarray:
+    """Return the column (…) of curves (…, T) that is for round ⌊share · T⌋, or for the first one where that is 0."""
+    return curves[..., max(math.floor(share * curves.shape[-1]) - 1, 0)]
+
+
+def explored(actions: np.ndarray, best: np.ndarray, d: int) -> dict[str, float]:
+    """Return means over games of actions (n, T). best: (n, T), or (n, 1) where the best action does not change.
+
+    failures: the share of games without the best action in their second half. best: the share of rounds with the best
+    action. min_frac: d · MinFrac(T).
+    """
+    best = np.broadcast_to(best, actions.shape)
+    return {
+        "failures": float(suffix_failure(actions, best)[:, best.shape[1] // 2].mean()),
+        "best": float((actions == best).mean()),
+        "min_frac": float(scaled_min_frac(actions, d)[:, -1].mean()),
+    }
 
 
 def relative_entropy(policies: np.ndarray) -> np.ndarray:

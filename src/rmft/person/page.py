@@ -87,7 +87,7 @@ def shown(session: Session) -> dict[str, Any]:
     }
 
 
-class _Server(uvicorn.Server):
+class _PageServer(uvicorn.Server):
     """A server that ends at Ctrl-C without an exception."""
 
     def handle_exit(self, sig: int, frame: object) -> None:
@@ -110,4 +110,4 @@ def serve(session: Session, port: int, announce: Callable[[str], object]) -> Non
             app_of(session, token), access_log=False, log_level="warning", server_header=False, ws="none",
             timeout_graceful_shutdown=1,
         )  # fmt: skip
-        _Server(config).run(sockets=[listener])
+        _PageServer(config).run(sockets=[listener])

@@ -14,7 +14,7 @@ from rmft.artifacts.json_files import read_json
 from rmft.artifacts.number_text import difference, number, p_value, percent, signed
 from rmft.artifacts.text import read_text
 from rmft.errors import InputError
-from rmft.metrics.comparison import holm, surely_negative
+from rmft.metrics.comparison import holm, surely_negative, two_sided
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
 from rmft.suite.measuring import ReplySettings
 from rmft.suite.measuring import difference as paired
@@ -190,7 +190,7 @@ def corrected(evaluations: Mapping[str, Any], names: Sequence[str]) -> list[floa
     They are two-sided as the intervals are, so that no more evaluations are sure after the correction than before.
     """
     p_values = [evaluations[name]["paired_p"] for name in names]  # one-sided: of a mean below 0
-    known = iter(holm([2 * min(p, 1 - p) for p in p_values if p is not None]))
+    known = iter(holm([two_sided(p) for p in p_values if p is not None]))
     return [None if p is None else next(known) for p in p_values]
 
 

@@ -12,6 +12,7 @@ from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.files import sha256
 from rmft.artifacts.folders import new_folder
 from rmft.artifacts.json_files import write_json, write_jsonl
+from rmft.artifacts.text import write_text
 from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.environments.regret import EVALUATED
 from rmft.errors import InputError, unknown
@@ -158,8 +159,7 @@ def _write_lineage(folder: Path, shown: Params, traced: Trace) -> None:
         for label in labels:
             crate = as_crate(traced.part(f"results/{kind}/{label}.csv"))
             path = folder / LINEAGE / kind / label / "ro-crate-metadata.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(crate.metadata.generate(), indent=1) + "\n", encoding="utf-8")
+            write_text(path, json.dumps(crate.metadata.generate(), indent=1) + "\n")
 
 
 def _described(folder: Path, params: Params, shown: Params, traced: Trace) -> Bundle:

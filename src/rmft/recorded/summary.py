@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from rmft.artifacts.trajectories import read_selection
-from rmft.metrics.exploration import scaled_min_frac, suffix_failure
+from rmft.metrics.exploration import explored
 from rmft.metrics.luck import advantages, survival
 from rmft.metrics.players import PlayerResults
 from rmft.params import Params
@@ -40,12 +40,9 @@ def _exploration(played: PlayerResults) -> dict[str, float]:
     seeds, n, T = played.actions.shape
     actions, best = (of.reshape(seeds * n, -1) for of in (played.actions, played.best_actions))
     first = actions[:, : played.d]
-    best = best if best.shape[1] == T else best.repeat(T, axis=1)
     return {
-        "failures": float(suffix_failure(actions, best)[:, T // 2].mean()),
-        "best": float((actions == best).mean()),
+        **explored(actions, best, played.d),
         "all_tried": float(np.all([(first == action).any(axis=1) for action in range(played.d)], axis=0).mean()),
-        "min_frac": float(scaled_min_frac(actions, played.d)[:, -1].mean()),
         "invalid": float(played.invalid.mean() / T),
     }
 

@@ -17,13 +17,13 @@ from pydantic import model_validator
 from rmft.artifacts.number_text import difference, signed
 from rmft.environments import PolicySpace
 from rmft.metrics.comparison import NOISE, surely_negative
+from rmft.metrics.exploration import LATE, in_round
 from rmft.metrics.growth import linear_exponent
 from rmft.params.outputs import Figure
 from rmft.params.section import Name, Section
 from rmft.reasoning import SHARE, SHARE_ERROR
 from rmft.report.templates import plain
 from rmft.tables.layout import CONFIDENT
-from rmft.tables.measured import LATE
 
 # ASSUME: the paper gives no number for any of these.
 NEAR = 1.25  # regret is near a reference algorithm's if it is at most so many times as large
@@ -236,7 +236,7 @@ def _fails_less_than(player: str, *, early: bool) -> Check:
 def _share_that_fails(curve: np.ndarray, *, early: bool) -> float:
     if len(curve) <= early:
         return math.nan
-    return float(curve[: len(curve) // 2].mean() if early else curve[max(math.floor(LATE * len(curve)) - 1, 0)])
+    return float(curve[: len(curve) // 2].mean() if early else in_round(curve, LATE))
 
 
 def _exploration_rises_and_falls(data: FigureData, _: PaperClaim) -> list[Outcome]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rmft.errors import InputError
-from rmft.metrics.comparison import holm, paired_p, surely_negative
+from rmft.metrics.comparison import holm, paired_p, surely_negative, two_sided
 from rmft.suite import FILE
 from rmft.suite.results import EvalResult, PartResult, anytime_difference, compared, read_result
 
@@ -93,7 +93,7 @@ def _surely_apart(played: Mapping[str, PartResult]) -> dict[frozenset[str], bool
 
 def _two_sided(ours: np.ndarray, theirs: np.ndarray) -> float:
     p = paired_p(ours, theirs)
-    return 1.0 if math.isnan(p) else 2 * min(p, 1 - p)
+    return 1.0 if math.isnan(p) else two_sided(p)
 
 
 def _only(result: EvalResult, part: str) -> EvalResult:

@@ -6,7 +6,6 @@ Symbols: n instances, T rounds, d actions.
 import hashlib
 import json
 import math
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,11 +25,12 @@ from rmft.evaluation import Columns, Instances, evaluate_in_words
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import Format
 from rmft.lineage.code import fingerprint
-from rmft.metrics.comparison import paired_difference
-from rmft.metrics.exploration import scaled_min_frac, suffix_failure
+from rmft.metrics.comparison import paired_difference, t_quantile
+from rmft.metrics.exploration import explored
 from rmft.metrics.growth import growth
 from rmft.metrics.players import PlayerResults
 from rmft.package_data import IN_WHEEL, ROOT, find_file
+from rmft.params.endpoint import EXPECTED
 from rmft.params.language import LanguageProblem, ProtocolSettings
 from rmft.progress import speed
 from rmft.results import read_players
@@ -47,7 +47,6 @@ PIECE = 64  # games that a kill loses at most, where no journal keeps every repl
 ACTION, POLICY = 16, 64  # tokens of a reply that is an action, or a policy over a few actions
 PROBABILITY = 8  # tokens of one of many probabilities, at most
 REASONED = 512  # tokens of a reply with reasoning, of which a policy takes POLICY
-CHARACTERS = 4.0  # of a prompt for each token, about
 MEAN: Literal["nominal"] = "nominal"
 
 
@@ -120,7 +119,7 @@ class Measurement:
 
     def usage(self) -> Usage:
         """Return about what an endpoint will charge for: every request sends the whole conversation."""
-        total = Usage()
+        total, per_token = Usage(), EXPECTED.characters_per_token
         for part, instances in self.suite.instances(self.level).items():
             job = self.job(part)
             settings = game_settings_of(job, read_prompts(job))
@@ -128,8 +127,8 @@ class Measurement:
             reply = {"action": 4, "distribution": 24}[self.suite.parts[part].output]
             if self.reply.format == "with-reasoning":
                 reply = self.reply.limit(self.suite.parts[part]) // 4
-            grows = later / CHARACTERS + reply
-            sent = job.T * first / CHARACTERS + grows * job.T * (job.T - 1) / 2
+            grows = later / per_token + reply
+            sent = job.T * first / per_token + grows * job.T * (job.T - 1) / 2
             total += Usage(instances * job.T, round(instances * sent), 0, instances * job.T * reply)
         return total
 
@@ -177,7 +176,8 @@ class PlayedPart:
     """The results of all players by name, the model first; games: of the model. chance: share of random decisions.
 
     files: with games and results. planned: how many games there would be without stopping early. anytime, widest: the
-    intervals of `StoppingRule`, and how far two regrets can differ; None where no one asked to stop early.
+    intervals of `StoppingRule`, and how far two regrets can differ; None where no one asked to stop early. requests:
+    what an endpoint was asked, in words; empty where nothing had to be played, or the model plays here.
     """
 
     players: dict[str, PlayerResults]
@@ -187,6 +187,7 @@ class PlayedPart:
     planned: int
     anytime: dict[str, list[float]] | None
     widest: float | None
+    requests: str
 
 
 def play_part(measurement: Measurement, part: str, compared: Sequence[float] | None = None) -> PlayedPart:
@@ -200,7 +201,7 @@ def play_part(measurement: Measurement, part: str, compared: Sequence[float] | N
     rule = StoppingRule(suite, part, compared) if measurement.stop else None
     games: TrajectoryColumns = defaultdict(list)
     files, anytime = [], None
-    with _playing(measurement, part, table) as play:
+    with _playing(measurement, part, table) as (play, opened):
         for file in measurement.games(part):
             if not file.exists():
                 play(file)
@@ -213,11 +214,12 @@ def play_part(measurement: Measurement, part: str, compared: Sequence[float] | N
                 anytime = rule.intervals(*np.split(final, 2))
                 if rule.decided(anytime, len(games["scenario"])):
                     break
+        requests = opened[0].summary() if opened else ""
     path = measurement.results(part, len(games["scenario"]))
     write_evaluation(path, _scored(measurement, part, table, games, references))
     chance = float(np.mean(games["fallback"]))
     widest = rule.ranges[COMPARED][1] if rule else None
-    return PlayedPart(read_players(path), games, chance, [*files, path], planned, anytime, widest)
+    return PlayedPart(read_players(path), games, chance, [*files, path], planned, anytime, widest, requests)
 
 
 def _scored(
@@ -231,8 +233,13 @@ def _scored(
 
 
 @contextmanager
-def _playing(measurement: Measurement, part: str, table: RewardTable) -> Iterator[Callable[[Path], None]]:
-    """Yield the function that has the model play the games of a file; it loads the model when it is first called."""
+def _playing(
+    measurement: Measurement, part: str, table: RewardTable
+) -> Iterator[tuple[Callable[[Path], None], list[ChatModels]]]:
+    """Yield the function that has the model play the games of a file, and a list with the model as it was opened.
+
+    The list is empty until the function is first called: where everything has been played, nothing is loaded.
+    """
     left = {file: job for file, job in measurement.games(part).items() if not file.exists()}
     games = {file: games_of(job, read_prompts(job), None, table) for file, job in left.items()}
     rounds = sum(len(one.ids) for one in games.values()) * table.shape[1]
@@ -245,25 +252,22 @@ def _playing(measurement: Measurement, part: str, table: RewardTable) -> Iterato
                 opened.append(stack.enter_context(playing))
             write_trajectories(file, roll_out(games[file], opened[0].open, opened[0].batch, advance))
 
-        yield play
-        for chat_models in opened:
-            if summary := chat_models.summary():
-                print(f"eval {part}: {summary}", file=sys.stderr)
+        yield play, opened
 
 
 def summary_of(played: PlayedPart) -> dict[str, Any]:
     """Return what eval.json says of a part: the model's regret and exploration, and every reference beside it."""
     model, exponent = played.players[MODEL], growth(played.players[MODEL].curve).exponent
     final = model.by_instance[:, -1]
-    best = np.broadcast_to(model.best_actions[0], model.actions[0].shape)
+    exploration = explored(model.actions[0], model.best_actions[0], model.d)
     return {
         "instances": len(final),
         "rounds": model.regret.shape[2],
         "regret": mean_interval(final),
         "exponent": None if math.isnan(exponent) else exponent,
-        "suffix_failures": float(suffix_failure(model.actions[0], best)[:, best.shape[1] // 2].mean()),
-        "min_frac": float(scaled_min_frac(model.actions[0], model.d)[:, -1].mean()),
-        "best_action": float((model.actions[0] == best).mean()),
+        "suffix_failures": exploration["failures"],
+        "min_frac": exploration["min_frac"],
+        "best_action": exploration["best"],
         "invalid_replies": float(model.invalid.sum() / model.actions[0].size),
         "chance": played.chance,
         "references": dict(_references(played.players)),
@@ -289,9 +293,7 @@ def difference(ours: np.ndarray, theirs: np.ndarray) -> list[float | None]:
 
 
 def mean_interval(final: np.ndarray) -> dict[str, float]:
-    """Return the mean of final regrets (n,) with its 95% interval, of Student's t."""
-    from scipy import stats
-
-    quantile = float(stats.t.ppf(0.975, len(final) - 1))
-    mean, margin = float(final.mean()), quantile * float(final.std(ddof=1)) / len(final) ** 0.5
+    """Return the mean of final regrets (n,) with its 95% interval, of Student's t; NaN ends for one value."""
+    n, mean = len(final), float(final.mean())
+    margin = t_quantile(n) * float(final.std(ddof=1)) / n**0.5 if n > 1 else math.nan
     return {"mean": mean, "low": mean - margin, "high": mean + margin}

@@ -18,7 +18,8 @@ from rmft.endpoint.access import Endpoint, is_local
 from rmft.endpoint.budget import SpendingLimit, Usage, cost
 from rmft.endpoint.connection import Connection
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
-from rmft.errors import InputError, first_line
+from rmft.endpoint_server.settings import API_KEY
+from rmft.errors import InputError, did_you_mean, first_line
 from rmft.package_data import find_file
 from rmft.params import Params, load
 from rmft.params.endpoint import EndpointSettings, Prices
@@ -31,7 +32,6 @@ SLOTS = 16  # conversations that llama.cpp's server holds at a time
 CHARACTERS_PER_TOKEN = 3.0  # fewer than models need for English, so that a server's slots are long enough
 NO_KEY = "none"  # for a server on this machine that asks for none
 SMALL = 100e6  # bytes: a smaller model plays in one thread, since several wait for one another where cores are shared
-LOCAL_KEY = "RMFT_API_KEY"  # the variable with the key of a server on this machine, if it has one
 OPENAI = "api.openai.com"
 LONG = 20  # characters: as many may be a key, which no message shows
 # Of settings, what changes no game, or is a secret's name or a path.
@@ -151,10 +151,8 @@ def at_url(
     # under way, every round would compute its whole conversation anew.
     batch = {"batch": concurrency} if is_local(base_url) else {}
     with refused("--base-url or --key-env"):
-        settings = _endpoint(
-            model, concurrency, prices, key_env or LOCAL_KEY, base_urls=[base_url.rstrip("/")], **batch
-        )
-    key = os.environ.get(key_env) if key_env else os.environ.get(LOCAL_KEY, NO_KEY)
+        settings = _endpoint(model, concurrency, prices, key_env or API_KEY, base_urls=[base_url.rstrip("/")], **batch)
+    key = os.environ.get(key_env) if key_env else os.environ.get(API_KEY, NO_KEY)
     limit = partial(SpendingLimit, budget, {model: prices}, option="--budget")
     return Measured(model, settings, key=key, spending=limit)
 
@@ -201,9 +199,10 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
         )
     if on_hub:
         return Measured(words, _language(words, revision or _newest(words), device))
+    meant = did_you_mean(words, params.models) or f"those are {', '.join(params.models)}."
     raise InputError(
-        f"{words}: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml "
-        f"({', '.join(params.models)}); a model behind an endpoint needs --base-url as well"
+        f"{words}: no folder, no GGUF file, no hub repository (owner/name), and no model of params.yaml; {meant} "
+        "A model behind an endpoint needs --base-url as well"
     )
 
 

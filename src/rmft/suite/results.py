@@ -29,7 +29,7 @@ RANDOM = 0.1  # share of rounds decided by chance, from which on a regret says l
 Interval = Annotated[list[float | None], Field(min_length=3, max_length=3)]  # low, mean, high; see `difference`
 
 
-class Mean(Section):
+class MeanInterval(Section):
     """A mean with its 95% interval."""
 
     mean: float
@@ -40,7 +40,7 @@ class Mean(Section):
 class ReferenceResult(Section):
     """A reference algorithm on the same instances. difference: the model's regret less this; low, mean, high."""
 
-    regret: Mean
+    regret: MeanInterval
     difference: Interval
 
 
@@ -67,7 +67,7 @@ class PartResult(Section):
     instances: int = Field(description="Games of each player.")
     rounds: int = Field(description="Rounds of a game.")
     max_tokens: int = Field(description="Largest number of tokens of a reply.")
-    regret: Mean = Field(description="Final regret of the model.")
+    regret: MeanInterval = Field(description="Final regret of the model.")
     exponent: float | None = Field(description="β̂ of log Regret(t) = α + β log t; null where no fit is possible.")
     suffix_failures: float = Field(description="Share of games whose second half never plays the best action.")
     min_frac: float = Field(description="d times the share of the least-played action, 1 where all are played equally.")

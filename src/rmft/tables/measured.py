@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmft.metrics.comparison import expected_largest, paired_difference, t_quantile
-from rmft.metrics.exploration import suffix_failure
+from rmft.metrics.exploration import LATE, in_round, suffix_failure
 from rmft.metrics.growth import growth
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import Estimation
@@ -17,7 +17,6 @@ from rmft.tables.layout import Estimation
 Statistics = dict[str, float]
 Resampled = dict[str, np.ndarray]  # (B,) by statistic
 MAXIMA = ("max", "max_of_all")  # statistics that have no standard error by resampling
-LATE = 0.98  # of T: the round for which the paper's tables print SuffFailFreq
 
 
 @dataclass(frozen=True)
@@ -114,9 +113,8 @@ def regret_statistics(
 
 def late_failures(played: PlayerResults) -> np.ndarray:
     """Return (S, n): whether the player never plays a round's best action from round ⌊0.98 T⌋ on."""
-    late_round = math.floor(LATE * played.regret.shape[2]) - 1
     games = zip(played.actions, played.best_actions, strict=True)
-    return np.stack([suffix_failure(actions, best)[:, max(late_round, 0)] for actions, best in games])
+    return np.stack([in_round(suffix_failure(actions, best), LATE) for actions, best in games])
 
 
 def _statistics(regret: np.ndarray, failed: np.ndarray, m: int, floor: float | None) -> Statistics:

@@ -60,6 +60,9 @@ def params(
     from rmft.workflow.checks import check_inputs
     from rmft.workflow.parameters import write_parameters
 
+    options = {"EXPERIMENT": experiment, "--write": write, "--all": everything, "--docs": docs}
+    if len(given := [name for name, value in options.items() if value]) > 1:
+        raise InputError(f"params: {' and '.join(given)} do not go together; give one of them")
     if docs:
         from rmft.tools.parameter_docs import write_docs
 
@@ -102,15 +105,15 @@ def serve(
 
     Example: `RMFT_API_KEY=secret rmft serve --port 8000`, then any client with base_url http://127.0.0.1:8000/v1
     """
-    from rmft.endpoint_server.settings import ServerSettings
+    from rmft.endpoint_server.settings import API_KEY, ServerSettings
     from rmft.package_data import find_file
     from rmft.params import load
     from rmft.workflow.plan import served_as
     from rmft.workflow.records import OwnServer
 
-    key = os.environ.get("RMFT_API_KEY", "")
+    key = os.environ.get(API_KEY, "")
     if not key:
-        raise InputError("serve: needs a key that clients must show: export RMFT_API_KEY=…")
+        raise InputError(f"serve: needs a key that clients must show: export {API_KEY}=…")
     served = OwnServer.parse(settings) if settings else served_as(load(find_file("params.yaml")), plays)
     from rmft.endpoint_server.server import serve as start  # imports large libraries: not before the checks
 
@@ -238,6 +241,8 @@ def paper_map(
     from rmft.tools.paper_labels import LABELS, PaperLabel, labels_in
     from rmft.tools.paper_map import PAGE, page
 
+    if check and source is not None:
+        raise InputError("paper-map: --check writes nothing, --source makes data/paper/labels.csv; give one of them")
     if source is not None:
         labels = labels_in(read_text(source))
         write_csv(LABELS, {column: [getattr(label, column) for label in labels] for column in PaperLabel._fields})

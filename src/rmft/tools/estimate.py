@@ -15,6 +15,7 @@ from rmft.agents.chat_models import typical_context
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import SUFFIX, usage_of
 from rmft.endpoint.session import EPOCHS, JOURNALS, TUNED, PriceList
+from rmft.endpoint.training_file import MESSAGE_TOKENS
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts, read_template
 from rmft.language.protocol import Round, Scenario
@@ -31,7 +32,6 @@ from rmft.workflow.records import RolloutsJob
 if TYPE_CHECKING:
     from rich.table import Table
 
-MESSAGE_TOKENS = 4  # ASSUME: around each message, as OpenAI's own counting example has it
 CACHED_FROM, CACHED_BY = 1024, 128  # ASSUME: OpenAI's cache holds beginnings of prompts this long, in steps
 TYPICAL_REWARD = 5.0
 load_prompts = cache(lambda folder: Prompts.load(Path(folder)))  # compiling templates takes longer than the rest
@@ -107,8 +107,8 @@ def _parts(params: Params, name: str) -> Iterator[ExpectedWork]:
     yield _played(name, "rollouts, base model", first, settings, counter, base, own)
     if loop.iterations > 1:
         yield _played(name, "rollouts, fine-tuned", first, settings, counter, tuned, runs * (loop.iterations - 1))
-    epochs = loop.scenarios * loop.selected * (experiment.sft.epochs or EPOCHS) * runs * loop.iterations
-    trained = Usage(trained=round(_conversation_tokens(first, counter) * epochs))
+    read = loop.scenarios * loop.selected * (experiment.sft.epochs or EPOCHS) * runs * loop.iterations  # demonstrations
+    trained = Usage(trained=round(_conversation_tokens(first, counter) * read))
     yield ExpectedWork(name, "fine-tuning", runs * loop.iterations, trained, cost(trained, base), 0.0)
     for evaluation in experiment.evaluations:
         job = held_out_job(params, name, evaluation)

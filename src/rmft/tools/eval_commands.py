@@ -10,13 +10,25 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
-from rmft.suite import FILE
+from rmft.suite import (
+    ACTIONS,
+    FILE,
+    HORIZON,
+    INSTANCES,
+    LEVEL,
+    MOST_ACTIONS,
+    MOST_GAMES,
+    MOST_ROUNDS,
+    PROCESS,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.table import Table
 
     from rmft.params.endpoint import Prices
-    from rmft.suite.measuring import Measurement
+    from rmft.suite.measuring import Measurement, PlayedPart
     from rmft.suite.results import EvalResult, Interval, PartResult
 
 TOOLS = "Measure a model"
@@ -30,7 +42,7 @@ def evaluate(
         str, Argument(help="A hub repository, a folder, a GGUF file, a model of params.yaml, or an endpoint's model.")
     ],
     suite: Annotated[
-        str | None, Option(help="quick, standard or full: how many games of which kinds. Default: quick.")
+        str | None, Option(help=f"quick, standard or full: how many games of which kinds. Default: {LEVEL}.")
     ] = None,
     part: Annotated[list[str] | None, Option(help="Only this part of the suite. May be repeated.")] = None,
     compare: Annotated[Path | None, Option(help="An earlier eval.json, perhaps of the model before training.")] = None,
@@ -82,16 +94,19 @@ def evaluate(
         Literal["fol", "mab", "ns-mab"] | None, Option(help="Environment.", rich_help_panel=OWN)
     ] = None,
     process: Annotated[
-        str | None, Option(help="Reward process; several, with commas. Default: gaussian.", rich_help_panel=OWN)
+        str | None, Option(help=f"Reward process; several, with commas. Default: {PROCESS}.", rich_help_panel=OWN)
     ] = None,
     actions: Annotated[
-        int | None, Option(min=2, max=127, help="d, the number of actions. Default: 3.", rich_help_panel=OWN)
+        int | None,
+        Option(min=2, max=MOST_ACTIONS, help=f"d, the number of actions. Default: {ACTIONS}.", rich_help_panel=OWN),
     ] = None,
     horizon: Annotated[
-        int | None, Option(min=1, max=1000, help="T, the rounds of a game. Default: 25.", rich_help_panel=OWN)
+        int | None,
+        Option(min=1, max=MOST_ROUNDS, help=f"T, the rounds of a game. Default: {HORIZON}.", rich_help_panel=OWN),
     ] = None,
     instances: Annotated[
-        int | None, Option(min=4, max=10_000, help="Games of each player. Default: 50.", rich_help_panel=OWN)
+        int | None,
+        Option(min=4, max=MOST_GAMES, help=f"Games of each player. Default: {INSTANCES}.", rich_help_panel=OWN),
     ] = None,
 ) -> None:
     """Measure how much a model regrets, beside algorithms on the same games; write eval.json and a page to share.
@@ -106,16 +121,16 @@ def evaluate(
     from rmft.suite.parts import CUSTOM, own_part, read_suite
     from rmft.suite.results import read_result
 
-    chosen, level = read_suite(), "quick" if suite is None else suite
+    chosen, level = read_suite(), LEVEL if suite is None else suite
     if prompts is not None:
         Prompts.load(prompts)
         chosen = chosen.model_copy(update={"prompts": prompts.as_posix()})
     own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
         _refuse({"--suite": suite, "--part": part or None}, "does not go with --environment")
-        processes = "gaussian" if process is None else process
-        own_games = own_part(environment, processes.split(","), actions or 3, horizon or 25)
-        chosen, level = chosen.with_part(own_games, instances or 50), CUSTOM
+        processes = PROCESS if process is None else process
+        own_games = own_part(environment, processes.split(","), actions or ACTIONS, horizon or HORIZON)
+        chosen, level = chosen.with_part(own_games, instances or INSTANCES), CUSTOM
     else:
         _refuse(own, "goes with --environment, which is not given")
     chosen = chosen.only(level, part or [])
@@ -145,6 +160,16 @@ def _folder_named(*words: object) -> Path:
     return Path("evals", re.sub(r"[^A-Za-z0-9.]+", "-", " ".join(str(word) for word in words if word)).strip("-"))
 
 
+def _play(measurement: "Measurement", part: str, compared_with: "Sequence[float] | None") -> "PlayedPart":
+    """Have a part played, and say what an endpoint was asked for it."""
+    from rmft.suite.measuring import play_part
+
+    played = play_part(measurement, part, compared_with)
+    if played.requests:
+        print(f"eval {part}: {played.requests}", file=sys.stderr)
+    return played
+
+
 def _refuse(others: dict[str, object], reason: str) -> None:
     """Raise InputError where an option is given that means nothing beside, or without, another one."""
     for name, value in others.items():
@@ -155,7 +180,6 @@ def _refuse(others: dict[str, object], reason: str) -> None:
 def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     """Play all parts, and write and print what came out. other: a result to compare with."""
     from rmft.suite.card import write_card
-    from rmft.suite.measuring import play_part
     from rmft.suite.results import (
         compared,
         refuse_other_measurement,
@@ -172,7 +196,7 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     most = "at most " if measurement.stop else ""
     print(f"eval {measurement.model.name}: {games}: {most}{_expected(measurement)}", file=sys.stderr)
     try:
-        played = {part: play_part(measurement, part, compared_with.get(part)) for part in there}
+        played = {part: _play(measurement, part, compared_with.get(part)) for part in there}
     except KeyboardInterrupt:
         print(f"eval: {measurement.folder} has what was played; run the same command again to go on", file=sys.stderr)
         raise

@@ -1,11 +1,12 @@
 """The size of a language model, read from its files but not its weights: a folder, a GGUF file, the hub's cache."""
 
-import json
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 from rmft.agents.gguf_header import read_gguf
+from rmft.artifacts.files import reading
+from rmft.artifacts.json_files import read_json
 from rmft.params.language_model import LanguageModelSettings
 
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}  # of a number, by `dtype`
@@ -71,16 +72,16 @@ def weights_bytes(settings: LanguageModelSettings, shape: ModelShape) -> float:
 
 
 def _of_folder(folder: Path) -> ModelShape | None:
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
     parameters = 0
     for file in folder.glob("*.safetensors"):
-        with safe_open(file, framework="numpy") as tensors:
+        with reading(file, SafetensorError), safe_open(file, framework="numpy") as tensors:
             parameters += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config = read_json(folder / "config.json")
     config = config.get("text_config", config)
-    if not {"num_attention_heads", "num_hidden_layers", "hidden_size"} <= config.keys():
-        return None  # a configuration with other names, such as GPT-2's
+    if not parameters or not {"num_attention_heads", "num_hidden_layers", "hidden_size"} <= config.keys():
+        return None  # no weights here, or a configuration with other names, such as GPT-2's
     queries = config["num_attention_heads"]
     head = config.get("head_dim") or config["hidden_size"] // queries
     window = config.get("sliding_window") or 0

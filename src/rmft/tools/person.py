@@ -9,6 +9,7 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
+from rmft.suite import PART
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from rmft.person.sources import Named, Source
 
 app = typer.Typer()
-PART = "bandit-gaussian"
 
 
 @app.command(rich_help_panel="Measure a model")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmft.artifacts import number_text
 from rmft.errors import InputError, unknown
 from rmft.metrics.comparison import PairedDifference
 from rmft.metrics.summary import against_base
@@ -87,7 +88,7 @@ def as_tables(evaluations: Sequence[BuiltEvaluation]) -> Iterator["Table"]:
         for one in of_one:
             regrets = {player: f"{regret:.2f}" for player, regret in one.regrets.items()}
             between = one.difference
-            difference = f"{between.mean:+.2f} [{between.low:+.2f}, {between.high:+.2f}]"
+            difference = number_text.difference(between.interval, 2)
             models = [regrets[player] for player in MODELS]
             beside = [regrets.get(player, "") for player in others]
             table.add_row(one.evaluation, str(one.n), str(one.trainings), *models, difference, *beside)

@@ -19,14 +19,13 @@ from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.regret import best_actions, regret
 from rmft.environments.tables import variation
 from rmft.game import action_uniforms, play
-from rmft.metrics.exploration import suffix_failure
+from rmft.metrics.exploration import LATE, in_round, suffix_failure
 from rmft.streams import stream
 from rmft.tools.forensics.questions import Question, Row, row_read
 from rmft.tools.forensics.readings import draw
 
 Line = dict[str, Any]  # of fits.jsonl
 LEVEL = 0.05  # a reading fits if the joint test does not reject it at this level
-LATE = 0.98  # SuffFailFreq(0.98 T)
 CHANCE_ROWS = 20_000  # arbitrary rows, to see how many of them fit some reading
 
 
@@ -165,7 +164,7 @@ def _games(row: Row, n: int, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
     if environment.full_feedback:
         return curves, None
     failures = suffix_failure(played.actions, best_actions(comparator, table))
-    return curves, failures[:, int(LATE * row.T) - 1]
+    return curves, in_round(failures, LATE)
 
 
 def _short(number: float) -> float:
