@@ -277,7 +277,7 @@ class FolderUsage:
             self._read[path] = end + _add_usage(usage, path, read_from(path, end), end), usage
 
 
-def _add_usage(total: defaultdict[str, Usage], path: Path, data: bytes, begin: int) -> int:
+def _add_usage(total: defaultdict[str, Usage], path: Path, data: bytes, begin: int = 0) -> int:
     """Add the usage in complete frames to a total by model. Return the length of these frames in bytes.
 
     begin: where the data begin in the file.

@@ -245,7 +245,7 @@ def _tables(result: "EvalResult", comparison: "dict[str, Interval]", other: str 
     """Yield a table for each part, and how the model played there."""
     from rich.markup import escape
 
-    from rmft.tools.terminal import empty_table
+    from rmft.tools.terminal import empty_table, interval
 
     for part, of in result.parts.items():
         table = empty_table(f"{part}: {of.instances} games of {of.rounds} rounds")
@@ -256,7 +256,7 @@ def _tables(result: "EvalResult", comparison: "dict[str, Interval]", other: str 
         )
         if part in comparison:
             low, mean, high = comparison[part]
-            table.add_row(escape(other), "", "", f"{mean:+.2f}", _interval(low, high))
+            table.add_row(escape(other), "", "", f"{mean:+.2f}", interval(low, high))
         for name, reference in sorted(of.references.items(), key=lambda one: one[1].regret.mean):
             (low, mean, high), own = reference.difference, reference.regret
             table.add_row(
@@ -264,14 +264,9 @@ def _tables(result: "EvalResult", comparison: "dict[str, Interval]", other: str 
                 f"{own.mean:.2f}",
                 f"[{own.low:.2f}, {own.high:.2f}]",
                 f"{mean:+.2f}",
-                _interval(low, high),
+                interval(low, high),
             )
         yield from (table, "\n".join(filter(None, [_explored(of), of.on_stopping, " "])))
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    """Return an interval for a terminal; nothing where there is none."""
-    return "" if low is None or high is None else f"[{low:+.2f}, {high:+.2f}]"
 
 
 def _explored(of: "PartResult") -> str:

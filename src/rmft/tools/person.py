@@ -134,7 +134,7 @@ def _print_result(session: "Session") -> None:
 def _print_table(folder: Path, evals: Path) -> None:
     """Print a person's games beside algorithms and models, a table for each kind of games."""
     from rmft.person.kept import FEWEST, FILE, first_games, read_games, tables
-    from rmft.tools.terminal import empty_table
+    from rmft.tools.terminal import empty_table, interval
 
     def source_of(named: "Named") -> "Source":
         return _source(named.get("experiment"), named.get("evaluation"), named.get("part"), named.get("seed"), evals)
@@ -155,7 +155,7 @@ def _print_table(folder: Path, evals: Path) -> None:
                 str(row.games),
                 f"{row.regret:.2f}",
                 "" if mean is None else f"{mean:+.2f}",
-                "" if low is None else f"[{low:+.2f}, {high:+.2f}]",
+                interval(low, high),
             )
         console.print(
             f"{title}: {rounds} rounds", table, *([f"without other players: {why}"] if why else []), "", sep="\n"

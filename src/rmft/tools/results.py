@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmft.artifacts import number_text
 from rmft.errors import InputError, unknown
 from rmft.metrics.comparison import PairedDifference
 from rmft.metrics.summary import against_base
 from rmft.params import Params
 from rmft.params.files import evaluation_of
 from rmft.results import read_players
-from rmft.tools.terminal import empty_table
+from rmft.tools.terminal import empty_table, interval
 from rmft.workflow.current import OTHER, made_otherwise
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def as_tables(evaluations: Sequence[BuiltEvaluation]) -> Iterator["Table"]:
         for one in of_one:
             regrets = {player: f"{regret:.2f}" for player, regret in one.regrets.items()}
             between = one.difference
-            difference = number_text.difference(between.interval, 2)
+            difference = f"{between.mean:+.2f} {interval(between.low, between.high)}".rstrip()
             models = [regrets[player] for player in MODELS]
             beside = [regrets.get(player, "") for player in others]
             table.add_row(one.evaluation, str(one.n), str(one.trainings), *models, difference, *beside)

@@ -1,5 +1,6 @@
 """Tables in a terminal, in the style that all sub-commands share."""
 
+import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,11 @@ def empty_table(title: str) -> "Table":
     from rich.table import Table
 
     return Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """Return the interval of a difference; nothing where there is none: an end is None or NaN."""
+    return "" if low is None or high is None or math.isnan(low + high) else f"[{low:+.2f}, {high:+.2f}]"
 
 
 def print_tables(*parts: "Table | str") -> None:
