@@ -92,6 +92,11 @@ def edited(tmp_path):
         ("scales.demo", {"language": {"model": "tiny"}}, "at scale demo: experiments.open_fol.model: unknown 'tiny'"),
         ("scales.demo", {"language": {"instances": 500}}, "500 is more than the 400 instances of gaussian"),
         ("scale", "0" * 5000, "…'; one of paper, demo, smoke"),
+        (
+            "experiments.open_mab_gemma.environment",
+            "fol",
+            "experiments.open_mab_gemma.evaluations.gaussian-50.algorithms: ucb: algorithm 'ucb' cannot play fol",
+        ),
         ("scale", "huge", "scale: unknown 'huge'; one of paper, demo, smoke"),
         ("seed", -1, "seed: must be greater than or equal to 0, not -1"),
         ("figures.style.colours.ftl", "orange", "figures.style.colours.ftl"),

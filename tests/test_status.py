@@ -12,6 +12,7 @@ import pytest
 from trees import at_work_until, done, snakemake
 
 from rmft.artifacts.job import this_run
+from rmft.errors import NOT_HERE
 from rmft.lineage.records import METADATA, UNFINISHED, file_of
 from rmft.tools.status import spoken, status_of
 from rmft.workflow.job_list import JOB_LIST, JobList, ListedJob, Took, read_job_list
@@ -109,6 +110,9 @@ def test_a_failed_job_is_not_taken_for_one_that_runs():
 
 
 def test_where_no_run_is_on_record_status_says_what_to_type(rmft):
+    code, _, error = rmft("status")
+    assert (code, error) == (2, f"rmft: Snakefile: {NOT_HERE}\n")
+    write(Path("Snakefile"), "", NOW)
     code, out, _ = rmft("status")
     assert code == 0
     assert "snakemake --dry-run" in out

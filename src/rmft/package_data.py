@@ -2,9 +2,17 @@
 
 from pathlib import Path
 
+from rmft.errors import NOT_HERE, InputError
+
 IN_WHEEL = Path(__file__).parent / "files"  # pyproject.toml names what a wheel has there
 ROOT = IN_WHEEL if IN_WHEEL.is_dir() else Path(__file__).parents[2]  # in an editable installation, the clone
 CLONE = (Path("Snakefile"), Path("outputs.yaml"))  # together only in a clone: other projects have a Snakefile, too
+
+
+def require_clone() -> None:
+    """Raise InputError where the working folder is no clone of the repository."""
+    if not CLONE[0].exists():
+        raise InputError(f"{CLONE[0]}: {NOT_HERE}")
 
 
 def find_file(path: str | Path) -> Path:

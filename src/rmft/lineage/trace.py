@@ -7,9 +7,10 @@ from pathlib import Path, PurePath
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
 from rmft.artifacts.here import from_here
-from rmft.errors import NOT_HERE, InputError
+from rmft.errors import InputError
 from rmft.lineage.audit import Finding, changed_inputs, own_problem, weights_that_differ
 from rmft.lineage.records import Record, read_record
+from rmft.package_data import require_clone
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,7 @@ def in_git(source: str) -> bool:
 def _as_artifact(path: Path) -> str:
     path = from_here(path)
     if not is_artifact(path.as_posix()):
-        if not Path("Snakefile").exists():
-            raise InputError(f"Snakefile: {NOT_HERE}")
+        require_clone()
         raise InputError(f"{path}: no artifact of this workflow; try a file below {' or '.join(ARTIFACTS)}")
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it, such as {_example(path)}")

@@ -108,4 +108,4 @@ class Experiment(Section):
         for algorithm in evaluation.algorithms:
             known(f"{key}.algorithms", algorithm, params.evaluation.algorithms)
             settings, game = params.evaluation.algorithms[algorithm], (self.environment, self.space)
-            prefixed(f"evaluation.algorithms.{algorithm}", check_algorithm, settings, *game)
+            prefixed(f"{key}.algorithms: {algorithm}", check_algorithm, settings, *game)

@@ -72,6 +72,8 @@ def status() -> None:
 
     from rich.console import Console
 
+    from rmft.package_data import require_clone
     from rmft.tools.status import as_text
 
+    require_clone()
     Console(highlight=False).print(*as_text(time.time()), sep="\n")
