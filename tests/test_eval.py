@@ -204,7 +204,7 @@ def test_the_key_that_a_refusal_names_opens_a_server_on_this_machine(rmft, tmp_p
     at = ["--base-url", f"{server.url}/v1", *SMALL, "--output", str(tmp_path / "at")]
     monkeypatch.delenv("RMFT_API_KEY", raising=False)
     code, _, error = rmft("eval", "embedded", *at)
-    assert (code, "the key is refused" in error, "export RMFT_API_KEY=…" in error) == (2, True, True), error
+    assert (code, "the server wants a key" in error, "export RMFT_API_KEY=…" in error) == (2, True, True), error
     monkeypatch.setenv("RMFT_API_KEY", TOKEN)
     assert rmft("eval", "embedded", *at)[0] == 0
 

@@ -177,7 +177,7 @@ def test_a_process_of_ones_own_goes_through_the_whole_house(folder):
     assert to_do(folder, "rewards") == {"rewards change-point"}
     # An unknown name is refused with the known ones; an error in the file, with its line.
     simulate = ("rmft", "simulate", "--environment", "ns-mab", "--algorithm", "ucb", "--process")
-    assert ", change-point, " in refused(folder, *simulate, "change-pint")
+    assert "did you mean change-point?" in refused(folder, *simulate, "change-pint")
     edit(file, "np.arange(horizon)", "np.arange(horizn)")
     for command in (("rmft", "params"), ("snakemake", "rewards"), (*simulate, "change-point")):
         assert refused(folder, *command) == (

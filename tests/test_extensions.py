@@ -1,10 +1,12 @@
 """Files of a user's own: what they may register, and that whatever is wrong in one is a line that names it."""
 
+import math
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from helpers import uniforms
 
 from rmft import extensions
@@ -17,6 +19,8 @@ from rmft.extensions.methods import METHODS
 from rmft.game import play
 from rmft.lineage.code import fingerprint
 from rmft.params import load
+from rmft.stages.method import check_tuned
+from rmft.training.sft import FineTuned
 from rmft.workflow import records
 from rmft.workflow.plan import evaluation_job, rewards_job
 from rmft.workflow.records import RewardsJob
@@ -98,6 +102,16 @@ def written(tmp_path, monkeypatch):
     extensions.forget("mine.py")
 
 
+def test_what_a_method_returns_is_a_model_that_can_play():
+    for tuned, says in (
+        (None, "m.py: method 'm' must return a FineTuned of rmft.training.sft, not NoneType"),
+        (FineTuned({"bias": torch.tensor([1.0, math.nan])}, {}, []), "m.py: method 'm': bias is not finite"),
+    ):
+        with pytest.raises(InputError, match=re.escape(says)):
+            check_tuned("m.py: method 'm'", tuned)
+    assert check_tuned("m.py: method 'm'", FineTuned({"bias": torch.ones(2)}, {}, [])) is None
+
+
 def test_a_process_belongs_where_it_says_and_draws_what_it_draws(written):
     written(IMPORTS, STEADY)
     check_processes("mab", ["steady", "gaussian"])
@@ -161,6 +175,15 @@ def test_contexts_of_ones_own_process_are_shown_to_ones_own_algorithm(written):
         ([IMPORTS, LAST.replace("self.choice = np.zeros((n, d))", "self.choice = np.eye(9)[:n, :d] * 0").replace(
             "self.choice[:, -skip]", "self.choice[:, n % d]")], "policies of a replicate change with n"),
         ([IMPORTS, LAST.replace("pass", "raise KeyError(3)")], "mine.py:15: KeyError: 3"),
+        ([IMPORTS, LAST.replace("pass", "raise SystemExit(3)")], "mine.py:15: SystemExit: 3"),
+        ([IMPORTS, LAST, "exit(0)\n"], "SystemExit: 0"),
+        ([IMPORTS, LAST.replace('["mab"]', '"mab"')], "environments must be a list with at least one"),
+        ([IMPORTS, LAST.replace('["mab"]', "[]")], "environments must be a list with at least one"),
+        ([IMPORTS, LAST.replace("skip=1", "skip")], "must take (n, horizon, d, streams), but: missing a required"),
+        ([IMPORTS, STEADY.replace("horizon, d):", "horizon):")], "must take (streams, n, horizon, d), but: too many"),
+        ([IMPORTS, "import ast\nast.literal_eval('1 +')\n"], "mine.py:6: SyntaxError: "),  # of what it reads
+        ([BOUNDED.format(least=0, name="mine").replace("@dataclass(frozen=True)\n", "")], "must be a class that is"),
+        ([BOUNDED.format(least=0, name="mine").replace("start, report", "start")], "(job, trajectories, selec"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_file_is_one_line_that_names_it_and_leaves_nothing_behind(written, parts, says):

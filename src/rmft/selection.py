@@ -27,6 +27,7 @@ import numpy as np
 from rmft.environments import environment_named, rewards_of
 from rmft.environments.regret import Mean, Notion, earned, regret
 from rmft.environments.tables import RewardTable
+from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
 from rmft.streams import stream
 
@@ -175,12 +176,15 @@ def demonstrations_in(batches: Iterable[TrajectoryColumns], selected: Iterable[b
 def demonstrations(played: TrajectoryColumns, selected: Sequence[bool]) -> list[dict[str, Any]]:
     """Return the conversations of selected trajectories: tokens with labels, and the same as chat messages to read.
 
+    selected: for each trajectory whether it is to be learnt from; raise InputError where there are fewer or more.
     Labels are NOT_LEARNT where the model did not choose the token. An invalid reply has weight 0 and is not to be
     learnt from either. A dialogue is one conversation, a summary T of them.
 
     # ASSUME: a conversation without a valid reply is left out, because nothing in it can be learnt. Its game stays
     selected: the paper ranks all games, whoever chose their actions.
     """
+    if len(selected) != len(played["scenario"]):
+        raise InputError(f"demonstrations: {len(selected)} of `selected` for {len(played['scenario'])} trajectories")
     lines = []
     for row in np.flatnonzero(selected):
         rounds = [

@@ -201,9 +201,11 @@ class Connection:
                 if address not in self._reached:  # so that nobody waits for a wrong address without a word
                     self._report(f"{self._url(address)}: {outcome}; attempt {attempt + 1} of {attempts} follows")
                 await self._sleep(_backoff(key, attempt) * self.endpoint.pace)
+        cure = "all responses are kept: run again when it is back"
+        if address not in self._reached:
+            cure += ", or correct the address: no server of the OpenAI protocol has answered there"
         raise InputError(
-            f"{self._url(address)}: no response after {attempts} attempts, of which the last ended in {outcome}; all "
-            "responses are kept: run again when it is back"
+            f"{self._url(address)}: no response after {attempts} attempts, of which the last ended in {outcome}; {cure}"
         )
 
     async def _attempt(self, record: Json, key: str, address: int) -> Json | Failure:

@@ -17,6 +17,8 @@ from rmft.errors import InputError
 if TYPE_CHECKING:
     from rmft.params.endpoint import EndpointSettings
 
+NO_KEY = "none"  # what a server on this machine is sent where no key is set
+NOT_IMPLEMENTED = 501  # by a web server that takes no such requests
 RETRIED = frozenset({408, 409, 425, 429})  # statuses after which a request is retried, besides all from 500
 GATEWAY_TIMEOUTS = frozenset({504, 524})  # a gateway gave up on an endpoint that may have generated a response
 UNPAID = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
@@ -80,7 +82,7 @@ def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: Req
         raise InputError(
             f"{target.url}: there is no credit left ({message}); add some there and run again: all responses are kept"
         )
-    if status in RETRIED or status >= 500:
+    if status in RETRIED or (status >= 500 and status != NOT_IMPLEMENTED):
         return Failure(str(status), message, requested_delay(headers), paid=status in GATEWAY_TIMEOUTS)
     raise InputError(f"{target.url}: {_refusal(status, code, message, target)}")
 
@@ -88,6 +90,8 @@ def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: Req
 def _refusal(status: int, code: str, message: str, target: RequestTarget) -> str:
     """Return what the endpoint refused, and what to do about it."""
     detail = f"({status}{': ' if message else ''}{message})"
+    if status == 401 and target.key == NO_KEY:
+        return f"the server wants a key {detail}: export {target.variable}=…"
     if status == 401:
         return f"the key is refused {detail}; set the right one: export {target.variable}=…"
     if status == 403:

@@ -20,8 +20,19 @@ from rmft.algorithms import ALGORITHMS, Algorithm
 from rmft.environments import ADAPTIVE, ENVIRONMENTS, environment_named
 from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
 from rmft.errors import InputError, not_python
-from rmft.extensions.checks import checked_factory, checked_process, fault, guarded, try_algorithm, try_process
-from rmft.extensions.methods import METHODS, TrainingMethod
+from rmft.extensions.checks import (
+    DRAWS,
+    STARTS,
+    TRAINS,
+    checked_factory,
+    checked_process,
+    fault,
+    guarded,
+    require_takes,
+    try_algorithm,
+    try_process,
+)
+from rmft.extensions.methods import METHODS, TrainingMethod, require_model_of_settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,10 +56,13 @@ def process(name: str, environments: Sequence[str]) -> Callable[[Function], Func
 
     def register(draw: Function) -> Function:
         file = _claim(name, PROCESS_FILES, (*TABULAR, *CONTEXTUAL, ADAPTIVE, *NOISE))
+        _require_list(f"{file}: process {name!r}", environments)
         kinds = {environment_named(environment).contextual for environment in environments}
         if len(kinds) != 1:
             raise InputError(f"{file}: process {name!r}: needs environments, all with contexts or all without")
-        (CONTEXTUAL if kinds.pop() else TABULAR)[name] = checked_process(file, name, draw)
+        contextual = kinds.pop()
+        require_takes(f"{file}: process {name!r}", draw, (*DRAWS, "p") if contextual else DRAWS)
+        (CONTEXTUAL if contextual else TABULAR)[name] = checked_process(file, name, draw)
         for environment in environments:
             ENVIRONMENTS[environment].processes.append(name)
         PROCESS_FILES[name] = file
@@ -67,8 +81,8 @@ def algorithm(name: str, environments: Sequence[str]) -> Callable[[Function], Fu
 
     def register(factory: Function) -> Function:
         file = _claim(name, ALGORITHM_FILES, ALGORITHMS)
-        if not environments:
-            raise InputError(f"{file}: algorithm {name!r}: environments: must have at least 1 item")
+        _require_list(f"{file}: algorithm {name!r}", environments)
+        require_takes(f"{file}: algorithm {name!r}", factory, STARTS, "; its options need defaults")
         for environment in environments:
             environment_named(environment)
         checked = checked_factory(file, name, factory)
@@ -92,6 +106,8 @@ def method(name: str, settings: type, title: str | None = None) -> Callable[[Fun
 
     def register(train: Function) -> Function:
         file = _claim(name, METHOD_FILES, ("rmft", "sft", "grpo", "distillation"))
+        require_takes(f"{file}: method {name!r}", train, TRAINS)
+        require_model_of_settings(f"{file}: method {name!r}", settings)
         METHODS[name] = TrainingMethod(title or name, settings, guarded(file, train))
         METHOD_FILES[name] = file
         return train
@@ -169,11 +185,17 @@ def _load(file: str, path: Path) -> None:
     except InputError as error:
         forget(file)
         raise InputError(str(error) if str(error).startswith(file) else f"{file}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         forget(file)
         raise InputError(fault(file, path, error)) from None
     finally:
         _loading.pop()
+
+
+def _require_list(label: str, environments: Sequence[str]) -> None:
+    """Raise InputError where environments are no list, or none."""
+    if isinstance(environments, str) or not environments:
+        raise InputError(f'{label}: environments must be a list with at least one, such as ["mab"]')
 
 
 def _compiled(text: str, file: str, path: Path) -> CodeType:

@@ -4,9 +4,10 @@ Symbols: n instances or replicates, T rounds, d actions, p features of a context
 """
 
 import functools
+import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,7 +28,19 @@ SMALL, SMALLER = (4, 5, 3), (2, 3, 3)  # (n, T, d) of the games in which an exte
 FEATURES = 2
 
 
-def fault(file: str, path: Path, error: Exception) -> str:
+DRAWS, STARTS = ("streams", "n", "horizon", "d"), ("n", "horizon", "d", "streams")  # arguments of what users write
+TRAINS = ("job", "trajectories", "selection", "weights", "report")
+
+
+def require_takes(label: str, function: Callable[..., Any], names: Sequence[str], more: str = "") -> None:
+    """Raise InputError where a user's function does not take the arguments that rmft gives it, by place."""
+    try:
+        inspect.signature(function).bind(*names)
+    except TypeError as error:
+        raise InputError(f"{label} must take ({', '.join(names)}), but: {error}{more}") from None
+
+
+def fault(file: str, path: Path, error: BaseException) -> str:
     """Return one line that says which error occurred at which line of a file."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f"{file}:{lines[-1]}" if lines else file
@@ -45,7 +58,7 @@ def guarded(file: str, function: Function) -> Function:
             return function(*arguments, **options)
         except InputError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(fault(file, path, error)) from None
 
     return call

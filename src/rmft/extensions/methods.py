@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
-from rmft.errors import InputError
+from rmft.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True)
@@ -21,19 +24,45 @@ class TrainingMethod:
 
     def complete(self, values: object) -> dict[str, Any]:
         """Return settings with all defaults, as JSON has them. Raise InputError, which begins with the key."""
-        from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+        from pydantic import ValidationError
 
-        kind = self.settings
-        if is_dataclass(kind):
-            kind = with_config(ConfigDict(extra="forbid", strict=True))(kind)
-        adapter = TypeAdapter(kind)
+        adapter = _adapter(self.settings)
         try:
             # JSON, since a strict dataclass takes no map of Python's
             return adapter.dump_python(adapter.validate_json(json.dumps(values)), mode="json")
         except ValidationError as error:
             first = error.errors()[0]
-            key = ".".join(map(str, first["loc"])) or "settings"
-            raise InputError(f"{key}: {first['msg'].removeprefix('Value error, ')}") from None
+            key = ".".join(map(str, ("settings", *first["loc"])))
+            if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+                reason = f"unknown key; {_keys_of(self.settings)}"
+            else:
+                reason = first["msg"].removeprefix("Value error, ")
+            raise InputError(f"{key}: {reason}") from None
+
+
+def require_model_of_settings(label: str, settings: object) -> None:
+    """Raise InputError where what a method registers for its settings cannot check any."""
+    from pydantic import BaseModel, PydanticUserError
+
+    if not isinstance(settings, type) or not (is_dataclass(settings) or issubclass(settings, BaseModel)):
+        raise InputError(f"{label}: settings must be a class that is a dataclass or a pydantic model")
+    try:
+        _adapter(settings)
+    except (PydanticUserError, NameError, TypeError) as error:
+        raise InputError(f"{label}: settings: {first_line(error)}") from None
+
+
+def _adapter(settings: type) -> "TypeAdapter[Any]":
+    from pydantic import ConfigDict, TypeAdapter, with_config
+
+    strict = with_config(ConfigDict(extra="forbid", strict=True))
+    return TypeAdapter(strict(settings) if is_dataclass(settings) else settings)
+
+
+def _keys_of(settings: type) -> str:
+    """Say which keys settings have."""
+    names = [field.name for field in fields(settings)] if is_dataclass(settings) else [*settings.model_fields]
+    return f"there are {', '.join(names)}" if names else "the method has no settings"
 
 
 METHODS: dict[str, TrainingMethod] = {}  # registered methods by name

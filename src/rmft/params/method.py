@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from rmft import extensions
-from rmft.errors import InputError
+from rmft.errors import InputError, unknown
 from rmft.params.language import LanguageSFT, WordsExperiment
 
 
@@ -30,8 +30,8 @@ class MethodExperiment(WordsExperiment):
     @classmethod
     def _registered(cls, method: str) -> str:
         if method not in extensions.METHODS:
-            there = f"; those listed have {', '.join(extensions.METHODS)}" if extensions.METHODS else ""
-            raise ValueError(f"unknown {method!r}: list the file that defines it under `extensions`{there}")
+            there = unknown(method, extensions.METHODS) if extensions.METHODS else f"unknown {method!r}"
+            raise ValueError(f"{there}, or list the file that defines it under `extensions`")
         return method
 
     @model_validator(mode="before")
@@ -44,7 +44,7 @@ class MethodExperiment(WordsExperiment):
         try:
             return {**values, "settings": extensions.METHODS[method].complete(values.get("settings", {}))}
         except InputError as error:
-            raise ValueError(f"settings.{error}") from None
+            raise ValueError(str(error)) from None
 
     @property
     def learnt(self) -> int:

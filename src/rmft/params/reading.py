@@ -8,12 +8,12 @@ import yaml
 from pydantic import ValidationError
 
 from rmft import extensions
-from rmft.errors import NOT_HERE, InputError
+from rmft.errors import NOT_HERE, InputError, unknown
 from rmft.params.inheritance import SECTIONS, with_origins
 from rmft.params.inheritance import Path as Place
 from rmft.params.outputs import Outputs
-from rmft.params.section import Section, first_error
-from rmft.params.whole import EXTENSION, Params, Science
+from rmft.params.section import EXTENSION, Section, first_error
+from rmft.params.whole import Params, Science
 
 OUTPUTS = "outputs.yaml"
 NO_ANCHORS = (
@@ -104,6 +104,7 @@ def read(path: Path = Path("params.yaml"), scale: str | None = None) -> tuple[Pa
     _refuse_misplaced(path.with_name(OUTPUTS), outputs, Science, path.name)
     _refuse_two_places(path, written)
     extensions.load(_extensions_in(written), path.parent)
+    _refuse_unknown_originals(path, written)
     values, places = with_origins(written)
     if isinstance(values, dict):
         values = {**values, **({} if scale is None else {"scale": scale})}
@@ -126,6 +127,17 @@ def _refuse_misplaced(path: Path, values: object, sections: type[Section], place
     for key in values if isinstance(values, dict) else ():
         if key in sections.model_fields:
             raise InputError(f"{path}: {key}: belongs in {place}")
+
+
+def _refuse_unknown_originals(path: Path, written: object) -> None:
+    """Raise InputError where an experiment varies one that is not there: what it would inherit would seem missing."""
+    sections = [written.get(section) for section in SECTIONS] if isinstance(written, dict) else []
+    experiments = {name: of for section in sections if isinstance(section, dict) for name, of in section.items()}
+    for name, of in experiments.items():
+        original = of.get("varies") if isinstance(of, dict) else None
+        if isinstance(original, str) and original not in experiments:
+            section = SECTIONS[0] if name in written[SECTIONS[0]] else SECTIONS[1]
+            raise InputError(f"{path}: {section}.{name}.varies: {unknown(original, experiments)}")
 
 
 def _values(path: Path) -> object:

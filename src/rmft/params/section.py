@@ -18,6 +18,7 @@ Actions = Annotated[int, Field(ge=2, le=127)]  # in files an action has a byte
 Several = Annotated[list[str], Field(min_length=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[list[Beta], Field(min_length=2, max_length=2)]
+EXTENSION = re.compile(r"extensions(/[\w-][\w.-]*)+\.py")  # a user's own file, in a folder that DVC compares
 LABEL, NAME, COMMIT = r"^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$", r"^[a-z0-9]+([_-][a-z0-9]+)*$", r"^[0-9a-f]{40}$"
 Label = Annotated[str, Field(pattern=LABEL)]  # the paper's, or one of your own
 Name = Annotated[str, Field(pattern=NAME)]
@@ -26,6 +27,7 @@ MEANT = {  # by patterns
     LABEL: "must be letters and digits, joined by -",
     NAME: "must be small letters and digits, joined by - or _",
     COMMIT: "must be the 40 digits of a commit",
+    f"^{EXTENSION.pattern}$": "must be a Python file below extensions/, such as extensions/mine.py",
 }
 PLAIN = {  # pydantic's words, and those of a message about a file
     "Value error, ": "",
@@ -39,9 +41,12 @@ PLAIN = {  # pydantic's words, and those of a message about a file
     "a valid boolean": "true or false",
     "a valid list": "a list",
     "a valid dictionary": "a map",
+    "an object": "a map",
     "Field required": "is missing",
     " after validation": "",
 }
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's words, of sections and of dataclasses
+SURE = 0.8  # how similar a key must be that may belong elsewhere
 LONGEST = 80  # characters of a wrong value that a message repeats
 
 
@@ -91,18 +96,19 @@ def first_error(error: ValidationError, values: object) -> str:
 
     An unknown key comes first, since a misspelt one is missing under its right name as well.
     """
-    first, *others = sorted(_distinct(error), key=lambda found: found["type"] != "extra_forbidden")
+    first, *others = sorted(_distinct(error), key=lambda found: found["type"] not in UNKNOWN_KEY)
     keys, beside = _keys(first["loc"], values)
     if first["type"] == "missing" and keys[-1:] != [str(first["loc"][-1])]:
         keys.append(str(first["loc"][-1]))
     key = ".".join(keys)
     message = _plain(first["msg"])
-    if first["type"] == "extra_forbidden":
+    if first["type"] in UNKNOWN_KEY:
         *parents, last = first["loc"]
         missing = [
             found["loc"][-1] for found in others if found["type"] == "missing" and [*found["loc"][:-1]] == parents
         ]
         meant = did_you_mean(str(last), missing) or did_you_mean(str(last), beside - {last})
+        meant = meant or did_you_mean(str(last), _all_keys(Section) - {last}, cutoff=SURE)
         message = f"unknown key; {meant}" if meant else "unknown key"
     elif first["type"].startswith("union_tag"):
         key += f".{first['ctx']['discriminator'].strip(chr(39))}"
@@ -114,6 +120,11 @@ def first_error(error: ValidationError, values: object) -> str:
             message += f", which YAML takes for a text; write {with_point(first['input'])}"
     line = f"{key}: {message}" if key else message
     return line + (f" (and {len(others)} more)" if others else "")
+
+
+def _all_keys(section: type[Section]) -> set[str]:
+    """Return the keys of a kind of sections, and of all kinds that build on it."""
+    return set(section.model_fields).union(*map(_all_keys, section.__subclasses__()))
 
 
 def with_point(number: str) -> str:

@@ -1,6 +1,5 @@
 """All of params.yaml and outputs.yaml, and the only place where `scale` acts."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Self
 
@@ -17,10 +16,9 @@ from rmft.params.outputs import Figure, Outputs, Table
 from rmft.params.reasoning import Reasoning
 from rmft.params.scales import Scale
 from rmft.params.scenarios import ScenarioSet
-from rmft.params.section import Count, Name, Section, known
+from rmft.params.section import EXTENSION, Count, Name, Section, known
 
 Model = Annotated[LinearAttentionModel | LanguageModelSettings | EndpointSettings, Field(discriminator="kind")]
-EXTENSION = re.compile(r"extensions(/[\w-][\w.-]*)+\.py")  # a user's own file, in a folder that DVC compares
 
 
 class Rollouts(Section):

@@ -12,6 +12,7 @@ from rmft.agents.checkpoint import note_model
 from rmft.artifacts.csv_files import write_rows
 from rmft.artifacts.tensors import write_tensors
 from rmft.artifacts.trajectories import read_selection, read_trajectories
+from rmft.errors import InputError
 from rmft.progress import training_steps
 from rmft.workflow.records import MethodJob
 
@@ -22,5 +23,17 @@ def run(job: MethodJob, rollouts: Path, selection: Path, output: Path, log: Path
     report = training_steps(f"method {output}")
     train = extensions.METHODS[job.method].train
     tuned = train(job, read_trajectories(rollouts), read_selection(selection), weights, report)
+    check_tuned(f"{extensions.METHOD_FILES[job.method]}: method {job.method!r}", tuned)
     write_rows(log, tuned.log)
     write_tensors(output, tuned.tensors, tuned.metadata)
+
+
+def check_tuned(label: str, tuned: object) -> None:
+    """Raise InputError where a method returned no model, or one that cannot play."""
+    from rmft.training.sft import FineTuned
+
+    if not isinstance(tuned, FineTuned):
+        raise InputError(f"{label} must return a FineTuned of rmft.training.sft, not {type(tuned).__name__}")
+    for name, tensor in tuned.tensors.items():
+        if not tensor.isfinite().all():
+            raise InputError(f"{label}: {name} is not finite; a lower learning rate may help")

@@ -17,6 +17,7 @@ from rmft.artifacts.files import sha256
 from rmft.endpoint.access import Endpoint, is_local
 from rmft.endpoint.budget import SpendingLimit, Usage, cost
 from rmft.endpoint.connection import Connection
+from rmft.endpoint.failures import NO_KEY
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.endpoint_server.settings import API_KEY
 from rmft.errors import InputError, did_you_mean, first_line
@@ -30,7 +31,6 @@ from rmft.workflow.records import ModelSettings, OwnServer, RolloutsJob
 
 SLOTS = 16  # conversations that llama.cpp's server holds at a time
 CHARACTERS_PER_TOKEN = 3.0  # fewer than models need for English, so that a server's slots are long enough
-NO_KEY = "none"  # for a server on this machine that asks for none
 SMALL = 100e6  # bytes: a smaller model plays in one thread, since several wait for one another where cores are shared
 OPENAI = "api.openai.com"
 LONG = 20  # characters: as many may be a key, which no message shows
@@ -175,7 +175,7 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
     """
     path = Path(words)
     no_model = path.is_dir() and not (path / "config.json").is_file()
-    on_hub = words.count("/") == 1 and not path.exists() and path.suffix != ".gguf"
+    on_hub = words.count("/") == 1 and words[0] not in "./~" and not path.exists() and path.suffix != ".gguf"
     if revision is not None and not on_hub:
         raise InputError(f"--revision: {words} is no hub repository (owner/name), which alone has revisions")
     if path.suffix == ".gguf":
@@ -278,8 +278,8 @@ def _in_params(params: Params, name: str, device: str | None) -> Measured:
         raise InputError(f"{name}: plays numbers, not words; one of {', '.join(in_words)}")
     if settings.kind == "language":
         if device is not None:
-            _check_device(device)
             settings = settings.model_copy(update={"device": device})
+        _check_device(settings.device)
         return Measured(name, settings, _hashes(settings.folder) if Path(settings.folder).is_dir() else {})
     if device is not None:
         raise InputError(f"--device: {name} is a model behind an endpoint; leave the option out")
@@ -297,5 +297,5 @@ def _newest(repository: str) -> str:
     try:
         return str(model_info(repository).sha)
     except (HTTPError, OSError, ValueError) as error:  # what huggingface_hub raises is one of these
-        reason = first_line(error)
-        raise InputError(f"{repository}: the hub does not name its newest commit ({reason}); give --revision") from None
+        here = f"{repository}: no such folder here, and the hub does not name its newest commit ({first_line(error)})"
+        raise InputError(f"{here}; give --revision if it is a hub repository") from None

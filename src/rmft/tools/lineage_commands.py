@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
+from rmft.package_data import require_clone
 from rmft.suite import FILE as MEASUREMENT
 
 if TYPE_CHECKING:
@@ -101,7 +102,9 @@ def lineage(
     from rmft.workflow.targets import requested
 
     if everything == (path is not None):
-        raise InputError("lineage: name one artifact, or say --all")
+        raise InputError("lineage: name one artifact, or say --all" + (", not both" if everything else ""))
+    if everything:
+        require_clone()
     if by_default and not everything:
         raise InputError("--by-default goes with --all, not with an artifact")
     if everything and as_format != "text":

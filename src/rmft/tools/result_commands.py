@@ -20,12 +20,12 @@ def results(
     Example: `rmft results numeric_mab --plot plots/mab`
     """
     from rmft.params import load
-    from rmft.tools.results import LEGEND, as_tables, built, plot_note
+    from rmft.tools.results import LEGEND, as_tables, built, not_built, plot_note
     from rmft.tools.terminal import print_tables
 
     full_size = load()
     found = built(full_size.at_scale(), experiments or [])
-    print_tables(*as_tables(found), LEGEND)
+    print_tables(*as_tables(found), *not_built(found, experiments or []), LEGEND)
     if plot:
         from rmft.tools.results_plot import draw_results
         from rmft.tools.simulate import stem_of

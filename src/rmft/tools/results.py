@@ -56,6 +56,12 @@ def built(params: Params, experiments: Sequence[str]) -> list[BuiltEvaluation]:
     return found
 
 
+def not_built(found: Sequence[BuiltEvaluation], experiments: Sequence[str]) -> list[str]:
+    """Return a line about each of the experiments that are wanted by name, and of which no evaluation is built."""
+    there = {one.experiment for one in found}
+    return [f"{name}: no evaluation is built; `snakemake exp_{name}`" for name in experiments if name not in there]
+
+
 def _built(params: Params, experiments: Sequence[str]) -> Iterator[BuiltEvaluation]:
     for name in experiments:
         paths = {evaluation: evaluation_of(name, evaluation) for evaluation in params.experiments[name].evaluations}

@@ -109,8 +109,9 @@ class Summary:
     def as_text(self) -> str:
         """Return the main numbers in a few lines."""
         fit, final = self.growth, self.final
+        error = f" ± {self.standard_error:.2f}" if len(final) > 1 else ""
         text = (
-            f"final regret   {final.mean():.2f} ± {self.standard_error:.2f} (largest {final.max():.2f})\n"
+            f"final regret   {final.mean():.2f}{error} (largest {final.max():.2f})\n"
             f"growth         exponent {fit.exponent:.3f} (p = {fit.exponent_p:.2g}, {fit.dropped} rounds dropped), "
             f"slope {fit.slope:.3f}"
         )
