@@ -32,8 +32,10 @@ def with_origins(values: object) -> tuple[object, dict[Path, Path | None]]:
 
     With them, of each leaf of an experiment, by its path, the place that it comes from.
     """
-    if not isinstance(values, Mapping) or not isinstance(values.get("experiments"), Mapping):
+    if not isinstance(values, Mapping):
         return values, {}
+    if not isinstance(values.get("experiments"), Mapping):
+        return {key: value for key, value in values.items() if key != "defaults"}, {}
     sections = {name: section for section in SECTIONS for name in _names(values, section)}
     trees = {name: _experiment(values, sections, name) for name in sections}
     for tree in trees.values():

@@ -131,13 +131,15 @@ def _refuse_misplaced(path: Path, values: object, sections: type[Section], place
 
 def _refuse_unknown_originals(path: Path, written: object) -> None:
     """Raise InputError where an experiment varies one that is not there: what it would inherit would seem missing."""
-    sections = [written.get(section) for section in SECTIONS] if isinstance(written, dict) else []
-    experiments = {name: of for section in sections if isinstance(section, dict) for name, of in section.items()}
-    for name, of in experiments.items():
-        original = of.get("varies") if isinstance(of, dict) else None
-        if isinstance(original, str) and original not in experiments:
-            section = SECTIONS[0] if name in written[SECTIONS[0]] else SECTIONS[1]
-            raise InputError(f"{path}: {section}.{name}.varies: {unknown(original, experiments)}")
+    sections = {name: written[name] for name in SECTIONS if isinstance(written, dict) and name in written}
+    if not all(isinstance(of, dict) for of in sections.values()) or SECTIONS[0] not in sections:
+        return  # which is refused elsewhere
+    there = [str(name) for experiments in sections.values() for name in experiments]
+    for section, experiments in sections.items():
+        for name, of in experiments.items():
+            original = of.get("varies") if isinstance(of, dict) else None
+            if isinstance(original, str) and original not in there:
+                raise InputError(f"{path}: {section}.{name}.varies: {unknown(original, there)}")
 
 
 def _values(path: Path) -> object:

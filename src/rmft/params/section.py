@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Self
 
@@ -94,9 +95,10 @@ def prefixed(key: str, check: Callable[..., None], *arguments: object, **options
 def first_error(error: ValidationError, values: object) -> str:
     """Say the first thing wrong in one line: dotted key, what is wrong, and how many more there are.
 
-    An unknown key comes first, since a misspelt one is missing under its right name as well.
+    An unknown key comes first, since a misspelt one is missing under its right name as well; of several the outermost,
+    since all that is below a misspelt section is inherited by none.
     """
-    first, *others = sorted(_distinct(error), key=lambda found: found["type"] not in UNKNOWN_KEY)
+    first, *others = sorted(_distinct(error), key=_urgency)
     keys, beside = _keys(first["loc"], values)
     if first["type"] == "missing" and keys[-1:] != [str(first["loc"][-1])]:
         keys.append(str(first["loc"][-1]))
@@ -120,6 +122,10 @@ def first_error(error: ValidationError, values: object) -> str:
             message += f", which YAML takes for a text; write {with_point(first['input'])}"
     line = f"{key}: {message}" if key else message
     return line + (f" (and {len(others)} more)" if others else "")
+
+
+def _urgency(found: ErrorDetails) -> int:
+    return len(found["loc"]) if found["type"] in UNKNOWN_KEY else sys.maxsize
 
 
 def _all_keys(section: type[Section]) -> set[str]:
