@@ -82,7 +82,6 @@ def _as_artifact(path: Path) -> str:
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it, such as {_example(path)}")
     if not path.is_file() and read_record(path.as_posix()) is None:
-        require_clone()
         raise InputError(f"{path}: no such file, and no record of it; `snakemake {path}` makes it if it is a target")
     return path.as_posix()
 

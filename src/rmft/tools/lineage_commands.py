@@ -12,7 +12,6 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
-from rmft.package_data import require_clone
 from rmft.suite import FILE as MEASUREMENT
 
 if TYPE_CHECKING:
@@ -103,8 +102,6 @@ def lineage(
 
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all" + (", not both" if everything else ""))
-    if everything:
-        require_clone()
     if by_default and not everything:
         raise InputError("--by-default goes with --all, not with an artifact")
     if everything and as_format != "text":
