@@ -20,14 +20,12 @@ from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 from rmft.game import action_uniforms
 from rmft.game import play as play_rounds
-from rmft.gym import GameEnv, GamesEnv, check_whole
+from rmft.gym import STREAM, GameEnv, GamesEnv, check_whole
 from rmft.rollouts import games_of_shard
 from rmft.selection import TrajectoryColumns
 
 if TYPE_CHECKING:
     from rmft.agents.asked import Reply
-
-STREAM = "play"  # names the random streams
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ import numpy as np
 from rmft.agents.asked import AskedChatModel, Reply
 from rmft.agents.chat_models import ChatModels, Conversations, in_process
 from rmft.algorithms import ALGORITHMS
-from rmft.api import STREAM
 from rmft.errors import InputError
-from rmft.gym import Episodes
+from rmft.gym import STREAM, Episodes
 from rmft.rollouts import roll_out
 from rmft.selection import TrajectoryColumns
 from rmft.suite.measuring import ReplySettings

@@ -17,6 +17,7 @@ from rmft.environments.regret import best_actions, regret
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 
+STREAM = "play"  # names the random streams of `rmft.play`
 LARGEST_ROOT = 2**31
 
 

@@ -18,19 +18,9 @@ from rmft.errors import InputError, unknown
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.rollouts import Games, games_of_shard, roll_out
 from rmft.selection import TrajectoryColumns
-from rmft.suite import (
-    ACTIONS,
-    HORIZON,
-    INSTANCES,
-    LEVEL,
-    MOST_ACTIONS,
-    MOST_GAMES,
-    MOST_ROUNDS,
-    PART,
-    PROCESS,
-)
+from rmft.suite import DEFAULTS, LEVEL, MOST_ACTIONS, MOST_GAMES, MOST_ROUNDS, PART
 from rmft.suite.measuring import MEAN, MODEL, ReplySettings
-from rmft.suite.parts import CUSTOM, own_part, read_suite
+from rmft.suite.parts import CUSTOM, read_suite
 from rmft.suite.stopping import UNIFORM
 
 Value = TypeVar("Value")
@@ -53,16 +43,19 @@ class GameOptions(BaseModel):
         default=None, description="Environment of games of one's own, in place of the suite."
     )
     process: str | None = Field(
-        default=None, description=f"Reward processes of one's own games, with commas. Default: {PROCESS}."
+        default=None, description=f"Reward processes of one's own games, with commas. Default: {DEFAULTS.process}."
     )
     actions: int | None = Field(
-        default=None, ge=2, le=MOST_ACTIONS, description=f"d of one's own games. Default: {ACTIONS}."
+        default=None, ge=2, le=MOST_ACTIONS, description=f"d of one's own games. Default: {DEFAULTS.actions}."
     )
     horizon: int | None = Field(
-        default=None, ge=1, le=MOST_ROUNDS, description=f"T of one's own games. Default: {HORIZON}."
+        default=None, ge=1, le=MOST_ROUNDS, description=f"T of one's own games. Default: {DEFAULTS.horizon}."
     )
     instances: int | None = Field(
-        default=None, ge=1, le=MOST_GAMES, description=f"Games. Default: the suite's, or {INSTANCES} of one's own."
+        default=None,
+        ge=1,
+        le=MOST_GAMES,
+        description=f"Games. Default: the suite's, or {DEFAULTS.instances} of one's own.",
     )
     seed: int | None = Field(default=None, ge=0, description="A private root of the rewards. Default: the suite's.")
     reasoning: bool = Field(default=False, description="Let the model reason before each decision.")
@@ -173,9 +166,10 @@ def offered(options: GameOptions) -> OfferedGames:
     """Return the games that options name. Raise InputError where one is wrong."""
     suite, level, part = read_suite(), _or(options.suite, LEVEL), _or(options.part, PART)
     if options.environment is not None:
-        processes, d, horizon = options.process, options.actions or ACTIONS, options.horizon or HORIZON
-        of = own_part(options.environment, _or(processes, PROCESS).split(","), d, horizon)
-        level, part, suite = CUSTOM, CUSTOM, suite.with_part(of, options.instances or INSTANCES)
+        level = part = CUSTOM
+        suite = suite.with_own_games(
+            options.environment, options.process, options.actions, options.horizon, options.instances
+        )
     if level not in suite.levels:
         raise InputError(f"suite: {unknown(level, suite.levels)}")
     if part not in (there := suite.instances(level)):

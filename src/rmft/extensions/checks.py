@@ -26,9 +26,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 SMALL, SMALLER = (4, 5, 3), (2, 3, 3)  # (n, T, d) of the games in which an extension is tried out
 FEATURES = 2
-
-
-DRAWS, STARTS = ("streams", "n", "horizon", "d"), ("n", "horizon", "d", "streams")  # arguments of what users write
+# The arguments with which rmft calls a process, an algorithm and a training method
+DRAWS, STARTS = ("streams", "n", "horizon", "d"), ("n", "horizon", "d", "streams")
 TRAINS = ("job", "trajectories", "selection", "weights", "report")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmft.errors import InputError, first_line
+from rmft.errors import UNKNOWN_KEY, InputError, first_line
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -33,7 +33,7 @@ class TrainingMethod:
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, ("settings", *first["loc"])))
-            if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            if first["type"] in UNKNOWN_KEY:
                 reason = f"unknown key; {_keys_of(self.settings)}"
             else:
                 reason = first["msg"].removeprefix("Value error, ")

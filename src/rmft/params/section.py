@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from rmft.errors import InputError, did_you_mean, unknown
+from rmft.errors import UNKNOWN_KEY, InputError, did_you_mean, unknown
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -46,7 +46,6 @@ PLAIN = {  # pydantic's words, and those of a message about a file
     "Field required": "is missing",
     " after validation": "",
 }
-UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")  # pydantic's words, of sections and of dataclasses
 SURE = 0.8  # how similar a key must be that may belong elsewhere
 LONGEST = 80  # characters of a wrong value that a message repeats
 

@@ -18,6 +18,7 @@ from rmft.package_data import find_file
 from rmft.params.evaluation import Algorithm
 from rmft.params.files import prompt_files
 from rmft.params.section import Actions, Count, Section, Several, first_error, prefixed
+from rmft.suite import DEFAULTS
 
 SUITE = Path("data/suite/suite.yaml")
 PROMPTS = "data/prompts/plain"  # of the suite
@@ -72,6 +73,17 @@ class Suite(Section):
     def with_part(self, part: Part, instances: int) -> Self:
         """Return this suite with one part of one's own, as level `custom`."""
         return self.model_copy(update={"parts": {CUSTOM: part}, "levels": {CUSTOM: {CUSTOM: instances}}})
+
+    def with_own_games(
+        self, environment: str, process: str | None, actions: int | None, horizon: int | None, instances: int | None
+    ) -> Self:
+        """Return this suite with games of one's own as its one part, at level `custom`; None: as in DEFAULTS.
+
+        process: with commas. Raise InputError where an option is wrong.
+        """
+        processes = DEFAULTS.process if process is None else process
+        part = own_part(environment, processes.split(","), actions or DEFAULTS.actions, horizon or DEFAULTS.horizon)
+        return self.with_part(part, instances or DEFAULTS.instances)
 
     def stream(self, part: str) -> str:
         """Return the words that name the random streams of a part."""

@@ -10,17 +10,7 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
-from rmft.suite import (
-    ACTIONS,
-    FILE,
-    HORIZON,
-    INSTANCES,
-    LEVEL,
-    MOST_ACTIONS,
-    MOST_GAMES,
-    MOST_ROUNDS,
-    PROCESS,
-)
+from rmft.suite import DEFAULTS, FILE, LEVEL, MOST_ACTIONS, MOST_GAMES, MOST_ROUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,19 +84,26 @@ def evaluate(
         Literal["fol", "mab", "ns-mab"] | None, Option(help="Environment.", rich_help_panel=OWN)
     ] = None,
     process: Annotated[
-        str | None, Option(help=f"Reward process; several, with commas. Default: {PROCESS}.", rich_help_panel=OWN)
+        str | None,
+        Option(help=f"Reward process; several, with commas. Default: {DEFAULTS.process}.", rich_help_panel=OWN),
     ] = None,
     actions: Annotated[
         int | None,
-        Option(min=2, max=MOST_ACTIONS, help=f"d, the number of actions. Default: {ACTIONS}.", rich_help_panel=OWN),
+        Option(
+            min=2, max=MOST_ACTIONS, help=f"d, the number of actions. Default: {DEFAULTS.actions}.", rich_help_panel=OWN
+        ),
     ] = None,
     horizon: Annotated[
         int | None,
-        Option(min=1, max=MOST_ROUNDS, help=f"T, the rounds of a game. Default: {HORIZON}.", rich_help_panel=OWN),
+        Option(
+            min=1, max=MOST_ROUNDS, help=f"T, the rounds of a game. Default: {DEFAULTS.horizon}.", rich_help_panel=OWN
+        ),
     ] = None,
     instances: Annotated[
         int | None,
-        Option(min=4, max=MOST_GAMES, help=f"Games of each player. Default: {INSTANCES}.", rich_help_panel=OWN),
+        Option(
+            min=4, max=MOST_GAMES, help=f"Games of each player. Default: {DEFAULTS.instances}.", rich_help_panel=OWN
+        ),
     ] = None,
 ) -> None:
     """Measure how much a model regrets, beside algorithms on the same games; write eval.json and a page to share.
@@ -118,7 +115,7 @@ def evaluate(
     from rmft.language.prompts import Prompts
     from rmft.suite.measuring import Measurement, ReplySettings
     from rmft.suite.models import at_hand, at_url
-    from rmft.suite.parts import CUSTOM, own_part, read_suite
+    from rmft.suite.parts import CUSTOM, read_suite
     from rmft.suite.results import read_result
 
     chosen, level = read_suite(), LEVEL if suite is None else suite
@@ -128,9 +125,8 @@ def evaluate(
     own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
         _refuse({"--suite": suite, "--part": part or None}, "does not go with --environment")
-        processes = PROCESS if process is None else process
-        own_games = own_part(environment, processes.split(","), actions or ACTIONS, horizon or HORIZON)
-        chosen, level = chosen.with_part(own_games, instances or INSTANCES), CUSTOM
+        chosen = chosen.with_own_games(environment, process, actions, horizon, instances)
+        level = CUSTOM
     else:
         _refuse(own, "goes with --environment, which is not given")
     chosen = chosen.only(level, part or [])
