@@ -28,12 +28,14 @@ import numpy as np
 import torch
 from machine import reached
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config
+from transformers import AutoModelForCausalLM, DynamicCache, PreTrainedModel, PreTrainedTokenizerFast
 
 from rmft.agents.local import LanguageModel, LocalChatModel
 from rmft.agents.sampling import sample
+from rmft.embedded_model.tokenizer import architecture
 
-WINDOW, LAYERS, HEADS, SIZE = 192, 4, 5, 32
+SHAPE = architecture(vocabulary=900, end=None, pad=None)
+WINDOW, LAYERS, HEADS, SIZE = SHAPE.sliding_window, SHAPE.num_hidden_layers, SHAPE.num_attention_heads, SHAPE.head_dim
 OPENING, MESSAGE, REPLY = 100, 10, 16  # tokens
 GOALS = {25: 6, 100: 15}  # times faster than anew
 FLOOR_GOAL = 4
@@ -46,22 +48,7 @@ TEMPLATE = """{% for m in messages %}{{ m.content }}{{ '<end>' if m.role == 'ass
 def random_model() -> PreTrainedModel:
     """Return a model of the embedded one's architecture."""
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=900,
-        hidden_size=HEADS * SIZE,
-        intermediate_size=448,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        head_dim=SIZE,
-        use_sliding_window=True,
-        sliding_window=WINDOW,
-        layer_types=["sliding_attention"] * LAYERS,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-    )
-    return AutoModelForCausalLM.from_config(config).eval()
+    return AutoModelForCausalLM.from_config(SHAPE).eval()
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:

@@ -6,6 +6,7 @@ The oracle is the plain model (eager attention, no memory) on the whole history.
 import copy
 import json
 import string
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -388,6 +389,26 @@ def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
     assert 0.7 < taken / (USED * free) <= 1
     assert games_at_a_time(language_model, capacity, MAX_TOKENS, 3, free) == 3
     assert games_at_a_time(language_model, capacity, MAX_TOKENS, 1000, None) == 1000
+
+
+@pytest.mark.parametrize("name", ["qwen3", "qwen3-sliding"])
+def test_our_passes_of_qwen3_give_the_logits_of_transformers(name):
+    language_model = ready_model(name)
+    ours, theirs = start(language_model), start(replace(language_model, passes=None))
+    assert ours.passes
+    for length in (30, 1, 7):
+        tokens = [[3 + row, *range(10, 10 + length + row)] for row in range(B)]
+        logits = [chat_model.feed(np.arange(B), tokens) for chat_model in (ours, theirs)]
+        torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
+
+
+def test_other_models_than_a_plain_qwen3_on_a_cpu_are_left_to_transformers():
+    from peft import LoraConfig, get_peft_model
+
+    assert ready_model("gemma").passes is None
+    assert LanguageModel.of(fresh_model("qwen3").bfloat16(), byte_tokenizer("qwen3")).passes is None
+    adapted = get_peft_model(fresh_model("qwen3"), LoraConfig(r=2, target_modules="all-linear"))
+    assert LanguageModel.of(adapted.base_model.model, byte_tokenizer("qwen3")).passes is None
 
 
 def test_frozen_weights_in_bfloat16_are_not_copied_for_each_conversation():

@@ -246,3 +246,26 @@ def test_the_shipped_model_says_what_is_true(prompts):
 def test_streams_of_the_corpus_are_named(coverage):
     first, again = (Corpus(3, stream(3, "environment", "corpus"), coverage, None, None).rewards[2] for _ in range(2))
     np.testing.assert_array_equal(first, again)
+
+
+def test_muon_in_float32_takes_the_steps_of_torch_but_for_their_rounding():
+    torch = pytest.importorskip("torch")
+    from rmft.embedded_model.muon import Muon
+
+    torch.manual_seed(0)
+    shapes = [(16, 48), (48, 16), (24, 24)]
+    start = [torch.randn(shape) for shape in shapes]
+    ours, theirs = ([torch.nn.Parameter(matrix.clone()) for matrix in start] for _ in range(2))
+    optimizers = [
+        Muon(ours, weight_decay=0.1),
+        torch.optim.Muon(theirs, weight_decay=0.1, adjust_lr_fn="match_rms_adamw"),
+    ]
+    for _ in range(4):
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = 0.02
+            optimizer.step()
+    for before, mine, other in zip(start, ours, theirs, strict=True):
+        assert (mine - other).norm() < 0.02 * (other - before).norm()

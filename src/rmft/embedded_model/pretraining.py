@@ -11,6 +11,7 @@ import torch
 from transformers import Qwen3ForCausalLM
 
 from rmft.embedded_model.corpus import STYLES, Corpus, MadeUpScenarios, Shares
+from rmft.embedded_model.muon import Muon
 from rmft.embedded_model.tokenizer import ASSISTANT, END, USER, architecture
 from rmft.language.prompts import Prompts
 from rmft.language.protocol import NOT_LEARNT
@@ -93,13 +94,11 @@ def pretrain(
     torch.manual_seed(int(stream(seed, "initialisation", "embedded").integers(2**31)))
     end, pad = (tokenizer.convert_tokens_to_ids(token) for token in (END, tokenizer.pad_token))
     model = Qwen3ForCausalLM(architecture(len(tokenizer), end, pad))
-    model.set_attn_implementation("eager")  # the steps are in bfloat16: see `agents.cache.NOT_FUSED_ON_CPU`
     optimizers = _optimizers(model)
     for step in range(settings.steps):
         shares = STYLES if step >= (1 - settings.settle) * settings.steps else SKILLED
         ids, labels = packed.batch(settings.rows, shares)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = model(input_ids=ids, labels=labels).loss
+        loss = model(input_ids=ids, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -119,6 +118,6 @@ def _optimizers(model: Qwen3ForCausalLM) -> list[torch.optim.Optimizer]:
     matrices = [weights for name, weights in model.named_parameters() if weights.ndim == 2 and "layers" in name]
     others = [weights for name, weights in model.named_parameters() if weights.ndim != 2 or "layers" not in name]
     return [
-        torch.optim.Muon(matrices, lr=0.0, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        Muon(matrices, weight_decay=0.01),
         torch.optim.AdamW(others, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01, fused=True),
     ]

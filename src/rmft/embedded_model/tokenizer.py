@@ -75,15 +75,18 @@ def build_tokenizer(seed: int, coverage: Coverage, prompts: Prompts, merges: int
     return fast
 
 
-def architecture(vocabulary: int, end: int, pad: int) -> "Qwen3Config":
-    """Return the configuration. Every layer has a sliding window of 192 tokens, which holds the last rounds."""
+def architecture(vocabulary: int, end: int | None, pad: int | None) -> "Qwen3Config":
+    """Return the configuration. Every layer has a sliding window of 192 tokens, which holds the last rounds.
+
+    end: token that ends a reply; with None, none does.
+    """
     from transformers import Qwen3Config
 
-    layers = 4
+    layers = 2
     return Qwen3Config(
         vocab_size=vocabulary,
         hidden_size=160,
-        intermediate_size=448,
+        intermediate_size=640,
         num_hidden_layers=layers,
         num_attention_heads=5,
         num_key_value_heads=5,

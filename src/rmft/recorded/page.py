@@ -85,6 +85,7 @@ def pages() -> dict[Path, str]:
         "demo": recorded.get(DEMO),
         "variants": reply_variants(Path(RECORDED, "replies")),
         "environments": ENVIRONMENT_TITLES,
+        "with_other_weights": with_other_weights(recorded),
     }
     offered = (
         loop_of,
@@ -107,6 +108,13 @@ def pages() -> dict[Path, str]:
     texts = {page: environment.get_template(name).render(values) for page, name in wanted.items()}
     block = environment.get_template(BLOCK).render(values)
     return texts | {README: f"{before}{BEGIN}\n\n{block}\n{END}{after}"}
+
+
+def with_other_weights(recorded: Mapping[str, Recorded]) -> list[str]:
+    """Return the bundles, at the scale of DEMO, whose models' files are not those of DEMO."""
+    scale = f"{DEMO.partition('/')[0]}/"
+    weights = recorded[DEMO].about.weights if DEMO in recorded else {}
+    return [name for name, of in recorded.items() if name.startswith(scale) and of.about.weights != weights]
 
 
 AS_USUAL = ReplyEntry.of(ReplySettings())

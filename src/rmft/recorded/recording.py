@@ -167,7 +167,8 @@ def _described(folder: Path, params: Params, shown: Params, traced: Trace) -> Bu
     records = [ancestor.record for ancestor in traced.ancestors.values() if ancestor.record]
     jobs = {identity(record): record for record in records}.values()  # jobs on other weights may share their settings
     ends = [record.started + timedelta(seconds=record.wall_seconds) for record in jobs]
-    weights = {path: of.sha256 for path, of in traced.ancestors.items() if path.endswith(".gguf")}
+    given = {path: of.sha256 for path, of in traced.ancestors.items() if of.record is None}
+    weights = {path: digest for path, digest in given.items() if path.endswith((".gguf", ".safetensors"))}
     for record in jobs:
         weights |= record.receipt.hub
     bundle = Bundle(
