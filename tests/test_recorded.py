@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from rmft.environments import draw_rewards
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.recorded.bundle import altered, as_text, bundle_of, bundles, read_bundle
-from rmft.recorded.page import BEGIN, END, pages
+from rmft.recorded.page import BEGIN, END, pages, with_other_weights
 from rmft.recorded.recording import record
 from rmft.report.recorded import read_recorded
 from rmft.report.texts import read_texts
@@ -225,3 +226,11 @@ def test_on_the_ball_a_fixed_direction_has_less_regret_than_the_trained_agent_wh
         if regret.mean() < metrics[name]["trained"]["mean"]:
             lower.add(name)
     assert lower == {"gaussian", "sine-trend", "alternating", "noisy-alternating"}
+
+
+def test_bundles_of_other_weights_than_the_demo_are_named():
+    hashes = {"all": {"m": "a"}, "same": {"m": "a"}, "earlier": {"m": "b"}, "unknown": {}}
+    recorded = {f"demo/{name}": SimpleNamespace(about=SimpleNamespace(weights=of)) for name, of in hashes.items()}
+    elsewhere = {"real": recorded["demo/earlier"]}
+    assert with_other_weights(recorded | elsewhere) == ["demo/earlier", "demo/unknown"]
+    assert with_other_weights(elsewhere) == []

@@ -9,10 +9,8 @@ CONTINUED = 3  # names that a question lists at most of those that begin with th
 MANY = 30  # names that one line can list at most
 NOT_HERE = "no such file; run from the root of a clone of the repository"
 AFTER_CTRL_C = "interrupted; no file was left half-written"  # what a command says then
-UNKNOWN_KEY = (
-    "extra_forbidden",
-    "unexpected_keyword_argument",
-)  # pydantic's types of errors, of models and dataclasses
+# Pydantic's types of the error, of models and of dataclasses
+UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
 LONGEST = 100  # characters of a wrong name that one line can quote
 WORKFLOW = ("dvc", "lexicalrichness", "rocrate", "scmrepo", "snakemake", "vl_convert")  # libraries of that extra
 

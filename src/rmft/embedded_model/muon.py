@@ -31,7 +31,9 @@ class Muon(torch.optim.Optimizer):
 
     def _change(self, matrix: torch.Tensor, group: dict[str, float]) -> None:
         state = self.state[matrix]
-        mean = state.setdefault("momentum", torch.zeros_like(matrix))
+        if not state:
+            state["mean"] = torch.zeros_like(matrix)
+        mean = state["mean"]  # of gradients
         mean.lerp_(matrix.grad, 1 - group["momentum"])
         update = orthogonal(matrix.grad.lerp(mean, group["momentum"]))  # Nesterov's momentum
         matrix.mul_(1 - group["lr"] * group["weight_decay"])

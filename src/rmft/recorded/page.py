@@ -79,13 +79,15 @@ def pages() -> dict[Path, str]:
     filters = (number, signed, percent, difference, p_value, relative_error)
     environment.filters |= {filter_.__name__: filter_ for filter_ in filters}
     recorded = {folder.relative_to(RECORDED).as_posix(): Recorded.read(folder) for folder in bundles()}
+    others = with_other_weights(recorded)
     values = {
         "recorded": [of for name, of in recorded.items() if "/" not in name],
         "bundles": recorded,
         "demo": recorded.get(DEMO),
         "variants": reply_variants(Path(RECORDED, "replies")),
         "environments": ENVIRONMENT_TITLES,
-        "with_other_weights": with_other_weights(recorded),
+        "with_other_weights": others,
+        "with_demo_weights": {name: of for name, of in recorded.items() if name not in others},
     }
     offered = (
         loop_of,
