@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 EMBEDDED = LanguageModelSettings(
     kind="language", weights=str(ROOT / "data/models/embedded"), dtype="float32", device="cpu", batch=8
 )
-ALMOST_NONE = 1e-3
+ALMOST_NONE = 1e-5
 
 pytestmark = pytest.mark.xdist_group("endpoint")
 
