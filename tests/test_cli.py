@@ -50,6 +50,9 @@ def test_of_many_names_the_nearest_is_offered_or_as_many_as_a_line_holds():
     assert line.endswith(f"experiment_{MANY - 2}, experiment_{MANY - 1} or 2 more")
     assert unknown("b", ["a", "c"], "letter") == "unknown letter 'b'; one of a, c"
     continued = [f"ftrl-{number}" for number in range(MANY)]
+    assert unknown("mine", ["ftl"], "algorithm", extensible=True) == (
+        "unknown algorithm 'mine'; one of ftl, or list the file that defines it under `extensions` in params.yaml"
+    )
     assert unknown("ftrl", ["ftl", *continued]) == "unknown 'ftrl'; did you mean ftrl-0 or ftrl-1 or ftrl-2?"
 
 

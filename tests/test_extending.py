@@ -162,7 +162,7 @@ def test_a_process_of_ones_own_goes_through_the_whole_house(folder):
     assert set(changes) == {1}
     file = folder / "extensions/change_point.py"
     digest = done(folder, "sha256sum", str(file))[:12]
-    assert f"extensions/change_point.py  {digest}  a source, in git" in printed
+    assert f"extensions/change_point.py  {digest}  a source, not in git" in printed
     assert "root seed 0" in printed
     # After an edit its job runs again and no other, and writes another set.
     snakemake(folder, "rewards")

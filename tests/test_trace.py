@@ -18,7 +18,6 @@ from rmft.artifacts.files import SHORT, sha256
 from rmft.artifacts.receipts import receipt_path
 from rmft.lineage.records import METADATA, file_of
 from rmft.lineage.text import _settings
-from rmft.lineage.trace import in_git
 from rmft.report.ancestry import ancestry
 
 ALL = {FIGURE, EVALUATION, OTHER, REWARDS, MODEL, SOURCE}
@@ -40,6 +39,12 @@ def workflow(recorded) -> Path:
     return recorded
 
 
+def add_to_git(*paths: str) -> None:
+    """Put files of the current folder into a git repository there."""
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    subprocess.run(["git", "add", "--force", *paths], check=True)
+
+
 def ancestors(rmft) -> dict:
     return json.loads(rmft("lineage", FIGURE, "--format", "json")[1])["ancestors"]
 
@@ -53,6 +58,7 @@ def flip(path: Path) -> None:
 @pytest.mark.usefixtures("recorded")
 def test_the_short_text_names_experiment_job_settings_code_inputs_sources_and_seed_in_a_dozen_lines(rmft, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
+    add_to_git(SOURCE)
     code, out, error = rmft("lineage", FIGURE)
     assert (code, error) == (0, "")
     lines = out.splitlines()
@@ -73,13 +79,15 @@ def test_the_short_text_names_experiment_job_settings_code_inputs_sources_and_se
 
 
 @pytest.mark.usefixtures("recorded")
-def test_a_source_outside_the_repository_is_not_said_to_be_in_git(rmft, monkeypatch, tmp_path_factory):
+def test_a_source_that_git_does_not_hold_is_not_said_to_be_in_git(rmft, monkeypatch, tmp_path_factory):
     own = tmp_path_factory.mktemp("model") / "config.json"
     own.write_text("{}", encoding="utf-8")
     write_artifact(monkeypatch, "results/report.html", "report", [str(own)])
     _, out, _ = rmft("lineage", "results/report.html")
-    assert f"sources outside of git: {own.parent}" in " ".join(out.split())
+    assert f"sources not in git: {own.parent}" in " ".join(out.split())
     assert "sources in git" not in out
+    add_to_git(OTHER)
+    assert "sources in git" not in rmft("lineage", FIGURE)[1]  # data/paper/regret.csv is not committed yet
     Path("Snakefile").touch()
     code, _, error = rmft("lineage", "results/report.html", "--format", "rocrate", "--output", "crate")
     assert (code, error) == (0, "")
@@ -101,6 +109,7 @@ def test_many_inputs_are_counted_and_sources_of_one_folder_are_one_line(rmft, mo
     for name in names:
         Path(name).write_text(name, encoding="utf-8")
     write_artifact(monkeypatch, "results/report.html", "report", names)
+    add_to_git("data")
     code, out, error = rmft("lineage", "results/report.html")
     assert "data/paper  5 sources, in git" in out
     assert "and 7 more\n" in out
@@ -140,6 +149,7 @@ def test_a_trace_verifies_the_artifact_itself_and_everything_on_the_way(recorded
 
 
 def test_sources_that_changed_or_are_gone_are_problems_with_a_remedy(recorded, rmft):
+    add_to_git(SOURCE)
     flip(recorded / SOURCE)
     again = f"snakemake --forcerun {FIGURE}"
     assert rmft("lineage", FIGURE)[2] == f"stale: {FIGURE} was made from another {SOURCE}; run `{again}`\n"
@@ -147,8 +157,10 @@ def test_sources_that_changed_or_are_gone_are_problems_with_a_remedy(recorded, r
     assert rmft("lineage", FIGURE)[2] == f"missing: {SOURCE} is not there; run `git checkout {SOURCE}`\n"
 
 
-def test_git_is_not_asked_for_a_source_that_it_does_not_hold():
-    assert [path for path in (SOURCE, "models/model.gguf", "/elsewhere/model", "../model") if in_git(path)] == [SOURCE]
+def test_git_is_not_asked_for_a_source_that_it_does_not_hold(recorded, rmft):
+    (recorded / SOURCE).unlink()
+    put_back = f"missing: {SOURCE} is not there; git does not hold it, so put it back; run `snakemake`\n"
+    assert rmft("lineage", FIGURE)[2] == put_back
 
 
 def test_nobody_is_told_to_delete_a_file_that_no_job_may_have_written(recorded, rmft):

@@ -7,6 +7,7 @@ from pathlib import Path
 FEW = 12  # names that one line lists; where there are more, it asks what was meant if a name is near
 CONTINUED = 3  # names that a question lists at most of those that begin with the wrong one
 MANY = 30  # names that one line can list at most
+UNLISTED = "list the file that defines it under `extensions` in params.yaml"
 NOT_HERE = "no such file; run from the root of a clone of the repository"
 AFTER_CTRL_C = "interrupted; no file was left half-written"  # what a command says then
 # Pydantic's types of the error, of models and of dataclasses
@@ -40,17 +41,18 @@ def not_python(file: Path | str, error: SyntaxError) -> str:
     return f"{file}:{error.lineno}: {type(error).__name__}: {error.msg}"
 
 
-def unknown(name: object, among: Collection[str], what: str = "") -> str:
+def unknown(name: object, among: Collection[str], what: str = "", *, extensible: bool = False) -> str:
     """Return what to say of a wrong name: the one that was probably meant, or the names that there are.
 
-    what: "process", say, where the line does not tell what is named.
+    what: "process", say, where the line does not tell what is named. extensible: whether extensions add names.
     """
     name = str(name)
     meant = did_you_mean(name, among) if len(among) > FEW else ""
     quoted = repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}…")
     names = [*among]
     more = f" or {len(names) - MANY} more" if len(names) > MANY else ""
-    return f"unknown {what + ' ' if what else ''}{quoted}; " + (meant or f"one of {', '.join(names[:MANY])}{more}")
+    there = [f"one of {', '.join(names[:MANY])}{more}"] * bool(names) + [UNLISTED] * extensible
+    return f"unknown {what + ' ' if what else ''}{quoted}; " + (meant or ", or ".join(there))
 
 
 def did_you_mean(name: str, among: Collection[str], most: int = 1, cutoff: float = 0.6) -> str:

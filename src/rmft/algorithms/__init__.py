@@ -159,7 +159,7 @@ def check_settings(settings: AlgorithmSettings) -> None:
     """Raise InputError where the algorithm is unknown or its tuning is wrong."""
     name = settings.algorithm
     if not isinstance(name, str) or name not in ALGORITHMS:
-        raise InputError(unknown(name, ALGORITHMS, "algorithm"))
+        raise InputError(unknown(name, ALGORITHMS, "algorithm", extensible=True))
     algorithm = ALGORITHMS[name]
     if algorithm.factory:
         try:

@@ -68,7 +68,7 @@ def check_processes(environment: str, processes: Sequence[str]) -> None:
         raise InputError(f"no process is named; one or more of {', '.join(allowed)}")
     for process in processes:
         if process not in (there := (*TABULAR, ADAPTIVE, *CONTEXTUAL)):
-            raise InputError(unknown(process, there, "process"))
+            raise InputError(unknown(process, there, "process", extensible=True))
         if process not in allowed:
             raise InputError(f"process {process!r} does not belong in {environment}; there: {', '.join(allowed)}")
     if ADAPTIVE in processes and len(processes) > 1:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from rmft.artifacts.files import SHORT, is_artifact
 from rmft.lineage.records import Record
-from rmft.lineage.trace import Ancestor, Trace, in_git
+from rmft.lineage.trace import Ancestor, Trace
 
 INPUTS = 3  # direct inputs that the short text names before it counts the others
 LINES = 2  # of one text in the short text
@@ -115,7 +115,7 @@ def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
 
 def _input(file: Ancestor, sources: int) -> str:
     if sources > 1 and not is_artifact(file.path):
-        return f"{_folder(file)}  {sources} sources, {'in git' if in_git(file.path) else 'outside of git'}"
+        return f"{_folder(file)}  {sources} sources, {'in git' if file.in_git else 'not in git'}"
     rule = file.record.rule if file.record else _kind(file)
     return f"{file.path}  {(file.sha256 or 'missing')[:SHORT]}  {rule}"
 
@@ -129,14 +129,14 @@ def _origins(trace: Trace) -> Iterator[str]:
     before = [ancestor for path, ancestor in trace.ancestors.items() if path != trace.path]
     rules = Counter(ancestor.record.rule for ancestor in before if ancestor.record)
     sources = [ancestor for ancestor in before if not is_artifact(ancestor.path)]
-    held = Counter(_folder(source) for source in sources if in_git(source.path))
-    elsewhere = Counter(_folder(source) for source in sources if not in_git(source.path))
+    held = Counter(_folder(source) for source in sources if source.in_git)
+    elsewhere = Counter(_folder(source) for source in sources if not source.in_git)
     if rules:
         yield f"artifacts by rule: {_counts(rules)}"
     if held:
         yield f"sources in git: {_counts(held)}"
     if elsewhere:
-        yield f"sources outside of git: {_counts(elsewhere)}"
+        yield f"sources not in git: {_counts(elsewhere)}"
     seeds = {ancestor.record.settings.get("seed") for ancestor in trace.ancestors.values() if ancestor.record} - {None}
     if seeds:
         yield f"root seed {', '.join(map(str, sorted(seeds)))}"
@@ -186,7 +186,7 @@ def _job(record: Record, shown: set[str]) -> Iterator[str]:
 def _kind(ancestor: Ancestor) -> str:
     if is_artifact(ancestor.path):
         return "no record"
-    return "a source, in git" if in_git(ancestor.path) else "a source outside of git"
+    return "a source, in git" if ancestor.in_git else "a source, not in git"
 
 
 def _run(record: Record) -> str:

@@ -1,7 +1,8 @@
 """From an artifact back to the root seed: all files that it was made from, with every hash verified."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -17,13 +18,14 @@ from rmft.package_data import require_clone
 class Ancestor:
     """A file on the way from an artifact to its sources.
 
-    sha256: of the file as it is now, None where it is missing. record: None for sources, which are in git, and for
-    artifacts whose record is lost.
+    sha256: of the file as it is now, None where it is missing. record: None for sources, and for artifacts whose record
+    is lost. in_git: whether git holds the file, whatever was changed in it since.
     """
 
     path: str
     sha256: str | None
     record: Record | None
+    in_git: bool
 
     @property
     def inputs(self) -> list[str]:
@@ -60,7 +62,8 @@ def trace(*paths: Path) -> Trace:
     """
     starts = [_as_artifact(path) for path in paths]
     hash_of = functools.cache(lambda name: sha256(Path(name)))
-    ancestors = dict(_reached(starts, lambda name: _ancestor(name, hash_of)))
+    held = _files_in_git()
+    ancestors = dict(_reached(starts, lambda name: _ancestor(name, hash_of, held)))
     return Trace(starts[0], ancestors, list(_problems(ancestors, hash_of)))
 
 
@@ -69,9 +72,13 @@ def is_outside(path: str) -> bool:
     return PurePath(path).is_absolute() or ".." in PurePath(path).parts
 
 
-def in_git(source: str) -> bool:
-    """Return whether git holds a source: it lies in the repository, and not in models/, which git ignores."""
-    return not is_outside(source) and PurePath(source).parts[0] != "models"
+def _files_in_git() -> frozenset[str]:
+    """Return the files below the current folder that git holds, relative to it; none outside of a git repository."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return frozenset()
+    return frozenset(listed.stdout.split("\0"))
 
 
 def _as_artifact(path: Path) -> str:
@@ -82,6 +89,7 @@ def _as_artifact(path: Path) -> str:
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it, such as {_example(path)}")
     if not path.is_file() and read_record(path.as_posix()) is None:
+        require_clone()
         raise InputError(f"{path}: no such file, and no record of it; `snakemake {path}` makes it if it is a target")
     return path.as_posix()
 
@@ -104,9 +112,10 @@ def _reached(starts: Sequence[str], ancestor_of: Callable[[str], Ancestor]) -> I
             pending += reversed(ancestor.inputs)
 
 
-def _ancestor(path: str, hash_of: Callable[[str], str]) -> Ancestor:
+def _ancestor(path: str, hash_of: Callable[[str], str], held: Collection[str]) -> Ancestor:
+    """Return a file on the way. held: the files that git holds."""
     digest = hash_of(path) if Path(path).exists() else None
-    return Ancestor(path, digest, read_record(path) if is_artifact(path) else None)
+    return Ancestor(path, digest, read_record(path) if is_artifact(path) else None, path in held)
 
 
 def _problems(ancestors: dict[str, Ancestor], hash_of: Callable[[str], str]) -> Iterator[Finding]:
@@ -131,6 +140,6 @@ def _own_problem(ancestor: Ancestor, hash_of: Callable[[str], str]) -> Finding |
         return problem
     if ancestor.sha256:
         return None
-    if in_git(path):
+    if ancestor.in_git:
         return Finding("missing", path, "is not there", f"git checkout {path}")
     return Finding("missing", path, "is not there; git does not hold it, so put it back", "snakemake")

@@ -30,8 +30,7 @@ class MethodExperiment(WordsExperiment):
     @classmethod
     def _registered(cls, method: str) -> str:
         if method not in extensions.METHODS:
-            there = unknown(method, extensions.METHODS) if extensions.METHODS else f"unknown {method!r}"
-            raise ValueError(f"{there}, or list the file that defines it under `extensions`")
+            raise ValueError(unknown(method, extensions.METHODS, extensible=True))
         return method
 
     @model_validator(mode="before")

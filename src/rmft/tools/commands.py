@@ -264,8 +264,10 @@ def forensics(
 
     Example: `rmft forensics gaussian-section-5`
     """
+    from rmft.package_data import require_clone
     from rmft.tools.forensics import run
 
+    require_clone()
     run(questions or [], only)
 
 

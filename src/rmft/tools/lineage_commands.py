@@ -35,8 +35,8 @@ def prune(
     from rmft.workflow.runs import hold_folder
     from rmft.workflow.targets import everything
 
-    hold_folder()
     params = load().at_scale()
+    hold_folder()
     for file in retired(path, [*everything(params), *on_demand(params)]):
         delete(file)
         print(f"deleted {file}, which is no part of the workflow any more")
@@ -53,6 +53,7 @@ def record(
     With --all: tables, metrics, and what training selected. With neither: the pages alone.
     """
     from rmft.artifacts.text import write_text
+    from rmft.package_data import require_clone
     from rmft.params import load
     from rmft.recorded.page import pages
     from rmft.recorded.recording import bundle_folder, record_all
@@ -60,6 +61,7 @@ def record(
 
     if experiment and everything:
         raise InputError("record: name an experiment, or give --all, and not both")
+    require_clone()
     written = ""
     if experiment or everything:
         sized = load().at_scale()
@@ -74,7 +76,9 @@ def record(
 
 @app.command(rich_help_panel=TOOLS)
 def lineage(
-    path: Annotated[Path | None, Argument(help="An artifact, say results/figures/parameter.pdf.")] = None,
+    path: Annotated[
+        Path | None, Argument(help="An artifact, say results/figures/parameter.pdf, or what `rmft eval` wrote.")
+    ] = None,
     everything: Annotated[bool, Option("--all", help="Audit every artifact of the workflow instead.")] = False,
     by_default: Annotated[
         bool, Option("--by-default", help="With --all: leave out what is made on request only.")
@@ -108,6 +112,8 @@ def lineage(
         raise InputError("--format goes with an artifact, not with --all")
     if output is not None and as_format != "rocrate":
         raise InputError("--output belongs to --format rocrate; for others: > FILE")
+    if path is not None and (path / MEASUREMENT).is_file():
+        path /= MEASUREMENT
     bundle = bundle_of(path) if path is not None else None
     measured = path is not None and path.name == MEASUREMENT
     if (bundle or measured) and (as_format != "text" or full):

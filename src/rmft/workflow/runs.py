@@ -13,6 +13,7 @@ from typing import Literal, TextIO, TypeVar
 
 from rmft.artifacts.job import this_run
 from rmft.errors import InputError, without_workflow
+from rmft.package_data import require_clone
 
 LOCK = Path(".snakemake/flock")
 DVC_LOCKS, DVC_GUARD = Path(".dvc/tmp/rwlock"), Path(".dvc/tmp/rwlock.lock")  # its list of locks, and who may edit it
@@ -79,9 +80,13 @@ def check_installed(library: str) -> None:
 
 
 def run_tool(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run Snakemake or DVC to its end, in an environment that is activated or not."""
+    """Run Snakemake or DVC to its end, in an environment that is activated or not.
+
+    Raise InputError where the program is not installed, or the current folder is no clone of the repository.
+    """
     program, *arguments = command
     check_installed(program)
+    require_clone()
     beside = Path(sys.executable).with_name(program)
     program = str(beside) if beside.exists() else program
     return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
