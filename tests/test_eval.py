@@ -161,6 +161,7 @@ def test_lineage_verifies_a_measurement(measured, rmft):
     path = str(measured / "eval.json")
     code, printed, _ = rmft("lineage", path)
     assert (code, "model.safetensors, sha256" in printed) == (0, True)
+    assert rmft("lineage", str(measured))[1] == printed
     (file,) = (measured / "games").glob("*.results.parquet")
     file.write_bytes(file.read_bytes() + b" ")
     code, printed, _ = rmft("lineage", path)

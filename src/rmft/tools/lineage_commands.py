@@ -95,14 +95,7 @@ def lineage(
 
     With --all, audit the whole tree: missing, altered, unrecorded, stale, orphan. Exit code 1 if anything is.
     """
-    from rmft.lineage.audit import audit
-    from rmft.lineage.text import as_text, as_tree
-    from rmft.lineage.trace import trace
-    from rmft.params import load
     from rmft.recorded.bundle import bundle_of
-    from rmft.workflow.paths import on_demand
-    from rmft.workflow.runs import reasons_to_run
-    from rmft.workflow.targets import requested
 
     if everything == (path is not None):
         raise InputError("lineage: name one artifact, or say --all" + (", not both" if everything else ""))
@@ -112,48 +105,65 @@ def lineage(
         raise InputError("--format goes with an artifact, not with --all")
     if output is not None and as_format != "rocrate":
         raise InputError("--output belongs to --format rocrate; for others: > FILE")
-    if path is not None and (path / MEASUREMENT).is_file():
+    if everything:
+        _print_problems(_audit(by_default=by_default), full=full)
+        return
+    if (path / MEASUREMENT).is_file():
         path /= MEASUREMENT
-    bundle = bundle_of(path) if path is not None else None
-    measured = path is not None and path.name == MEASUREMENT
+    bundle, measured = bundle_of(path), path.name == MEASUREMENT
     if (bundle or measured) and (as_format != "text" or full):
         raise InputError(f"{path}: --format and --full go with artifacts of the workflow, not with recorded results")
     if measured:
         _print_measurement(path)
-        return
-    if bundle:
+    elif bundle:
         _print_recorded(path, bundle)
-        return
-    if everything:
-        reasons = reasons_to_run(by_default=by_default)
-        others = set()
-        if by_default:
-            params = load().at_scale()
-            others = {*requested(params), *on_demand(params)}
-        problems = audit(reasons, others)
-        print(f"{len(reasons)} artifacts, {len(problems) or 'no'} problems")
     else:
-        traced = trace(path)
-        problems = traced.problems
-        if as_format == "text":
-            print("\n".join((as_tree if full else as_text)(traced, shutil.get_terminal_size((120, 24)).columns)))
-        else:
-            _export(traced, as_format, output)
-    if problems:
-        _print_problems(problems, full=full)
-        raise typer.Exit(1)
+        _print_problems(_print_trace(path, as_format, output, full=full), full=full)
+
+
+def _audit(*, by_default: bool) -> "Sequence[Finding]":
+    """Return the problems of all artifacts, or of those that are made by default; print how many there are."""
+    from rmft.lineage.audit import audit
+    from rmft.params import load
+    from rmft.workflow.paths import on_demand
+    from rmft.workflow.runs import reasons_to_run
+    from rmft.workflow.targets import requested
+
+    reasons, others = reasons_to_run(by_default=by_default), set()
+    if by_default:
+        params = load().at_scale()
+        others = {*requested(params), *on_demand(params)}
+    problems = audit(reasons, others)
+    print(f"{len(reasons)} artifacts, {len(problems) or 'no'} problems")
+    return problems
+
+
+def _print_trace(path: Path, as_format: TraceFormat, output: Path | None, *, full: bool) -> "Sequence[Finding]":
+    """Print what an artifact was made from, or write its crate; return the problems found on the way."""
+    from rmft.lineage.text import as_text, as_tree
+    from rmft.lineage.trace import trace
+
+    traced = trace(path)
+    if as_format == "text":
+        print("\n".join((as_tree if full else as_text)(traced, shutil.get_terminal_size((120, 24)).columns)))
+    else:
+        _export(traced, as_format, output)
+    return traced.problems
 
 
 def _print_problems(problems: "Sequence[Finding]", *, full: bool) -> None:
-    """Print problems, each with the command that mends it."""
+    """Print problems, each with the command that mends it. Exit with code 1 where there are any."""
     from rmft.lineage.audit import as_lines, naming_targets
     from rmft.params import load
     from rmft.workflow.targets import requested
 
+    if not problems:
+        return
     with suppress(InputError):  # in params.yaml, which an artifact's past does not depend on
         problems = naming_targets(problems, requested(load().at_scale()))
     for line in as_lines(problems, full=full):
         print(line, file=sys.stderr)
+    raise typer.Exit(1)
 
 
 def _print_recorded(path: Path, folder: Path) -> None:
