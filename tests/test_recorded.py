@@ -199,7 +199,7 @@ def test_results_prints_the_regrets_of_what_is_built_and_prompt_the_message_that
 
 
 def test_what_is_not_built_or_not_played_in_words_is_refused_in_one_line(rmft, tmp_path, monkeypatch):
-    for name in ("params.yaml", "outputs.yaml", "extensions", "data"):
+    for name in ("Snakefile", "params.yaml", "outputs.yaml", "extensions", "data"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     for arguments, words in (
