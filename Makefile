@@ -7,7 +7,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .PHONY: help reproduce quick real figures report plots site test test-all chaos audit bench lint lock clean
 help:
-	@echo "make reproduce   every figure and table, versioned by DVC (results/)"
+	@echo "make reproduce   every figure and table, versioned by DVC (results/); deletes artifacts that params.yaml no longer asks for"
 	@echo "make quick       an experiment of each section, and a picture of their regrets"
 	@echo "make real        what is on request: real language models play and learn, in hours; their files must be in models/ (docs/language.md)"
 	@echo "make figures     the figures alone"
@@ -88,11 +88,12 @@ lint: $(VENV)/.ready
 	rmft forensics --only check
 
 lock: $(VENV)/.ready
-	cp requirements.lock requirements.lock.new 2> /dev/null || true  # what it pins stays; delete requirements.lock first to move everything
+	[ -n "$(ALL)" ] || cp requirements.lock requirements.lock.new  # what it pins stays, but with `make lock ALL=1`
 	uv pip compile pyproject.toml --extra dev --extra docs --extra bench --extra gguf --extra workflow --universal --python-version 3.11 --fork-strategy fewest \
 	    --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock.new > /dev/null
-	grep -v -E '^(nvidia-|triton|cuda-)' requirements.lock.new | sed -E 's/^(torch==[0-9.]+).*/\1/' | uniq > requirements.lock
+	grep -v -E '^(nvidia-|triton|cuda-)' requirements.lock.new | sed -E 's/^(torch==[0-9.]+).*/\1/' | uniq > requirements.lock.whole
 	rm requirements.lock.new
+	mv requirements.lock.whole requirements.lock
 
 clean:
 	rm -rf $(VENV)

@@ -229,7 +229,9 @@ def test_bytes_of_a_hub_that_differ_at_one_revision_are_reported_once():
 def test_a_build_is_refused_on_what_no_job_wrote_and_many_such_files_can_be_moved_aside():
     refuse_altered(ARTIFACTS)
     flip(Path(EVALUATION))
-    with pytest.raises(InputError, match=rf"^altered: {EVALUATION} is not .*`mv {EVALUATION} \.; snakemake`, or `dvc"):
+    with pytest.raises(
+        InputError, match=rf"^altered: {EVALUATION} is not .*`mv {EVALUATION} results-\S+; snakemake`, or `dvc"
+    ):
         refuse_altered(ARTIFACTS)
     paths = [f"results/{number}.txt" for number in range(11)]
     for path in paths:

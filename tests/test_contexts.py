@@ -85,7 +85,7 @@ def test_a_misspelt_variable_is_found_in_whichever_template_it_is(tmp_path):
             try_messages(Prompts.load(folder), protocol)
 
 
-def test_prompts_and_weights_that_are_not_there_are_refused_before_anything_runs():
+def test_prompts_and_weights_that_are_not_there_are_refused_before_anything_runs(tmp_path):
     whole = load(Path("params.yaml"), "paper").at_scale()
     protocol = whole.experiments["open_mab_qwen"].protocol.model_copy(update={"prompts": "data/prompts/plian"})
     astray = whole.experiments["open_mab_qwen"].model_copy(update={"protocol": protocol})
@@ -95,6 +95,9 @@ def test_prompts_and_weights_that_are_not_there_are_refused_before_anything_runs
         check_weights("models.mine.weights", "Qwen/Qwen3-8B", None)
     check_weights("models.mine.weights", "Qwen/Qwen3-8B", "b" * 40)
     check_weights("models.mine.weights", "data/models/embedded", None)
+    (tmp_path / "config.json").touch()
+    with pytest.raises(InputError, match=r"models\.mine\.weights: .*: holds no \*\.safetensors; put all files"):
+        check_weights("models.mine.weights", str(tmp_path), None)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from trees import ROOT, checkout, commit, done, edit, run, set_value, snakemake, values_in, write_values
 
+from rmft.artifacts.here import move_away
 from rmft.artifacts.trajectories import read_trajectories
 from rmft.environments import draw_rewards
 from rmft.errors import InputError
@@ -120,7 +121,7 @@ def test_a_file_that_was_not_recorded_is_named(monkeypatch, tmp_path):
     copy = Path(shutil.copytree(bundle, tmp_path / "bundle"))
     (copy / "mine.csv").write_text("made by hand")
     assert list(altered(copy, read_bundle(copy))) == [
-        f"unrecorded: {copy}/mine.csv is no file of this bundle; run `mv {copy}/mine.csv .`"
+        f"unrecorded: {copy}/mine.csv is no file of this bundle; run `{move_away(copy / 'mine.csv')}`"
     ]
 
 

@@ -161,7 +161,14 @@ def test_a_figure_by_hand_is_drawn_from_the_workflows_files(rmft):
         (["selection", "--experiment", "open_mab_qwen", "--iteration", "99"], "params.yaml has no job that writes"),
         (["rollouts", "--experiment", "open_mab_qwen"], "rollouts: needs --iteration, or --evaluation"),
         (["evaluation", "--experiment", "numeric_mab", "--evaluation", "none"], "params.yaml has no job that writes"),
-        (["figures", "--label", "none"], "params.yaml has no job that writes results/figures/none"),
+        (
+            ["figures", "--label", "tfbandt"],
+            "--label: unknown 'tfbandt'; did you mean tfbandit? (outputs.yaml has",
+        ),
+        (
+            ["rewards", "--name", "gausian"],
+            "--name: unknown 'gausian'; did you mean gaussian? (params.yaml has",
+        ),
         (["selection", "--settings", "{}"], "selection: --settings needs --rollouts as well"),
     ],
 )

@@ -54,7 +54,7 @@ Folder = Annotated[Path | None, Option(help="The folder to write into. By hand: 
 Stem = Annotated[Path | None, Option(help="The path to write, without its ending. By hand: in scratch/, unless given.")]
 
 Name = Annotated[str | None, Option(help="Its name in params.yaml.", rich_help_panel=BY_HAND)]
-Label = Annotated[str | None, Option(help="Its label in params.yaml.", rich_help_panel=BY_HAND)]
+Label = Annotated[str | None, Option(help="Its label in outputs.yaml.", rich_help_panel=BY_HAND)]
 Experiment = Annotated[str | None, Option(help="An experiment of params.yaml.", rich_help_panel=BY_HAND)]
 TrainingSeed = Annotated[int, Option(help="A training seed, from 0.", rich_help_panel=BY_HAND)]
 Iteration = Annotated[int | None, Option(help="The iteration of the rollouts, from 0.", rich_help_panel=BY_HAND)]

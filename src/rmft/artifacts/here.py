@@ -1,6 +1,7 @@
-"""How artifacts are named: relative to the current folder, as Snakemake names them."""
+"""How files are named: artifacts relative to the current folder, as Snakemake names them; others by their last name."""
 
-from pathlib import Path
+import shlex
+from pathlib import Path, PurePath
 
 
 def from_here(path: Path) -> Path:
@@ -13,3 +14,18 @@ def from_here(path: Path) -> Path:
         if ".." not in whole.parts and whole.is_relative_to(here):
             return whole.relative_to(here)
     return path
+
+
+def is_outside(path: str) -> bool:
+    """Return whether a path leads out of the current folder, as that of a model of one's own may."""
+    return PurePath(path).is_absolute() or ".." in PurePath(path).parts
+
+
+def without_folder(path: str) -> str:
+    """Return a path as results show it that others read: of one that leads out of the current folder, the last name."""
+    return PurePath(path).name if is_outside(path) else path
+
+
+def move_away(path: Path | str) -> str:
+    """Return the command that moves a file out of the workflow: into the current folder, under a name of its own."""
+    return shlex.join(["mv", str(path), str(path).strip("/").replace("/", "-")])

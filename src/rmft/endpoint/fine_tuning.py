@@ -17,6 +17,7 @@ import openai
 from openai.types import FileObject
 from openai.types.fine_tuning import FineTuningJob, FineTuningJobEvent
 
+from rmft.artifacts.here import move_away
 from rmft.endpoint.budget import Usage
 from rmft.endpoint.failures import LONGEST_PAUSE, MalformedError, redacted, requested_delay
 from rmft.endpoint.fine_tuning_responses import (
@@ -130,7 +131,7 @@ def fine_tune(
     """
     if tuned := recorded_model(journal, request):
         return tuned
-    again = begin_again or f"to begin again, run `mv {journal.path} .; snakemake`"
+    again = begin_again or f"to begin again, run `{move_away(journal.path)}; snakemake`"
     run = _Run(client.with_options(max_retries=0), journal, request, on_event, before_paying, retry_policy, again)
     tuned = run.follow(run.job())
     run.record("model", asdict(tuned), Usage(trained=tuned.trained_tokens or 0))

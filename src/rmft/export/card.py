@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from rmft.artifacts.files import is_artifact
+from rmft.artifacts.here import without_folder
 from rmft.artifacts.number_text import difference, number
 from rmft.export import ADAPTER_GGUF, DATA
-from rmft.export.iteration import BuiltIteration, without_folder
+from rmft.export.iteration import BuiltIteration
 from rmft.lineage.trace import Trace
 from rmft.metrics.comparison import paired_difference
 from rmft.params.files import evaluation_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from rmft.artifacts.here import from_here
+from rmft.artifacts.here import from_here, without_folder
 from rmft.errors import InputError, unknown
 from rmft.lineage.records import read_record
 from rmft.params import Params, load
@@ -101,8 +101,3 @@ class BuiltIteration:
     def revision(self) -> str | None:
         """Return the base model's commit on the hub; None for a model that is not there."""
         return None if self.base.kind == "endpoint" else self.base.revision
-
-
-def without_folder(path: str) -> str:
-    """Return a path in this folder, or the last name in any other one, which cards do not show."""
-    return Path(path).name if Path(path).is_absolute() or ".." in Path(path).parts else path

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
-from rmft.artifacts.here import from_here
+from rmft.artifacts.here import from_here, move_away
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import read_receipt
 from rmft.errors import InputError
@@ -129,7 +129,7 @@ def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
     The receipt says what the job has read, and Snakemake's record what was there when the job ended: a source may have
     been edited in between.
     """
-    again = f"mv {path} .; snakemake"
+    again = f"{move_away(path)}; snakemake"
     if record is None:
         return Finding("unrecorded", path, "has no whole record of what made it", again)
     if digest != record.receipt.sha256:
@@ -276,7 +276,7 @@ def orphans(artifacts: Iterable[str]) -> Iterator[Finding]:
             continue
         if not _as_written(Path(path)):
             reason = "is no part of what snakemake builds, and no job wrote it as it is"
-            yield Finding("orphan", path, reason, f"mv {path} .")
+            yield Finding("orphan", path, reason, move_away(path))
             continue
         folders = [folder for folder in PurePosixPath(path).parents if folder not in kept]
         top = folders[-1] if folders and len(folders[-1].parts) > 1 else PurePosixPath(path)

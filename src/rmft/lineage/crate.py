@@ -16,10 +16,11 @@ from urllib.parse import quote
 
 from rmft.artifacts.files import SHORT
 from rmft.artifacts.folders import new_folder
+from rmft.artifacts.here import is_outside, without_folder
 from rmft.errors import InputError
 from rmft.lineage.records import Record
 from rmft.lineage.text import flat
-from rmft.lineage.trace import Ancestor, Trace, is_outside
+from rmft.lineage.trace import Ancestor, Trace
 
 if TYPE_CHECKING:
     from rocrate.rocrate import ROCrate
@@ -125,8 +126,13 @@ def _link(crate: "ROCrate", identifier: str, **objects: list[str]) -> None:
 
 
 def _id(path: str) -> str:
-    """Return the identifier of a file: its path, quoted; of one outside of the repository, a URL: it is not copied."""
-    return Path(path).resolve().as_uri() if is_outside(path) else quote(path)
+    """Return the identifier of a file: its path, quoted; of one outside of the repository, which is not copied, a URN.
+
+    Others may read a crate: nothing of a path on this machine but the last name is in it.
+    """
+    if not is_outside(path):
+        return quote(path)
+    return f"urn:rmft:outside:{hashlib.sha256(path.encode()).hexdigest()[:SHORT]}:{quote(Path(path).name)}"
 
 
 def identity(record: Record) -> str:
@@ -164,7 +170,8 @@ def _add_job(crate: "ROCrate", job: str, records: list[Record]) -> None:
     _add_action(crate, job, "CreateAction", [record], name=f"{rule} of rmft", description=what)
     _link(crate, job, instrument=[tool], object=list(map(_id, record.inputs)), result=written)
     for key, value in (*flat(record.settings), *record.receipt.hub.items()):
-        text = value if isinstance(value, str | int | float) else json.dumps(value)
+        shown = without_folder(value) if isinstance(value, str) else value
+        text = shown if isinstance(shown, str | int | float) else json.dumps(shown)
         setting = _add(crate, f"{job}/{key}", "PropertyValue", name=key, value=text)
         _link(crate, job, object=[setting])
         _add_parameter(crate, tool, "input", f"{tool}/{key}", TYPES.get(type(value), "Text"), [setting])

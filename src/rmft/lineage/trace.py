@@ -4,7 +4,7 @@ import functools
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
 from rmft.artifacts.here import from_here
@@ -65,11 +65,6 @@ def trace(*paths: Path) -> Trace:
     held = _files_in_git()
     ancestors = dict(_reached(starts, lambda name: _ancestor(name, hash_of, held)))
     return Trace(starts[0], ancestors, list(_problems(ancestors, hash_of)))
-
-
-def is_outside(path: str) -> bool:
-    """Return whether a file lies outside the repository, as the folder of a model of one's own may."""
-    return PurePath(path).is_absolute() or ".." in PurePath(path).parts
 
 
 def _files_in_git() -> frozenset[str]:

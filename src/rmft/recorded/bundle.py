@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rmft.artifacts.files import altered_files
-from rmft.artifacts.here import from_here
+from rmft.artifacts.here import from_here, move_away
 from rmft.artifacts.json_files import read_json
 from rmft.errors import InputError
 from rmft.workflow.paths import BUNDLE, RECORDED
@@ -66,7 +66,7 @@ def altered(folder: Path, bundle: Bundle) -> Iterator[str]:
     """Yield a line for each file in a bundle's folder that is missing, was not recorded, or is not as recorded."""
     for file in sorted(folder.rglob("*")):
         if file.is_file() and file.relative_to(folder).as_posix() not in (*bundle.files, BUNDLE):
-            yield f"unrecorded: {file} is no file of this bundle; run `mv {file} .`"
+            yield f"unrecorded: {file} is no file of this bundle; run `{move_away(file)}`"
     for path, line in altered_files(folder, bundle.files, "recorded"):
         yield f"{line}; run `git checkout {path}`"
 

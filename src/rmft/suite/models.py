@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from rmft.agents.chat_models import ChatModels, Conversations, at_endpoint
 from rmft.artifacts.files import sha256
+from rmft.artifacts.here import without_folder
 from rmft.endpoint.access import Endpoint, is_local
 from rmft.endpoint.budget import SpendingLimit, Usage, cost
 from rmft.endpoint.connection import Connection
@@ -118,13 +119,8 @@ class Measured:
         """Return what eval.json says of the model: nothing of a path on this machine but the last name in it."""
         settings = self.settings.model_dump(mode="json", exclude=HIDDEN)
         if "weights" in settings:
-            settings["weights"] = without_machine(settings["weights"])
+            settings["weights"] = without_folder(settings["weights"])
         return {"name": self.name, "settings": settings, "files": self.made_of}
-
-
-def without_machine(path: str) -> str:
-    """Return a path as results show it: of one that says where files are on this machine, the last name alone."""
-    return Path(path).name if Path(path).is_absolute() else path
 
 
 def journal_beside(stem: Path) -> Path:

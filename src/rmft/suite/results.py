@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from rmft.artifacts.files import altered_files, sha256
+from rmft.artifacts.here import without_folder
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
@@ -21,7 +22,6 @@ from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section, first_error
 from rmft.suite import FILE
 from rmft.suite.measuring import Measurement, PlayedPart, ReplySettings, difference, summary_of
-from rmft.suite.models import without_machine
 from rmft.suite.parts import CUSTOM, PROMPTS, Part, digest_of, read_suite
 from rmft.suite.stopping import COMPARED, anytime_interval, ranges_of
 
@@ -173,7 +173,7 @@ def head_of(measurement: Measurement) -> dict[str, Section]:
     return {
         "suite": SuiteEntry(version=suite.version, level=level, sha256=digest_of(suite, level), public=public),
         "model": ModelEntry(**measurement.model.description()),
-        "reply": ReplyEntry.of(reply, without_machine(suite.prompts)),
+        "reply": ReplyEntry.of(reply, without_folder(suite.prompts)),
     }
 
 

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from rmft.errors import InputError, unknown
@@ -55,7 +55,7 @@ def job_of(stage: str, keys: Mapping[str, object]) -> tuple[str, dict[str, list[
 
 
 def target_of(stage: str, keys: Mapping[str, object]) -> str:
-    """Return a file that a job writes. Raise InputError where params.yaml has no such job."""
+    """Return a file that a job writes. Raise InputError where params.yaml or outputs.yaml has no such job."""
     if stage == "rollouts" and {"evaluation", "iteration"} <= keys.keys():
         raise InputError("rollouts: --iteration is of training; with --evaluation say --player iteration-<i>-<seed>")
     params = load().at_scale()
@@ -74,6 +74,18 @@ def target_of(stage: str, keys: Mapping[str, object]) -> str:
     if stage in TRAINING:
         known["iteration"] += 1
     path = target.format_map(known)
-    if path not in (*targets.everything(params), *paths.on_demand(params)):
-        raise InputError(f"{stage}: params.yaml has no job that writes {path}; look at its names and kinds")
+    made = [*targets.everything(params), *paths.on_demand(params)]
+    if path not in made:
+        raise InputError(f"{stage}: {_not_made(target, known, made)}")
     return path
+
+
+def _not_made(target: str, known: Mapping[str, object], made: Iterable[str]) -> str:
+    """Return what to say where no job writes a target. known: what its options named; made: what jobs write."""
+    before, key, after = re.fullmatch(r"(.*?){(\w+)}(.*)", target).groups() if target.count("{") == 1 else ("", "", "")
+    if key not in ("name", "label"):
+        return f"params.yaml has no job that writes {target.format_map(known)}; look at its names and kinds"
+    fitting = (re.fullmatch(rf"{re.escape(before)}([^/]+){re.escape(after)}", path) for path in made)
+    there = list(dict.fromkeys(match[1] for match in fitting if match))
+    file = "outputs.yaml" if key == "label" else "params.yaml"
+    return f"--{key}: {unknown(known[key], there)} ({file} has the {key}s)"

@@ -53,7 +53,13 @@ def check_folder(folder: Path) -> None:
 
 def check_weights(key: str, weights: str, revision: str | None) -> None:
     """Raise InputError for weights that are neither in a folder nor at a revision of the hub."""
-    if Path(weights).is_dir() or revision:
+    folder = Path(weights)
+    if folder.is_dir():
+        for pattern in ("config.json", "*.safetensors"):
+            if not any(folder.glob(pattern)):
+                raise InputError(f"{key}: {weights}: holds no {pattern}; put all files of the model there")
+        return
+    if revision:
         return
     cure = "a model of the hub needs its `revision` too, a commit of 40 digits"
     raise InputError(f"{key}: {weights}: no such folder; {cure}")

@@ -209,11 +209,12 @@ def selection_job(params: Params, experiment: str, training_seed: int, iteration
 def sft_job(params: Params, experiment: str, training_seed: int, iteration: int) -> records.SFTJob:
     """Return what the fine-tuning that ends in model(iteration) depends on, besides demonstrations and weights."""
     chosen = params.experiments[experiment]
+    player = model_of(params, chosen.model)
     return records.SFTJob(
         code=code_of_job("sft", extras=extras_of(params, chosen.model)),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
-        **model_of(params, chosen.model),
+        **{**player, "model": trained(player["model"])},
         sft=chosen.sft,
     )
 
@@ -226,7 +227,7 @@ def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_in_words(params, chosen),
-        model=params.models[chosen.model],
+        model=trained(params.models[chosen.model]),
         grpo=_part(Objective, chosen.grpo),
         temperature=chosen.grpo.temperature,
         mean=params.evaluation.mean,
@@ -241,7 +242,7 @@ def method_job(params: Params, experiment: str, training_seed: int, iteration: i
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_in_words(params, chosen),
-        model=params.models[chosen.model],
+        model=trained(params.models[chosen.model]),
         method=chosen.method,
         settings=chosen.settings,
         sft=chosen.sft,
@@ -255,6 +256,11 @@ def model_of(params: Params, model: str) -> dict[str, object]:
     settings = params.models[model]
     played: records.ModelSettings = _part(EndpointModel, settings) if settings.kind == "endpoint" else settings
     return {"model": played, "model_name": model, "served": served(params, model)}
+
+
+def trained(settings: records.ModelSettings) -> records.ModelSettings:
+    """Return the settings of a model that is trained: the servers that may play it change nothing in its training."""
+    return settings.model_copy(update={"vllm": None, "llama_cpp": None}) if settings.kind == "language" else settings
 
 
 def served(params: Params, model: str) -> records.OwnServer | None:
