@@ -213,6 +213,24 @@ def test_growth_is_sublinear_only_below_the_exponent_of_uniform_play():
     lower = played(FELL, exponent=0.79)
     lower["algorithms"]["uniform"] = {"exponent": 0.9}
     assert checked("growth sublinear", lower) is True
+    bounded = played(FELL, exponent=0.5)  # where rewards alternate, uniform play has hardly any regret
+    bounded["algorithms"]["uniform"] = {"exponent": 0.1}
+    assert checked("growth sublinear", bounded) is None
+
+
+def test_the_error_of_an_exponent_over_few_trainings_is_wider():
+    few = played(FELL, exponent=0.88)
+    assert checked("growth sublinear", few) is True
+    assert checked("growth sublinear", few | {"by_training_seed": [{}] * 5}) is None
+
+
+def test_rounding_is_no_regret_in_the_growth_of_uniform_play_under_rewards_that_alternate():
+    table = draw_rewards(0, "alternating", ["alternating"], (10, 100, 3))
+    curve = regret("expected", "hindsight", table, np.full((10, 100, 3), 1 / 3), None).mean(axis=0)
+    assert 0 < np.abs(curve[np.abs(curve) < 1]).max() < 1e-9
+    exact = np.where(np.abs(curve) < 1, 0, curve)
+    assert growth(curve).exponent == growth(exact).exponent
+    assert abs(growth(curve).exponent) < 0.1
 
 
 def test_uniform_play_with_full_information_is_not_called_sublinear():

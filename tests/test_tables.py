@@ -125,7 +125,7 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers():
 )
 def test_a_verdict_says_what_became_of_the_papers_value(slope, error, exponent, paper, interchanged, verdict):
     fit = Growth(exponent, 1e-9, 0, slope, 1e-9)
-    row = GrowthRow("gaussian", "trained", fit, error, 0.05, error, PaperGrowth(paper, None, interchanged))
+    row = GrowthRow("gaussian", "trained", fit, error, 0.05, error, PaperGrowth(paper, None, interchanged), 1000)
     assert row.slope_verdict == verdict
 
 

@@ -73,7 +73,7 @@ def luck_in_hindsight(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd
     """Draw the regrets of all trajectories around their scenario's average, and where the selected ones lie.
 
     A row an experiment, a column an iteration. Above the axis are regrets on the rewards of the rollout, by which was
-    selected; below it those of the same actions on rewards drawn again, where luck is gone and skill is left.
+    selected; below it those of the same decisions on rewards drawn again.
     """
     columns = max(iterations for _, iterations in job.loops)
     figure, axes = panels(job.style, len(job.loops), columns, ROW_INCHES * columns / job.style.width_inches)

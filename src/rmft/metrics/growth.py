@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from rmft.metrics.comparison import sd_of_numbers
+from rmft.metrics.comparison import NOISE, sd_of_numbers
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Growth:
     """Fits to a curve Regret(1..T).
 
     exponent, exponent_p: β̂ of log Regret(t) = α + β log t, the text's definition, and its two-sided p-value.
-    dropped: how many rounds with Regret(t) ≤ 0 the fit leaves out.
+    dropped: how many rounds without regret (at most NOISE, as sums of rewards leave it) the fit leaves out.
     slope, slope_p: of Regret(t) = α + β t, which is what the paper's Section 4 tables report as β̂.
     """
 
@@ -28,12 +28,12 @@ class Growth:
 def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
     """Fit both regressions to a regret curve (T,). # ASSUME: the paper's β̂ is of the mean curve, not of each game.
 
-    floor: the value to which smaller ones are raised, instead of dropping those ≤ 0 from the log-log fit. A fit to
-    fewer than three rounds is NaN, because it has no p-value.
+    floor: the value to which smaller ones are raised; without it the log-log fit drops those that are no regret. A fit
+    to fewer than three rounds is NaN, because it has no p-value.
     """
     rounds = np.arange(1, len(curve) + 1)
     values = curve if floor is None else np.maximum(curve, floor)
-    positive = values > 0
+    positive = values > NOISE
     exponent, exponent_p = _regress(np.log(rounds[positive]), np.log(values[positive]))
     slope, slope_p = _regress(rounds, curve)
     return Growth(exponent, exponent_p, int((~positive).sum()), slope, slope_p)
@@ -58,12 +58,18 @@ def resampled_growth(
 
 
 def linear_exponent(uniform: float | None) -> float:
-    """Return the exponent below which regret grows more slowly than linearly. uniform: that of uniform play, if any.
+    """Return the exponent below which a curve is sure to grow more slowly than linearly. uniform: that of uniform play.
 
     It is 1, or uniform play's exponent where that is less: in full information the regret of the first rounds is that
-    against the best of d noisy sums, so that linear regret, too, has an exponent below 1 at any horizon.
+    against the best of d noisy sums, so that linear regret, too, has an exponent below 1 at any horizon. Where uniform
+    play itself has little regret (rewards that alternate), an exponent between its own and 1 says nothing.
     """
     return 1.0 if uniform is None else min(1.0, uniform)
+
+
+def smallest_sample(instances: int, training_seeds: int) -> int:
+    """Return how many values are behind an error over both: the smaller number; of one training, its instances."""
+    return min(instances, training_seeds) if training_seeds > 1 else instances
 
 
 def exponent_error(fits: Sequence[Growth]) -> float:

@@ -16,9 +16,9 @@ from pydantic import model_validator
 
 from rmft.artifacts.number_text import difference, signed
 from rmft.environments import PolicySpace
-from rmft.metrics.comparison import NOISE, surely_negative
+from rmft.metrics.comparison import NOISE, surely_negative, t_quantile
 from rmft.metrics.exploration import LATE, in_round
-from rmft.metrics.growth import linear_exponent
+from rmft.metrics.growth import linear_exponent, smallest_sample
 from rmft.params.outputs import Figure
 from rmft.params.section import Name, Section
 from rmft.reasoning import SHARE, SHARE_ERROR
@@ -162,13 +162,14 @@ def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> O
 
 
 def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
-    """Check that the exponent is surely below that of linear growth, see `linear_exponent`."""
+    """Check that the exponent is surely below that of linear growth, see `linear_exponent`; above 1 it is refuted."""
     exponent, error = (metrics["trained"][key] for key in ("exponent", "exponent_se"))
     uniform = metrics["algorithms"].get("uniform", {}).get("exponent")
     if exponent is None or error is None:
         return None, f"{name}: exponent unknown"
     text = f"{name}: exponent {exponent:.2f} ± {error:.2f}" + (f", uniform {uniform:.2f}" if uniform else "")
-    return _surely_below(exponent, CONFIDENT * error, linear_exponent(uniform)), text
+    margin = t_quantile(smallest_sample(metrics["n"], len(metrics["by_training_seed"]))) * error
+    return True if exponent + margin < linear_exponent(uniform) else (False if exponent - margin > 1 else None), text
 
 
 def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> Outcome:
@@ -322,11 +323,11 @@ IN_WORDS = {  # of the same claims; {of}: the algorithm that is compared with
     "regret above base": "Training raises regret",
     "regret not below base": "Training does not lower regret",
     "regret below": "The trained model has lower regret than {of}",
-    "growth sublinear": "The trained model's regret grows more slowly than the number of rounds",
+    "growth sublinear": "The fitted exponent of the trained model's regret lies below that of linear growth",
     "regret near": "The trained model's regret is about as low as that of {of}",
-    "failures below base": "Late in the game, training has made it rarer that the best action is given up",
+    "failures below base": "In the last 2% of rounds, games without the best action are rarer after training",
     "failures below base early": "In the first half, training makes it rarer that the best action is given up",
-    "failures below greedy": "Late in the game, the trained model has given up the best action less often than greedy",
+    "failures below greedy": "In the last 2% of rounds, games without the best action are rarer than those of greedy",
     "exploration rises and falls": "The trained model first explores all actions, then ever fewer",
     "base exploits": "The base model already exploits: it rarely plays its least-played action",
     "distances vanish": "Training brings the parameters to FTRL's form",

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.growth import Growth, exponent_error, growth, linear_exponent, resampled_growth
+from rmft.metrics.comparison import t_quantile
+from rmft.metrics.growth import Growth, exponent_error, growth, linear_exponent, resampled_growth, smallest_sample
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     AGREEMENT,
-    CONFIDENT,
     DIRECTION_ONLY,
     INCONCLUSIVE,
     INCONSISTENT,
@@ -51,7 +51,8 @@ class PaperGrowth:
 class GrowthRow:
     """One player under one reward process: our fits with their errors, and the paper's values.
 
-    slope_error_of_one_run: the standard error of the slope of a single training run. linear: see `linear_exponent`.
+    slope_error_of_one_run: the standard error of the slope of a single training run. sample: see `smallest_sample`.
+    linear: see `linear_exponent`.
     """
 
     reward: str
@@ -61,6 +62,7 @@ class GrowthRow:
     exponent_error: float
     slope_error_of_one_run: float
     paper: PaperGrowth
+    sample: int
     linear: float = 1.0
 
     @property
@@ -81,10 +83,10 @@ class GrowthRow:
         """Return the verdict on the paper's β̂; its claim, and so its direction, is growth slower than linear."""
         if self.paper.slope is None:
             return ""
-        margin, interchanged = CONFIDENT * self.exponent_error, self.paper.interchanged
+        margin, interchanged = t_quantile(self.sample) * self.exponent_error, self.paper.interchanged
         verdict = value_verdict(self.fit.slope, self.difference_error, self.paper.slope)
         if verdict == INCONCLUSIVE:
-            return NOT_REPRODUCED if self.fit.exponent - margin > self.linear else INCONCLUSIVE
+            return NOT_REPRODUCED if self.fit.exponent - margin > 1 else INCONCLUSIVE
         if verdict == REPRODUCED:
             return REPRODUCED
         if interchanged is not None and abs(self.apart(interchanged)) <= AGREEMENT:
@@ -123,9 +125,9 @@ def growth_table(
         "±: standard error over training seeds and instances. apart: the difference in standard errors of it, the "
         "paper's value having that of one training run.",
         f"{RULE}A value that is equal to three decimals is reproduced, too. direction only: further apart, but our "
-        "exponent too lies below that of linear growth, by as many errors: below 1, or below uniform play's exponent "
-        "where that is less. not reproduced: else, or an exponent that lies above it by as many errors.",
-        "dropped: rounds with Regret(t) ≤ 0, which a logarithm cannot use.",
+        "exponent too surely lies below that of linear growth: its 95% interval is below 1, or below uniform play's "
+        "exponent where that is less. not reproduced: else, or an exponent whose 95% interval is above 1.",
+        "dropped: rounds without regret, which a logarithm cannot use.",
         *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
         *notes_on_comparison(beside),
     ]
@@ -158,13 +160,14 @@ def _row(
     played, uniform = players[player], players.get("uniform")
     fit, seeds = growth(played.curve, estimation.floor), len(played.regret)
     linear = linear_exponent(growth(uniform.curve, estimation.floor).exponent if uniform else None)
+    sample = smallest_sample(played.regret.shape[1], seeds)
     if seeds == 1 and player.startswith("trained"):
-        return GrowthRow(reward, player, fit, math.nan, math.nan, math.nan, paper, linear)
+        return GrowthRow(reward, player, fit, math.nan, math.nan, math.nan, paper, sample, linear)
     generator = estimation.stream(reward, player)
     means, singles = resampled_growth(played.regret, estimation.resamples, estimation.floor, generator)
     slope_error, of_one = (float(np.std([of.slope for of in fits], ddof=1)) for fits in (means, singles))
     of_one *= math.sqrt(seeds / max(seeds - 1, 1))
-    return GrowthRow(reward, player, fit, slope_error, exponent_error(means), of_one, paper, linear)
+    return GrowthRow(reward, player, fit, slope_error, exponent_error(means), of_one, paper, sample, linear)
 
 
 def _tidy(row: GrowthRow) -> list[tuple]:

@@ -93,8 +93,8 @@ class Estimation:
 
 
 def standard_error(values: np.ndarray) -> float:
-    """Return the standard error of the mean of values (n,)."""
-    return float(values.std(ddof=1) / math.sqrt(len(values)))
+    """Return the standard error of the mean of values (n,); NaN for one value."""
+    return math.nan if len(values) < 2 else float(values.std(ddof=1) / math.sqrt(len(values)))
 
 
 def error_of_mean(final: np.ndarray) -> float:
