@@ -207,6 +207,7 @@ def start(
 def start_on(root: int, name: str, settings: AlgorithmSettings, rewards: Rewards, radius: float | None) -> Player:
     """Return the algorithm at the start of its games on the reward set `name`, with that set's streams and V_T."""
     streams = partial(stream, root, "sampling", name, settings.algorithm)
+    # ASSUME: rexp3 knows each instance's own V_T: its bound needs V_T, and the paper names no value.
     budget = variation(rewards.means) if isinstance(rewards, RewardTable) else None
     features = rewards.contexts.shape[2] if isinstance(rewards, ContextualTable) else None
     return start(settings, rewards.shape, radius=radius, streams=streams, variation=budget, features=features)

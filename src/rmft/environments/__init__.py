@@ -118,7 +118,8 @@ def block_of_rewards(
     ]
     if len(components) == 1:
         return components[0]
-    # A permutation for each run of k instances, read row by row as every stream is.
+    # A permutation for each run of k instances, read row by row as every stream is. # ASSUME: the paper's mixtures have
+    # equal parts; drawing each instance's process would add noise and nothing else.
     order = open_stream("mixture").random((-(-n // len(components)), len(components))).argsort(axis=1).ravel()[:n]
     chosen = [component.rows(np.flatnonzero(order == k)) for k, component in enumerate(components)]
     return RewardTable.concatenate(chosen).rows(np.argsort(order, kind="stable").argsort())

@@ -18,6 +18,7 @@ def suffix_failure(actions: np.ndarray, best: np.ndarray) -> np.ndarray:
     actions: (n, T). best: (n, T), the best action of each round, one column repeated where it does not change.
     SuffFailFreq(t) is the mean over replicates; it cannot fall with t.
     """
+    # ASSUME: where the best action changes, that of each round counts; the paper's definition has one best action.
     hit = actions == best
     return ~np.logical_or.accumulate(hit[:, ::-1], axis=1)[:, ::-1]
 

@@ -236,6 +236,7 @@ def rmft(
 def _log(model: LinearAttention, losses: Tensor, regret: Tensor, training: Training) -> IterationLog:
     """Return the log of an iteration from its losses (S,) and regrets (S, M, L)."""
     A, b, C, d = model.reparametrised()
+    # ASSUME: the paper's mean of C is that of its diagonal: with that of all entries, FTRL's C = cI would not give 0.
     mean_of_diagonal = C.diagonal(dim1=1, dim2=2).mean(1)[:, None, None]
     log = IterationLog(
         loss=losses,
