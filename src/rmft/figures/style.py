@@ -1,6 +1,7 @@
 """How all figures look, and the files of a figure."""
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ RATIO = 0.72  # height of a panel over its width
 LEGEND_INCHES, NOTE_INCHES = 0.55, 0.15
 FULL_SIZE = "the paper's size"
 LEGEND_CHARACTERS = 50  # of names in one line
+NOTE_CHARACTERS = 17  # of a note, on an inch of a figure's width
 CROWDED = 4  # times the range of another panel in the row
 LOW = 0.15  # of an axis: curves that stay below cannot be told apart
 INSETS = [(0.12, 0.52, width, 0.46) for width in (0.5, 0.36)]  # left, bottom, width, height, as shares of a panel
@@ -201,7 +203,7 @@ def _highest_until(curves: pd.DataFrame, share: float) -> float:
 
 def add_note(figure: Figure, text: str) -> None:
     """Write below all panels what lines and bands are."""
-    figure.supxlabel(text, fontsize="small")
+    figure.supxlabel(_wrapped(figure, text), fontsize="small")
 
 
 def add_legend(figure: Figure, style: Style, note: str) -> None:
@@ -212,4 +214,10 @@ def add_legend(figure: Figure, style: Style, note: str) -> None:
         legend.remove()
     names = [label(style, player) for player in entries]
     columns = 6 if len(re.sub(r"\$.*?\$", "xx", "".join(names))) <= LEGEND_CHARACTERS else 3
-    figure.legend(entries.values(), names, loc="outside lower center", ncols=columns, title=note, handlelength=2.6)
+    title = _wrapped(figure, note)
+    figure.legend(entries.values(), names, loc="outside lower center", ncols=columns, title=title, handlelength=2.6)
+
+
+def _wrapped(figure: Figure, note: str) -> str:
+    """Return a note in lines that are no longer than the figure is wide."""
+    return textwrap.fill(note, int(NOTE_CHARACTERS * figure.get_figwidth()))
