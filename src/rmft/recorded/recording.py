@@ -30,6 +30,7 @@ from rmft.workflow.current import refuse_other_parameters
 from rmft.workflow.parameters import parameters_of
 
 SHOWN = ("worst", "median", "best")  # games of each player that a bundle holds, by their regret
+FIGURE_OF_README = Path("docs/images/tfbandit.png")
 ENDINGS = {"figures": ("png", "csv"), "tables": ("csv", "md")}
 
 
@@ -86,6 +87,15 @@ def record_all(folder: Path, params: Params) -> Bundle:
         played = [name for name, of in shown.experiments.items() if of.in_words]
         write_json(whole / SUMMARY, {name: summary_of(shown, name) for name in played})
         return _described(whole, params, shown, traced)
+
+
+def copy_figure_of_readme() -> list[Path]:
+    """Copy the figure that README shows from the results, where it is built; return what was written."""
+    built = Path("results/figures", FIGURE_OF_README.name)
+    if not built.exists():
+        return []
+    copyfile(built, FIGURE_OF_README)
+    return [FIGURE_OF_README]
 
 
 def _built(shown: Params, made: list[str], target: str) -> Trace:

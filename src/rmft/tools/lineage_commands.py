@@ -50,28 +50,30 @@ def record(
     """Write an experiment's results to a bundle for git, and the pages of docs that show recorded results.
 
     A bundle has figures, tables, metrics, training logs, some games and their lineage; `snakemake exp_NAME` builds all.
-    With --all: tables, metrics, and what training selected. With neither: the pages alone.
+    With --all: tables, metrics, what training selected, and README's figure. With neither: the pages alone.
     """
     from rmft.artifacts.text import write_text
     from rmft.package_data import require_clone
     from rmft.params import load
     from rmft.recorded.page import pages
-    from rmft.recorded.recording import bundle_folder, record_all
+    from rmft.recorded.recording import bundle_folder, copy_figure_of_readme, record_all
     from rmft.recorded.recording import record as record_experiment
 
     if experiment and everything:
         raise InputError("record: name an experiment, or give --all, and not both")
     require_clone()
-    written = ""
+    written: list[Path | str] = []
     if experiment or everything:
         sized = load().at_scale()
         folder = bundle_folder(sized, experiment)
         bundle = record_experiment(folder, sized, experiment) if experiment else record_all(folder, sized)
-        written = f"{folder} ({len(bundle.files)} files) and "
-    rendered = pages()
-    for path, text in rendered.items():
+        written.append(f"{folder} ({len(bundle.files)} files)")
+    if everything:
+        written += copy_figure_of_readme()
+    for path, text in pages().items():
         write_text(path, text)
-    print(f"written: {written}{', '.join(map(str, rendered))}; commit them")
+        written.append(path)
+    print(f"written: {', '.join(map(str, written))}; commit them")
 
 
 @app.command(rich_help_panel=TOOLS)
