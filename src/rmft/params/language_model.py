@@ -97,12 +97,12 @@ def model_files(folder: str) -> list[str]:
     return sorted(file.as_posix() for file in Path(folder).glob("*") if file.suffix in MODEL_FILES)
 
 
-def check_gguf(checkpoint: Checkpoint) -> None:
-    """Raise InputError where the GGUF file of a checkpoint is not there."""
+def check_gguf(checkpoint: Checkpoint, key: str = "weights") -> None:
+    """Raise InputError where the GGUF file of a checkpoint is not there. key: of params.yaml, that names the file."""
     if not Path(checkpoint.weights).is_file():
         wanted = f" (sha256 {checkpoint.sha256})" if checkpoint.sha256 else ""
         cure = f"put the model's GGUF file there{wanted}, or name a hub repository, revision and file"
-        raise InputError(f"params.yaml: models: a model's weights, {checkpoint.weights}: no such file; {cure}")
+        raise InputError(f"params.yaml: {key}: {checkpoint.weights}: no such file; {cure}")
 
 
 class LanguageModelSettings(Checkpoint):

@@ -89,7 +89,7 @@ def gguf_of(params: Params, model: str) -> list[str]:
     if settings.file:
         return []
     if not all(map(os.path.exists, made_model_of(params, model))):
-        check_gguf(settings)
+        check_gguf(settings, f"models.{model}.weights")
     return [Path(settings.weights).as_posix()]
 
 
