@@ -126,7 +126,7 @@ def growth_table(
         "paper's value having that of one training run.",
         f"{RULE}A value that is equal to three decimals is reproduced, too. direction only: further apart, but our "
         "exponent too surely lies below that of linear growth: its 95% interval is below 1, or below uniform play's "
-        "exponent where that is less. not reproduced: else, or an exponent whose 95% interval is above 1.",
+        "exponent where that is from 1/2 to 1. not reproduced: else, or an exponent whose 95% interval is above 1.",
         "dropped: rounds without regret, which a logarithm cannot use.",
         *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
         *notes_on_comparison(beside),
