@@ -202,9 +202,7 @@ def test_jobs_depend_on_the_converted_file_whose_hash_is_in_their_lineage(tmp_pa
         set_value(tmp_path, f"scales.smoke.{kind}.model", "tiny")
     games = "results/experiments/open_mab_qwen/seed-0/iteration-0/shards/1-of-2.parquet"
     stopped = run(tmp_path, "snakemake", "-n", games)
-    assert (
-        "models.tiny.weights: models/tiny.gguf: no such file; put the model's GGUF file there" in stopped.stderr
-    )
+    assert "models.tiny.weights: models/tiny.gguf: no such file; put the model's GGUF file there" in stopped.stderr
     done(tmp_path, "snakemake", "-n", "numeric")  # asks for no language model
     (tmp_path / "models").mkdir()
     path = write_tiny_gguf(tmp_path / "models/tiny.gguf")

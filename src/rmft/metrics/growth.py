@@ -8,7 +8,6 @@ from scipy import stats
 
 from rmft.metrics.comparison import NOISE, sd_of_numbers
 
-
 SQUARE_ROOT = 0.5  # the exponent of regret that is noise alone
 
 
@@ -64,7 +63,7 @@ def linear_exponent(uniform: float | None) -> float:
     """Return the exponent below which a curve is sure to grow more slowly than linearly. uniform: that of uniform play.
 
     It is 1, or uniform play's exponent where that is less: in full information regret is that against the best of d
-    noisy sums, so that linear regret, too, has an exponent below 1 at any horizon. It grows at first like √t, so that an
+    noisy sums, so that linear regret, too, has an exponent below 1 at any horizon. It grows at first like √t, so an
     exponent below 1/2 is of no linear regret: under rewards that alternate uniform play has such a one, and 1 is left.
     """
     return 1.0 if uniform is None or uniform < SQUARE_ROOT else min(1.0, uniform)
