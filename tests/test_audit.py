@@ -349,7 +349,7 @@ def test_snakemake_refuses_to_build_on_what_was_touched_and_each_command_of_the_
         run(tree, "bash", "-c", line.rpartition("run `")[2].removesuffix("`"))  # which may stop at the next problem
     assert audited(tree) == []
     assert digests(tree) == before
-    assert (tree / "mine.txt").read_text(encoding="utf-8") == "mine"
+    assert (tree / "results-mine.txt").read_text(encoding="utf-8") == "mine"
 
 
 @pytest.mark.long

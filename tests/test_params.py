@@ -9,10 +9,10 @@ from trees import OUTPUTS, set_value, values_in, write_values
 
 from rmft.errors import InputError
 from rmft.params import load
-from rmft.params.language_model import LlamaCpp
+from rmft.params.language_model import VLLM, LlamaCpp
 from rmft.workflow import paths, targets
 from rmft.workflow.parameters import write_parameters
-from rmft.workflow.plan import conversion_job, evaluation_job, held_out_job, rollouts_job, training_job
+from rmft.workflow.plan import conversion_job, evaluation_job, held_out_job, rollouts_job, sft_job, training_job
 from rmft.workflow.records import TrainingJob
 
 ROOT = Path(__file__).parents[1]
@@ -400,6 +400,15 @@ def test_the_versions_of_extras_are_on_record_where_a_job_loads_them():
     assert extras <= conversion_job(params, name).code.libraries.keys()
     assert extras <= rollouts_job(changed, "real_mab_gemma", 0, 0, 1).code.libraries.keys()
     assert not extras & rollouts_job(params, "real_mab_gemma", 0, 0, 1).code.libraries.keys()
+
+
+def test_a_server_that_plays_changes_what_is_played_and_not_how_a_model_is_trained():
+    params = load(ROOT / "params.yaml").at_scale()
+    server = VLLM(command=["vllm", "serve"], servers=1, gpus=1, concurrency=8, start_seconds=60)
+    served = params.models["embedded"].model_copy(update={"vllm": server})
+    other = params.model_copy(update={"models": {**params.models, "embedded": served}})
+    assert rollouts_job(other, "open_mab_qwen", 0, 0, 1).model.vllm == server
+    assert sft_job(other, "open_mab_qwen", 0, 1).model == sft_job(params, "open_mab_qwen", 0, 1).model
 
 
 def test_quick_is_part_of_everything_and_has_an_experiment_of_every_section():

@@ -214,7 +214,7 @@ def sft_job(params: Params, experiment: str, training_seed: int, iteration: int)
         code=code_of_job("sft", extras=extras_of(params, chosen.model)),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
-        **{**player, "model": trained(player["model"])},
+        **{**player, "model": without_servers(player["model"])},
         sft=chosen.sft,
     )
 
@@ -227,7 +227,7 @@ def grpo_job(params: Params, experiment: str, training_seed: int, iteration: int
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_in_words(params, chosen),
-        model=trained(params.models[chosen.model]),
+        model=without_servers(params.models[chosen.model]),
         grpo=_part(Objective, chosen.grpo),
         temperature=chosen.grpo.temperature,
         mean=params.evaluation.mean,
@@ -242,7 +242,7 @@ def method_job(params: Params, experiment: str, training_seed: int, iteration: i
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_in_words(params, chosen),
-        model=trained(params.models[chosen.model]),
+        model=without_servers(params.models[chosen.model]),
         method=chosen.method,
         settings=chosen.settings,
         sft=chosen.sft,
@@ -258,8 +258,8 @@ def model_of(params: Params, model: str) -> dict[str, object]:
     return {"model": played, "model_name": model, "served": served(params, model)}
 
 
-def trained(settings: records.ModelSettings) -> records.ModelSettings:
-    """Return the settings of a model that is trained: the servers that may play it change nothing in its training."""
+def without_servers(settings: records.ModelSettings) -> records.ModelSettings:
+    """Return the settings of a model for its training, in which the servers that may play it change nothing."""
     return settings.model_copy(update={"vllm": None, "llama_cpp": None}) if settings.kind == "language" else settings
 
 
