@@ -181,6 +181,7 @@ def test_an_adapter_for_llama_cpp_goes_with_a_gguf_file(rmft, monkeypatch, tmp_p
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(rmft, arguments, words):
+    Path("Snakefile").touch()  # as in a clone
     before = sorted(Path().iterdir())
     code, _, error = rmft("export", *arguments)
     assert (code, error.count("\n")) == (2, 1), error

@@ -302,7 +302,9 @@ def test_a_cancelled_job_stays_cancelled_until_its_journal_is_gone_and_then_ther
         stop(url, *jobs_at(url, wanted.key))
 
     for _ in range(2):
-        with pytest.raises(InputError, match=rf"was cancelled at the endpoint; .*run `mv {journal} \S+journal\S*;"):
+        with pytest.raises(
+            InputError, match=rf"was cancelled at the endpoint; .*run `mv {journal} \S+-tuning\.jsonl\.zst;"
+        ):
             tune(url, journal, wanted, cancel)
     assert len(jobs_at(url, wanted.key)) == 1
     journal.unlink()
