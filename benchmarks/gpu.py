@@ -23,6 +23,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from goals import verdict
 from machine import reached
 from rollouts import MESSAGE, OPENING, byte_tokenizer, message_length
 from transformers import AutoModelForCausalLM, Qwen3Config
@@ -169,7 +170,7 @@ def main() -> int:
         if name in found:
             reached_goal = found[name] >= goal if name in ("hits", "MFU") else found[name] <= goal
             missed |= not reached_goal
-            print(f"{name:8}{found[name]:8.2f}   {'meets' if reached_goal else 'misses'} {goal:g}")
+            print(f"{name:8}{found[name]:8.2f}   {verdict(reached_goal)} {goal:g}")
     return int(missed)
 
 

@@ -27,6 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from build import jobs
+from goals import verdict
 from same_bytes import check_out, environment
 
 from rmft.artifacts.job import JOB_OF, this_run
@@ -55,11 +56,6 @@ def by_command() -> dict[str, list[float]]:
     for job in jobs():
         seconds[job.command.split()[1]].append(job.seconds)
     return seconds
-
-
-def verdict(met: bool) -> str:
-    """Return whether a bound is met, in a word."""
-    return "meets" if met else "misses"
 
 
 def imports(command: str) -> str:

@@ -15,6 +15,7 @@ os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = os.environ[
 
 import numpy as np
 import peers
+from goals import verdict
 
 from rmft.algorithms import AlgorithmSettings, start
 from rmft.environments import RewardTable, draw_rewards
@@ -74,8 +75,8 @@ def main() -> int:
     print(f"Gaussian rewards, {shape[0]} replicates, {shape[1]} rounds, {shape[2]} actions, one thread")
     print(f"{'algorithm':<11}{'library':<13}{'replicate-rounds/s':>19}{'ours is':>11}   goal")
     for algorithm, goal in GOALS.items():
-        verdict = "meets" if rates[algorithm] >= goal else "misses"
-        print(f"{algorithm:<11}{'rmft':<13}{rates[algorithm]:>19,.0f}{'':>11}   {verdict} {goal:,.0f}")
+        outcome = verdict(rates[algorithm] >= goal)
+        print(f"{algorithm:<11}{'rmft':<13}{rates[algorithm]:>19,.0f}{'':>11}   {outcome} {goal:,.0f}")
         for library, start_peer in rivals[algorithm].items():
             rate = peer_rate(start_peer, table)
             print(f"{algorithm:<11}{library:<13}{rate:>19,.0f}{rates[algorithm] / rate:>9,.0f} ×")

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from goals import verdict
+
 from rmft.params import load
 from rmft.params.numeric import Training
 from rmft.training.numeric import Perturbation, one_thread, rmft
@@ -53,12 +55,12 @@ def main() -> None:
     for experiment, goal in GOALS_SECONDS.items():
         for training_seeds in (1, 5):
             took, floor = measured(experiment, training_seeds, iterations)
-            verdict = ""
+            outcome = ""
             if training_seeds == 1:
                 reached_goal = took <= goal * iterations / 1000
                 missed |= not reached_goal
-                verdict = f"{'meets' if reached_goal else 'misses'} {goal:g} s"
-            print(f"{experiment:<18} {training_seeds:>5} {took:>8.2f} {took / floor:>11.1f} ×   {verdict}", flush=True)
+                outcome = f"{verdict(reached_goal)} {goal:g} s"
+            print(f"{experiment:<18} {training_seeds:>5} {took:>8.2f} {took / floor:>11.1f} ×   {outcome}", flush=True)
     sys.exit(missed)
 
 

@@ -18,6 +18,14 @@ def t_quantile(n: int) -> float:
     return float(stats.t.ppf(0.975, n - 1)) if n > 1 else math.nan
 
 
+def smallest_sample(instances: int, *training_seeds: int) -> int:
+    """Return the n whose `t_quantile` an error has that is over instances and, of several trainings, over these.
+
+    training_seeds: how many trainings each player has that is compared.
+    """
+    return min([instances, *(of for of in training_seeds if of > 1)])
+
+
 def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
     """Return the p-value of the one-sided two-sample KS test of App. `appendix:ssec:ks_explanation`.
 

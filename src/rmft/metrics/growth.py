@@ -60,18 +60,13 @@ def resampled_growth(
 
 
 def linear_exponent(uniform: float | None) -> float:
-    """Return the exponent below which a curve is sure to grow more slowly than linearly. uniform: that of uniform play.
+    """Return the exponent below which regret counts as sublinear. uniform: that of uniform play, if it plays.
 
-    It is 1, or uniform play's exponent where that is less: in full information regret is that against the best of d
-    noisy sums, so that linear regret, too, has an exponent below 1 at any horizon. It grows at first like √t, so an
-    exponent below 1/2 is of no linear regret: under rewards that alternate uniform play has such a one, and 1 is left.
+    With full information linear regret, too, has an exponent below 1 at any horizon: regret is that against the best of
+    d noisy sums, which grows at first like √t. The bound is uniform play's exponent then. Where that is below 1/2, as
+    under rewards that alternate, uniform play's own regret is not linear, and the bound is 1.
     """
     return 1.0 if uniform is None or uniform < SQUARE_ROOT else min(1.0, uniform)
-
-
-def smallest_sample(instances: int, training_seeds: int) -> int:
-    """Return how many values are behind an error over both: the smaller number; of one training, its instances."""
-    return min(instances, training_seeds) if training_seeds > 1 else instances
 
 
 def exponent_error(fits: Sequence[Growth]) -> float:

@@ -16,9 +16,9 @@ from pydantic import model_validator
 
 from rmft.artifacts.number_text import difference, signed
 from rmft.environments import PolicySpace
-from rmft.metrics.comparison import NOISE, surely_negative, t_quantile
+from rmft.metrics.comparison import NOISE, smallest_sample, surely_negative, t_quantile
 from rmft.metrics.exploration import LATE, in_round
-from rmft.metrics.growth import linear_exponent, smallest_sample
+from rmft.metrics.growth import linear_exponent
 from rmft.params.outputs import Figure
 from rmft.params.section import Name, Section
 from rmft.reasoning import SHARE, SHARE_ERROR
@@ -318,6 +318,7 @@ CHECKS: dict[str, Check] = {
     "loss rises again": _loss_rises_again,
     "avoidance below base": _avoids_less,
 }
+LAST = f"In the last {1 - LATE:.0%} of rounds,"
 IN_WORDS = {  # of the same claims; {of}: the algorithm that is compared with
     "regret below base": "Training lowers regret",
     "regret above base": "Training raises regret",
@@ -325,9 +326,9 @@ IN_WORDS = {  # of the same claims; {of}: the algorithm that is compared with
     "regret below": "The trained model has lower regret than {of}",
     "growth sublinear": "The fitted exponent of the trained model's regret lies below that of linear growth",
     "regret near": "The trained model's regret is about as low as that of {of}",
-    "failures below base": "In the last 2% of rounds, games without the best action are rarer after training",
+    "failures below base": f"{LAST} games without the best action are rarer after training",
     "failures below base early": "In the first half, training makes it rarer that the best action is given up",
-    "failures below greedy": "In the last 2% of rounds, games without the best action are rarer than those of greedy",
+    "failures below greedy": f"{LAST} greedy has more games without the best action than the trained model",
     "exploration rises and falls": "The trained model first explores all actions, then ever fewer",
     "base exploits": "The base model already exploits: it rarely plays its least-played action",
     "distances vanish": "Training brings the parameters to FTRL's form",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import t_quantile
-from rmft.metrics.growth import Growth, exponent_error, growth, linear_exponent, resampled_growth, smallest_sample
+from rmft.metrics.comparison import smallest_sample, t_quantile
+from rmft.metrics.growth import Growth, exponent_error, growth, linear_exponent, resampled_growth
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     AGREEMENT,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmft.metrics.comparison import expected_largest, paired_difference, t_quantile
+from rmft.metrics.comparison import expected_largest, paired_difference, smallest_sample, t_quantile
 from rmft.metrics.exploration import LATE, in_round, suffix_failure
 from rmft.metrics.growth import growth
 from rmft.metrics.players import PlayerResults
@@ -61,7 +61,7 @@ class RegretStatistics:
             difference = paired_difference(self.final, other.final)
             return difference.mean, difference.margin
         resampled = {statistic: self.resampled[statistic] - other.resampled[statistic]}
-        fewest = min([self.instances, *(of.runs for of in (self, other) if of.runs > 1)])
+        fewest = smallest_sample(self.instances, self.runs, other.runs)
         margin = t_quantile(fewest) * self._spread(statistic, resampled)
         return self.values[statistic] - other.values[statistic], margin
 

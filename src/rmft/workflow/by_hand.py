@@ -82,10 +82,11 @@ def target_of(stage: str, keys: Mapping[str, object]) -> str:
 
 def _not_made(target: str, known: Mapping[str, object], made: Iterable[str]) -> str:
     """Return what to say where no job writes a target. known: what its options named; made: what jobs write."""
-    before, key, after = re.fullmatch(r"(.*?){(\w+)}(.*)", target).groups() if target.count("{") == 1 else ("", "", "")
-    if key not in ("name", "label"):
+    parts = re.split(r"{(\w+)}", target)
+    if len(parts) != 3 or parts[1] not in ("name", "label"):
         return f"params.yaml has no job that writes {target.format_map(known)}; look at its names and kinds"
-    fitting = (re.fullmatch(rf"{re.escape(before)}([^/]+){re.escape(after)}", path) for path in made)
-    there = list(dict.fromkeys(match[1] for match in fitting if match))
+    before, key, after = parts
+    fitting = [path for path in made if path.startswith(before) and path.endswith(after)]
+    there = list(dict.fromkeys(path.removeprefix(before).removesuffix(after) for path in fitting))
     file = "outputs.yaml" if key == "label" else "params.yaml"
     return f"--{key}: {unknown(known[key], there)} ({file} has the {key}s)"

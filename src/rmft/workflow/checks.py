@@ -52,17 +52,14 @@ def check_folder(folder: Path) -> None:
 
 
 def check_weights(key: str, weights: str, revision: str | None) -> None:
-    """Raise InputError for weights that are neither in a folder nor at a revision of the hub."""
+    """Raise InputError for weights that are neither in a folder, whole, nor at a revision of the hub."""
     folder = Path(weights)
-    if folder.is_dir():
-        for pattern in ("config.json", "*.safetensors"):
-            if not any(folder.glob(pattern)):
-                raise InputError(f"{key}: {weights}: holds no {pattern}; put all files of the model there")
-        return
-    if revision:
-        return
-    cure = "a model of the hub needs its `revision` too, a commit of 40 digits"
-    raise InputError(f"{key}: {weights}: no such folder; {cure}")
+    lacking = [pattern for pattern in ("config.json", "*.safetensors") if not any(folder.glob(pattern))]
+    if folder.is_dir() and lacking:
+        raise InputError(f"{key}: {weights}: holds no {lacking[0]}; put all files of the model there")
+    if not folder.is_dir() and not revision:
+        cure = "a model of the hub needs its `revision` too, a commit of 40 digits"
+        raise InputError(f"{key}: {weights}: no such folder; {cure}")
 
 
 def check_places(params: Params) -> None:
