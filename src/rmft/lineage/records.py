@@ -5,6 +5,7 @@ This module reads Snakemake's metadata and changes none of it; it can only mark 
 
 import ast
 import base64
+import functools
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,9 +48,9 @@ def read_record(path: str) -> Record | None:
         raw = json.loads(file_of(METADATA, path).read_text(encoding="utf-8"))
         # Snakemake does not hash very large files; for them the receipt has the hash.
         # Receipts have paths in this form, Snakemake those of params.yaml.
-        named = {PurePath(name).as_posix(): text.split(":")[-1] for name, text in raw["input_checksums"].items()}
+        named = {_as_posix(name): text.split(":")[-1] for name, text in raw["input_checksums"].items()}
         hashes = {**receipt.read, **named}
-        inputs = {name: hashes.get(name) for name in (PurePath(path).as_posix() for path in raw["input"])}
+        inputs = {name: hashes.get(name) for name in map(_as_posix, raw["input"])}
         job = next(text for text in map(ast.literal_eval, raw["params"]) if '"code":{' in text)
         settings = json.loads(job)
         code = settings.pop("code")
@@ -60,6 +61,11 @@ def read_record(path: str) -> Record | None:
         return Record(path, raw["rule"], inputs, settings, code, job_id(job), started, seconds, receipt)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SyntaxError, StopIteration):
         return None
+
+
+@functools.cache  # hundreds of jobs read the same files
+def _as_posix(path: str) -> str:
+    return PurePath(path).as_posix()
 
 
 def mark_unfinished(path: str) -> None:
