@@ -11,7 +11,7 @@ onstart:
     or_stop(refuse_read_only, outputs)
     up_to_date = [job for job in workflow.dag.jobs if job.shellcmd and not workflow.dag.needrun(job)]
     or_stop(write_job_list, to_do, up_to_date)
-    if workflow.local_exec:
+    if workflow.local_exec and not IN_CONDA:  # the server's forks have the libraries of this environment
         forkserver.start([job.shellcmd.split()[1] for job in to_do], ENVIRONMENT)  # rmft <command> …
     # With a limit to jobs a second, 100 unless said otherwise, Snakemake 9 looks for jobs not only when one has ended but
     # again a second after each time that it looked, so ever more often (snakemake/snakemake#3744).

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from snakemake.logging import logger
 from snakemake.persistence import PersistenceBase
+from snakemake.settings.types import DeploymentMethod
 
 # The code of this checkout, whichever one the environment was made in: here, and in the jobs below.
 SOURCE = Path(workflow.basedir) / "src"
@@ -51,12 +52,13 @@ if workflow.is_main_process:
     or_stop(check_sources if AUDIT else check_inputs, PARAMS)
 EXPERIMENTS = PARAMS.experiments
 
-# Jobs run the `rmft` of the environment that runs Snakemake, on one thread each: many of them run side by side.
+# Jobs run on one thread each: many of them run side by side. They run the `rmft` of the environment that runs Snakemake,
+# or of the one that conda has made for them.
 ENVIRONMENT = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", JOB_OF: this_run()}
-shell.prefix(
-    f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
-    f" {' '.join(f'{name}={shlex.quote(value)}' for name, value in ENVIRONMENT.items())}; "
-)
+IN_CONDA = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
+in_path = [] if IN_CONDA else [f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"]
+exported = [*in_path, *(f"{name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())]
+shell.prefix(f"set -euo pipefail; export {' '.join(exported)}; ")
 
 
 wildcard_constraints:

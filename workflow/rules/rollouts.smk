@@ -31,7 +31,7 @@ rule rollouts_shard:
         "rmft rollouts --settings {params.settings:q} {params.weights} --output {output} 2>&1 | tee {log}"
 
 
-rule rollouts:
+rule gather:
     input:
         lambda wildcards: targets.shards_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
     output:
