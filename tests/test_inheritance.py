@@ -137,7 +137,11 @@ def test_the_models_that_write_scenarios_and_judge_replies_belong_to_the_experim
 @pytest.mark.parametrize(
     ("key", "value", "models"),
     [
-        ("conversion.scenarios", ["plain-voice"], {"gemma-3-270m", "qwen2-5-coder-1-5b-instruct"}),
+        (
+            "conversion.scenarios",
+            ["plain-voice"],
+            {"gemma-3-270m", "gemma-3-270m-float32", "qwen2-5-coder-1-5b-instruct"},
+        ),
         ("pretraining.steps", 9, {"embedded-narrow"}),
     ],
 )
