@@ -5,8 +5,8 @@
     python -m chaos kills --more                  # once more, with another seed; its counts are added
     python -m chaos --page                        # render the page alone
 
-The runs of a check are in chaos/results/NAME.json, each with its counts. The exit code is 1 where a case went wrong.
-RMFT_CHAOS_MINUTES is a limit for the long checks, which then count fewer cases. SIGTERM ends a long check after the
+The runs of a check are in chaos/results/NAME.json, each with its counts and its commit; what runs with changes that
+are not committed is printed only. The exit code is 1 where a case went wrong. RMFT_CHAOS_MINUTES is a limit for the long checks, which then count fewer cases. SIGTERM ends a long check after the
 case that it is at. In both cases the counts are kept.
 """
 
@@ -53,7 +53,10 @@ a check ran several times, with other seeds, its table has the counts of all the
 
 
 def run(name: str, size: int, seed: int, before: list[Run]) -> bool:
-    """Run a check and keep its counts beside those of runs before; return whether nothing went wrong."""
+    """Run a check and keep its counts beside those of runs before; return whether nothing went wrong.
+
+    Without a commit that has all the code, the counts are printed only.
+    """
     print(f"{name}: size {size}, seed {seed}", flush=True)
     start, revision = time.monotonic(), commit(ROOT, WRITTEN)
     counts: Counts = import_module(f"chaos.{name}").run(size, seed)
@@ -66,9 +69,12 @@ def run(name: str, size: int, seed: int, before: list[Run]) -> bool:
         "outcomes": counts.outcomes,
         "failures": counts.failures[:FAILURES],
     }
-    text = json.dumps([*before, kept], indent=1, ensure_ascii=False)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+    if "-dirty" in f"{revision}":
+        print(f"{name}: not kept, as there are changes that are not committed: nobody could run this again", flush=True)
+    else:
+        text = json.dumps([*before, kept], indent=1, ensure_ascii=False)
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
     print("\n".join([_table([kept]), *kept["failures"]]), flush=True)
     return not counts.failures
 
