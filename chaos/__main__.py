@@ -6,8 +6,9 @@
     python -m chaos --page                        # render the page alone
 
 The runs of a check are in chaos/results/NAME.json, each with its counts and its commit; what runs with changes that
-are not committed is printed only. The exit code is 1 where a case went wrong. RMFT_CHAOS_MINUTES is a limit for the long checks, which then count fewer cases. SIGTERM ends a long check after the
-case that it is at. In both cases the counts are kept.
+are not committed is printed only. The exit code is 1 where a case went wrong. RMFT_CHAOS_MINUTES is a limit for the
+long checks, which then count fewer cases. SIGTERM ends a long check after the case that it is at. In both cases the
+counts are kept.
 """
 
 import argparse
