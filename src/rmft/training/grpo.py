@@ -28,11 +28,13 @@ import numpy as np
 import torch
 import transformers
 from datasets import Dataset
+from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOConfig, GRPOTrainer
 
 from rmft.agents.context import context_limit
 from rmft.agents.weights import fix_rotary_factors, load_pretrained
 from rmft.errors import InputError
+from rmft.language.protocol import NOT_LEARNT
 from rmft.params.grpo import Objective
 from rmft.params.language_model import LanguageModelSettings
 from rmft.selection import Scoring, TrajectoryColumns, earnings, final_regrets, table_of
@@ -174,11 +176,35 @@ class TokenCreditTrainer(GRPOTrainer):
             self.model.delete_adapter("ref")
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        self.chosen = _padded(self.credited.chosen).bool()
         batch = super()._generate_and_score_completions(inputs)
-        of_tokens = torch.zeros(batch["completion_ids"].shape)  # (N, P)
-        for row, values in enumerate(self.credited.advantages):
-            of_tokens[row, : len(values) - 1] = torch.as_tensor(values[1:])
+        of_tokens = _padded(self.credited.advantages)[:, 1:]  # (N, P)
         return batch | {"advantages": of_tokens.to(batch["completion_ids"].device)}
+
+    def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
+        self.chosen = torch.nn.functional.pad(inputs["tool_mask"].bool(), (1, 0))
+        return super()._compute_loss(model, inputs)
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: torch.nn.Module,
+        input_ids: torch.Tensor,
+        *more: object,
+        batch_size: int | None = None,
+        **options: object,
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Compute the output layer only at tokens that the model chose: the loss masks all others."""
+        parts = iter(self.chosen.to(input_ids.device).split(batch_size or len(input_ids)))
+
+        def at_chosen(*, labels: torch.Tensor, **inputs: object) -> transformers.utils.ModelOutput:
+            return model(labels=labels.where(next(parts), NOT_LEARNT), **inputs)
+
+        return super()._get_per_token_logps_and_entropies(at_chosen, input_ids, *more, batch_size=batch_size, **options)
+
+
+def _padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:
+    """Return a row (P + 1,) for each conversation, with zeros after its end."""
+    return pad_sequence([torch.tensor(row, dtype=torch.float32) for row in rows], batch_first=True)
 
 
 def _played(prompts: list[str], trainer: TokenCreditTrainer) -> dict[str, list[Any]]:

@@ -1,4 +1,4 @@
-"""TRL's output layer in SFT and DPO, computed where a token is learnt and nowhere else, on a CPU as on a GPU.
+"""TRL's output layer in SFT, DPO and GRPO, computed where a token is learnt and nowhere else, on a CPU as on a GPU.
 
 Only the tokens that the model sampled are learnt; the loss masks all other positions of a conversation. Where Triton is
 missing, TRL computes the output layer at masked positions as well, for the sake of devices that compile anew for each
