@@ -12,7 +12,8 @@ out. FLOPs are measured on one core between the repetitions. padding: the share 
 token. Exit code 1 if a goal is missed.
 
 large vocabulary: a step of a LoRA adapter on a small random model in bfloat16 with the vocabulary of Gemma 3, with the
-output layer at learnt tokens alone, as we compute it, and at all tokens, as TRL alone would.
+output layer at learnt tokens alone, as we compute it, and at all tokens, as TRL alone would; then the same of GRPO, all
+steps of a few games with the start of the trainer.
 """
 
 import argparse
@@ -34,16 +35,19 @@ from machine import reached
 from rollouts import byte_tokenizer
 from scaling import ROOT, embedded, play
 from transformers import AutoModelForCausalLM, Qwen3Config
+from trl import GRPOTrainer
 from trl.trainer import utils
 
 from rmft.agents.weights import load_pretrained
-from rmft.artifacts.trajectories import trajectory_batches
+from rmft.artifacts.trajectories import read_trajectories, trajectory_batches
 from rmft.language.protocol import NOT_LEARNT
 from rmft.params import load
+from rmft.params.grpo import Objective
 from rmft.params.language import LanguageSFT
 from rmft.params.language_model import LanguageModelSettings
-from rmft.selection import demonstrations_in
+from rmft.selection import Scoring, demonstrations_in
 from rmft.training import sft
+from rmft.training.grpo import TokenCreditTrainer, reinforce
 
 GOALS = {"of the plain loop": 1.1, "padding": 0.05}
 REPEATS = 3
@@ -116,6 +120,23 @@ def seconds_with_large_vocabulary(lines: Sequence[Line], settings: LanguageSFT) 
             return float(np.median(learnt)), float(np.median(seconds_a_step(lines, lora, model)))
 
 
+def seconds_of_grpo(rounds: int, settings: Objective) -> tuple[float, float]:
+    """Return the CPU seconds of GRPO with the output layer at the tokens that the model chose, and at all tokens."""
+    probabilities = "_get_per_token_logps_and_entropies"
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        play(scenarios=FEW // 2, trajectories=2, rounds=rounds)
+        played, model = read_trajectories(Path("games.parquet")), large_vocabulary(Path(folder))
+
+        def seconds() -> float:
+            start = time.process_time()
+            reinforce(played, model, None, settings, Scoring("mab", "realized"), 1.0, 0)
+            return time.process_time() - start
+
+        chosen = seconds()
+        with patch.object(TokenCreditTrainer, probabilities, getattr(GRPOTrainer, probabilities)):
+            return chosen, seconds()
+
+
 def batches(lines: Sequence[Line], size: int) -> Iterator[Sequence[Line]]:
     """Yield the batches of an epoch in random order."""
     order = np.random.default_rng(0).permutation(len(lines))
@@ -154,6 +175,9 @@ def main() -> int:
     weights = load_pretrained(embedded(1))[0].num_parameters()
 
     learnt, all_tokens = seconds_with_large_vocabulary(lines[:FEW], settings)
+    lora = {"method": "lora", "batch_size": 1, "accumulation": 1, "gradient_checkpointing": False}
+    grpo = load(ROOT / "params.yaml").at_scale().experiments["mab_grpo_step"].grpo.model_copy(update=lora)
+    chosen, all_of_grpo = seconds_of_grpo(options.rounds, grpo)
     speed, ours, plain = [], [], []
     for _ in range(REPEATS):
         speed.append(reached(torch.randn(SQUARE, SQUARE), torch.ones(MANY), time.process_time)[0])
@@ -172,6 +196,7 @@ def main() -> int:
     print(
         f"large vocabulary, a game a step: {learnt:.2f} s, at all tokens {all_tokens:.2f} s ({learnt / all_tokens:.2f})"
     )
+    print(f"GRPO, {FEW // 2 * 2} games: {chosen:.1f} s, at all tokens {all_of_grpo:.1f} s ({chosen / all_of_grpo:.2f})")
     return int(any(value > GOALS[name] for name, value in found.items()))
 
 
