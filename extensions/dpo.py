@@ -14,7 +14,6 @@ Symbols: n trajectories, N pairs, P tokens of the longest conversation.
 """
 
 import copy
-import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from trl import DPOTrainer
 
-    from rmft.training.sft import FineTuned
+    from rmft.training.sft import FineTuned, LogCallback
     from rmft.workflow.records import MethodJob
 
 Pair = dict[
@@ -79,7 +78,8 @@ def train(
     from rmft.agents.weights import load_pretrained
     from rmft.training import sft
 
-    base, log = sft.on_one_gpu(job.model), []
+    base = sft.on_one_gpu(job.model)
+    log = _log("settings.learning_rate" if job.settings["learning_rate"] else "sft.learning_rate", report)
     sft.be_deterministic(base)
     seeds = [int(stream(job.seed, use, "dpo", job.stream).integers(2**32)) for use in ("initialisation", "shuffle")]
     with sft.quiet_libraries(), tempfile.TemporaryDirectory() as folder:
@@ -104,11 +104,11 @@ def train(
                 lambda batch: collate(batch, tokenizer.pad_token_id or 0),
                 train_dataset=Dataset.from_list(pairs),
                 processing_class=tokenizer,
-                callbacks=[_log_callback(log, report)],
+                callbacks=[log],
             )
         trainer.remove_callback(transformers.PrinterCallback)
         trainer.train()
-    return sft.FineTuned(*sft.to_write(model, model.state_dict(), dtype, job.seed, [job.stream]), log)
+    return sft.FineTuned(*sft.to_write(model, model.state_dict(), dtype, job.seed, [job.stream]), log.rows)
 
 
 def pairs_of(trajectories: Mapping[str, Sequence[Any]], regrets: np.ndarray, context: int | None = None) -> list[Pair]:
@@ -162,19 +162,12 @@ def _trainer_class() -> "type[DPOTrainer]":
     return TokenExactDPOTrainer
 
 
-def _log_callback(rows: list[dict[str, float]], report: Callable[[int, int, float], object]) -> object:
-    """Return a callback that adds a row for every step. Raise InputError in a step whose loss diverges."""
-    from transformers import TrainerCallback
+def _log(key: str, report: Callable[[int, int, float], object]) -> "LogCallback":
+    """Return a log with the columns of LOGGED. key: the parameter to lower where the loss diverges."""
+    from rmft.training.sft import LogCallback
 
-    class LogCallback(TrainerCallback):
-        def on_log(self, args: Any, state: Any, *_: object, logs: dict[str, float], **__: object) -> None:  # noqa: ANN401
-            if "loss" not in logs:  # the summary at the end
-                return
-            step = state.global_step
-            if not math.isfinite(logs["grad_norm"]):
-                reason = f"at {args.learning_rate} the loss diverges in step {step}; lower it"
-                raise InputError(f"sft.learning_rate: {reason}")
-            rows.append({"step": step} | {column: logs[name] for name, column in LOGGED.items()})
-            report(step, state.max_steps, logs["loss"])
+    class Log(LogCallback):
+        def row(self, _args: object, _state: object, logs: dict[str, float]) -> dict[str, float]:
+            return {column: logs[name] for name, column in LOGGED.items()}
 
-    return LogCallback()
+    return Log(key, report)

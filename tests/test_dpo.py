@@ -113,6 +113,14 @@ def test_its_own_learning_rate_takes_the_place_of_that_of_fine_tuning(job, traje
     assert [row["learning_rate"] for row in train(own, trajectories).log] == [2e-5, 2e-5]
 
 
+@pytest.mark.parametrize("key", ["settings", "sft"])
+def test_a_loss_that_diverges_names_the_learning_rate_that_is_in_force(key, job, trajectories):
+    far = job.sft.model_copy(update={"max_grad_norm": 0.0, "learning_rate": 1e30})
+    own = job.settings | {"learning_rate": 1e30 if key == "settings" else None}
+    with pytest.raises(InputError, match=rf"^{key}\.learning_rate: at 1e\+30 the loss diverges"):
+        train(job.model_copy(update={"sft": far, "settings": own}), trajectories)
+
+
 def test_the_same_arguments_give_the_same_weights(job, trajectories):
     one, other = train(job, trajectories), train(job, trajectories)
     assert all(torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)

@@ -1,6 +1,7 @@
 """Our own endpoint: training files as they are read, and what is kept on disk."""
 
 import asyncio
+import io
 import json
 import signal
 import subprocess
@@ -20,9 +21,11 @@ from rmft.endpoint_server.idempotency import IdempotentRequests
 from rmft.endpoint_server.models import ServedModels, digest_of_base
 from rmft.endpoint_server.store import Store
 from rmft.endpoint_server.tokenisation import ConversationTokenizer
-from rmft.endpoint_server.training_file import read_training_file, tokenise
+from rmft.endpoint_server.training_file import TrainingFileError, read_training_file, tokenise
+from rmft.endpoint_server.worker import WorkerTask, fine_tune
 from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
+from rmft.params import load
 from rmft.params.language import LEAST_LINES
 
 ANSWER = {"choices": [{"n": 1}], "usage": {"prompt_tokens": 5, "completion_tokens": 3}}
@@ -45,7 +48,7 @@ def test_replies_are_learnt_with_their_ends_unless_their_weight_is_zero(tmp_path
     texts = [("system", "Be brief."), ("user", "A"), ("assistant", "B"), ("user", "C"), ("assistant", "D")]
     messages = [{"role": role, "content": content} for role, content in texts]
     messages[2]["weight"] = 0
-    (line, *_) = read_training_file(lines_file(tmp_path, json.dumps({"messages": messages})))
+    ((_, line), *_) = read_training_file(lines_file(tmp_path, json.dumps({"messages": messages})))
     tokenizer = byte_tokenizer("phi3_5")
     made = tokenise(line, ConversationTokenizer(ChatTemplate.probe(tokenizer)))
     learnt = [label for label in made["labels"] if label != NOT_LEARNT]
@@ -74,6 +77,16 @@ def test_a_line_that_cannot_be_trained_on_is_named(tmp_path, line, words):
     with pytest.raises(InputError, match=words) as refusal:
         read_training_file(lines_file(tmp_path, line))
     assert "\n" not in str(refusal.value)
+
+
+def test_a_conversation_that_is_longer_than_the_context_is_the_files_fault_and_named_by_its_line(tmp_path):
+    turns = [{"role": "user", "content": "A " * 100}, {"role": "assistant", "content": "B"}]
+    path = lines_file(tmp_path)
+    path.write_text(f"\n{json.dumps({'messages': turns})}\n{path.read_text()}")
+    base, sft = EMBEDDED.model_copy(update={"context": 64}), load().experiments["open_mab_qwen"].sft
+    task = WorkerTask(str(path), base.canonical(), sft.canonical(), None, str(tmp_path), "ft", "embedded", 0)
+    with pytest.raises(TrainingFileError, match=r"^line 2 has [0-9]+ tokens, the context 64$"):
+        fine_tune(task, tmp_path, io.StringIO())
 
 
 def test_too_few_lines_are_refused(tmp_path):

@@ -16,7 +16,10 @@ from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from test_chat_template import byte_tokenizer
 from transformers import (
     AutoModelForCausalLM,
+    BloomConfig,
+    DeepseekV3Config,
     Gemma2Config,
+    GptOssConfig,
     LlamaConfig,
     Phi3Config,
     PretrainedConfig,
@@ -271,3 +274,20 @@ def test_adapters_of_experts_have_no_dropout(checkpoint, demonstrated):
             fine_tune(demonstrated, checkpoint.settings, None, dropping, seed=0)
     else:
         fine_tune(demonstrated, checkpoint.settings, None, dropping, seed=0)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GptOssConfig(num_local_experts=2, num_experts_per_tok=1, **SMALL),  # a learnt number beside the scores: a sink
+        DeepseekV3Config(
+            **SMALL | {"head_dim": 4}, kv_lora_rank=8, q_lora_rank=None, qk_rope_head_dim=4, qk_nope_head_dim=4,
+            v_head_dim=8, n_routed_experts=2, num_experts_per_tok=1, n_group=1, topk_group=1, moe_intermediate_size=24,
+        ),  # keys are made from a shorter vector
+        BloomConfig(vocab_size=288, hidden_size=32, n_layer=2, n_head=4),  # distances in place of positions
+    ],
+    ids=lambda config: config.model_type,
+)  # fmt: skip
+def test_a_kind_of_attention_that_is_not_computed_in_process_is_refused_in_one_line(config, tmp_path):
+    with pytest.raises(InputError, match=f"^{config.model_type}: its kind of attention is not computed in process"):
+        play(checkpoint_of(Family(config, "qwen3"), tmp_path))

@@ -334,6 +334,19 @@ def test_weights_that_are_not_the_models_are_refused(base, adapter, tuned, tmp_p
 
 
 @pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (("foo",), "Target modules .*foo.* not found"),
+        (("embed_tokens",), "between the embedding and the output layer"),
+        (("q_proj", "lm_head"), "between the embedding and the output layer"),
+    ],
+)
+def test_an_adapter_goes_between_the_embedding_and_the_output_layer(target, reason, base):
+    with pytest.raises(InputError, match=rf"^sft\.lora\.target: .*{reason}"):
+        fine_tune(BATCH, base, None, replace(LORA, lora=replace(LORA.lora, target=target)), seed=0)
+
+
+@pytest.mark.parametrize(
     ("demonstrations", "complaint"),
     [
         ([], "there are none"),

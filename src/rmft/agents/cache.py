@@ -22,7 +22,8 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, Cache, PretrainedConfig
 from transformers.masking_utils import eager_mask
 
-from rmft.agents.context import FULL, WINDOWED, layer_windows
+from rmft.agents.context import FULL, NOT_IN_PROCESS, WINDOWED, heads_of, layer_windows
+from rmft.errors import InputError
 
 ATTENTION, BATCH_INVARIANT = "rmft-slots", "rmft-slots-batch-invariant"
 LEAST_QUERIES, LEAST_KEYS = 2, 16  # below these, products and sums take other kernels, which round differently
@@ -77,7 +78,7 @@ def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, reme
     completion; if more than the slack, what they overwrite is kept, too. size: bytes of a number.
     """
     config = config.get_text_config(decoder=True)
-    heads, pairs = config.num_attention_heads, config.num_key_value_heads
+    heads, pairs = heads_of(config)
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
     slots = [slots_of(window, capacity, slack) + 1 for window in layer_windows(config)]
     overwritten = sum(some <= capacity for some in slots) * (remembered if remembered > slack else 0)
@@ -123,9 +124,8 @@ class SlotCache(Cache):
         self.slack = slack if any(kind.slots < capacity for kind in kinds.values()) else None
         self.kinds = list(kinds.values())
         self.kind_of_layer = [kinds[window] for window in windows]
-        shape = config.get_text_config(decoder=True)
-        self.heads = shape.num_key_value_heads
-        self.sharing = shape.num_attention_heads // self.heads
+        queries, self.heads = heads_of(config)
+        self.sharing = queries // self.heads
         self.count, self.capacity = count, capacity
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.rows: torch.Tensor | slice = slice(count)
@@ -265,7 +265,7 @@ def _zeros(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
 
 
 def attend(
-    _module: torch.nn.Module,
+    module: torch.nn.Module,
     query: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
@@ -273,7 +273,8 @@ def attend(
     scaling: float,
     softcap: float | None = None,
     batch_invariant: bool = False,
-    **_kwargs: object,
+    s_aux: torch.Tensor | None = None,
+    **_others: object,
 ) -> tuple[torch.Tensor, None]:
     """Return softmax(q Kᵀ) V, (n, q, H, D), for queries (n, H, q, D) on keys and values (n, K, m, D).
 
@@ -282,8 +283,10 @@ def attend(
     two fifths; and see NOT_FUSED_ON_CPU.
 
     batch_invariant: have the result of a query depend neither on n, nor on q, nor on m, where matrix products allow it
-    (see `products_depend_on_batch`).
+    (see `products_depend_on_batch`). Raise InputError for attention with sinks, `s_aux`, as gpt-oss has.
     """
+    if s_aux is not None:
+        raise InputError(f"{module.config.model_type}: {NOT_IN_PROCESS}")
     n, heads, q, _ = query.shape
     K = keys.shape[1]
     query, mask = query.reshape(n, K, heads // K * q, -1), attention_mask

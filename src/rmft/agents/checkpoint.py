@@ -111,6 +111,8 @@ def hub_errors(settings: Checkpoint, *, is_folder: bool) -> Iterator[None]:
         raise InputError(f"{settings.weights}: no such {what} at {ENDPOINT}, or none that you may read") from None
     except (OSError, ValueError, RuntimeError, HTTPError, SafetensorError) as error:
         reason = first_line(error).rstrip(".")
+        if isinstance(error, RuntimeError) and "memory" in reason:
+            raise InputError(f"{settings.weights}: needs more memory than there is ({reason})") from None
         if is_folder:
             raise InputError(f"{settings.folder}: a file in it is damaged ({reason}); restore the file") from None
         wanted = " ".join(filter(None, [settings.weights, settings.file]))

@@ -7,6 +7,7 @@ from rmft.errors import InputError
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
+NOT_IN_PROCESS = "its kind of attention is not computed in process; play it with vLLM, llama.cpp or another endpoint"
 WINDOWED, FULL = "sliding_attention", "full_attention"
 
 
@@ -20,6 +21,14 @@ def layer_windows(config: "PretrainedConfig") -> list[int | None]:
     return [window if kind == WINDOWED else None for kind in kinds]
 
 
+def heads_of(config: "PretrainedConfig") -> tuple[int, int]:
+    """Return how many heads have queries, and how many have keys. Raise InputError where heads do not share keys so."""
+    config = config.get_text_config(decoder=True)
+    if getattr(config, "kv_lora_rank", None) or not hasattr(config, "num_key_value_heads"):
+        raise InputError(f"{config.model_type}: {NOT_IN_PROCESS}")
+    return config.num_attention_heads, config.num_key_value_heads
+
+
 def short_context(config: "PretrainedConfig") -> int | None:
     """Return up to which length LongRoPE (Phi-3.5) uses its factors for short texts; None without LongRoPE."""
     rope = getattr(config.get_text_config(decoder=True), "rope_parameters", None) or {}
@@ -31,11 +40,11 @@ def context_limit(config: "PretrainedConfig", context: int | None) -> int | None
 
     With LongRoPE the limit is the length of short texts, unless `context` is longer: see `weights.fix_rotary_factors`.
     """
-    most = config.get_text_config(decoder=True).max_position_embeddings
+    most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)  # none with ALiBi
     short = short_context(config)
     if short is not None and (context is None or context <= short):
         most = short
-    slides = all(window is not None and window < most for window in layer_windows(config))
+    slides = all(window is not None and (most is None or window < most) for window in layer_windows(config))
     return min([limit for limit in (context, None if slides else most) if limit is not None], default=None)
 
 

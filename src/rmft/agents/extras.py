@@ -27,6 +27,8 @@ def check_extra(library: str, key: str, extra: str) -> None:
 
     key: the parameter that needs the library. extra: where the package names it.
     """
-    needed = f"{library}=={_pins()[library]}" if library in _pins() else library
-    if not any(f"{library}=={one.version}".startswith(needed) for one in distributions(name=library)):
+    pin = _pins().get(library)
+    installed = [one.version.partition("+")[0] for one in distributions(name=library)]
+    if not installed or pin not in (None, *installed):
+        needed = f"{library}=={pin}" if pin else library
         raise InputError(f"models: {key} needs {needed}: pip install -e '.[{extra}]'")

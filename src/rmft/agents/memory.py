@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from rmft.agents.cache import size_of
 from rmft.agents.checkpoint import checkpoint
+from rmft.agents.context import heads_of
 from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings
 
@@ -53,7 +54,8 @@ def say_memory_to_play(settings: LanguageModelSettings, capacity: int, max_token
 def say_memory_to_play_gguf(settings: LanguageModelSettings, gguf: Path, capacity: int) -> None:
     """Print what games in llama.cpp need of memory. capacity: tokens of a game."""
     config = shape_of(settings)[0].get_text_config(decoder=True)
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    each = 4 * config.num_hidden_layers * config.num_key_value_heads * head * capacity  # keys, values in half precision
+    heads, pairs = heads_of(config)
+    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    each = 4 * config.num_hidden_layers * pairs * head * capacity  # keys, values in half precision
     games = f"{settings.batch} games of {capacity} tokens"
     say_memory(settings, {"weights": gguf.stat().st_size, games: settings.batch * each})

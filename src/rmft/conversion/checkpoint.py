@@ -56,7 +56,7 @@ def convert(settings: Checkpoint, gguf: Path, folder: Path) -> None:
         )
     model.generation_config.eos_token_id = ends
     try:
-        model.save_pretrained(folder)
+        model.save_pretrained(folder, max_shard_size="100TB")  # CHECKPOINT has one file of weights
         tokenizer.save_pretrained(folder)
         for file in folder.iterdir():
             if file.name not in CHECKPOINT:  # some tokenizers have files for older versions of transformers as well

@@ -35,15 +35,18 @@ class TrainingLine(RequestModel):
         return [message.weight != 0 for message in self.messages if message.role == "assistant"]
 
 
-def read_training_file(path: Path) -> list[TrainingLine]:
-    """Read a training file. Raise TrainingFileError, naming the line, for one that cannot be trained on."""
+def read_training_file(path: Path) -> list[tuple[int, TrainingLine]]:
+    """Read a training file: its conversations, each with the number of its line.
+
+    Raise TrainingFileError, naming the line, for one that cannot be trained on.
+    """
     lines = list(_lines(path))
     if len(lines) < LEAST_LINES:
         raise TrainingFileError(f"the training file has {len(lines)} conversations; at least {LEAST_LINES} are needed")
     return lines
 
 
-def _lines(path: Path) -> Iterator[TrainingLine]:
+def _lines(path: Path) -> Iterator[tuple[int, TrainingLine]]:
     for number, text in enumerate(path.read_bytes().split(b"\n"), start=1):
         if not text.strip():
             continue
@@ -58,7 +61,7 @@ def _lines(path: Path) -> Iterator[TrainingLine]:
             raise TrainingFileError(
                 f"line {number}: all messages of the assistant have weight 0, so there is none to learn"
             )
-        yield line
+        yield number, line
 
 
 def tokenise(line: TrainingLine, tokenizer: ConversationTokenizer) -> dict[str, Any]:

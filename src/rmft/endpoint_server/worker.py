@@ -80,7 +80,7 @@ def fine_tune(task: WorkerTask, folder: Path, reports: TextIO) -> None:
     """Write the fine-tuned model to a folder."""
     from rmft.endpoint_server.training_file import tokenise
 
-    lines = read_training_file(Path(task.file))  # before the large libraries are imported
+    numbered = read_training_file(Path(task.file))  # before the large libraries are imported
 
     from safetensors.torch import save
 
@@ -91,7 +91,7 @@ def fine_tune(task: WorkerTask, folder: Path, reports: TextIO) -> None:
 
     base = LanguageModelSettings.parse(task.base)
     tokenizer = ConversationTokenizer(ChatTemplate.probe(load_tokenizer(base)))
-    examples = [tokenise(line, tokenizer) for line in lines]
+    examples = [tokenise(line, tokenizer) for _, line in numbered]
     counts = {"examples": len(examples), "tokens": sum(len(example["ids"]) for example in examples)}
     _report(reports, {"validated": counts})
 
@@ -99,7 +99,10 @@ def fine_tune(task: WorkerTask, folder: Path, reports: TextIO) -> None:
         _report(reports, {"step": {"step": step, "total_steps": steps, "train_loss": loss}})
 
     start = Path(task.start) if task.start else None
-    tuned = sft.fine_tune(examples, base, start, LanguageSFT.parse(task.sft), task.seed, ("endpoint",), on_step)
+    try:
+        tuned = sft.fine_tune(examples, base, start, LanguageSFT.parse(task.sft), task.seed, ("endpoint",), on_step)
+    except sft.TooLongError as error:
+        raise TrainingFileError(f"line {numbered[error.line - 1][0]} has {error.sizes}") from None
     with atomic(folder / WEIGHTS) as temporary:
         temporary.write_bytes(save(tuned.tensors, metadata=tuned.metadata))
     model = {"id": task.id, "base": task.name, "base_sha256": digest_of_base(base), "created": int(time.time())}

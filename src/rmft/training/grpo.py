@@ -16,7 +16,6 @@ token: TRL gives a whole conversation one advantage, and leaves those by token t
 Symbols: N conversations (n games; in a summary n · T), P tokens of the longest one, its first left out.
 """
 
-import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -40,9 +39,9 @@ from rmft.params.language_model import LanguageModelSettings
 from rmft.selection import Scoring, TrajectoryColumns, earnings, final_regrets, table_of
 from rmft.streams import Word, stream
 from rmft.training.advantages import advantages, rounds_of
-from rmft.training.attention import within_window
 from rmft.training.sft import (
     FineTuned,
+    LogCallback,
     be_deterministic,
     keep_precision,
     on_one_gpu,
@@ -79,7 +78,8 @@ def reinforce(
     names of the random streams; the same arguments give the same bytes on the same machine. on_step: called with the
     step, the number of steps and the loss. A row of the log: step, epoch, loss (before the step), learning_rate,
     grad_norm (before clipping), kl (from the base model; 0 where it has no weight), clipped (share of tokens), entropy
-    (of a token, in nats), and of all games reward (a round) and regret (at the end), the same in all rows.
+    (of a token, in nats), and of all games reward (a round) and regret (at the end), the same in all rows. kl, clipped
+    and entropy are means over the passes of a step, each a mean over its tokens.
     """
     base = on_one_gpu(base)
     be_deterministic(base)
@@ -88,7 +88,7 @@ def reinforce(
     rewards, regrets = earnings(played, table, scoring), final_regrets(played, table, scoring)
     credited = advantages(settings.reward, np.array(played["scenario"]), rewards, regrets)
     batch = CreditedConversations.of(played, credited, rewards)
-    log = _Log(on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})
+    log = _Log("grpo.learning_rate", on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})
     with quiet_libraries(), tempfile.TemporaryDirectory() as folder:
         model, tokenizer = load_pretrained(base)
         batch.check(context_limit(model.config, base.context))
@@ -98,8 +98,7 @@ def reinforce(
         config = _config(settings, base, batch, temperature, seeds, folder, "/".join(map(str, words)))
         with keep_precision(model):
             trainer = TokenCreditTrainer(model, config, batch, tokenizer, log)
-        if trainer.ref_model is not None:  # TRL has loaded the base model once more, and not as we do
-            within_window(trainer.ref_model, base.device)
+        if trainer.ref_model is not None:  # TRL has loaded the base model once more, without our rotary factors
             fix_rotary_factors(trainer.ref_model, base.context)
         torch.manual_seed(seeds[1])
         trainer.train()
@@ -255,21 +254,14 @@ def _config(
     )
 
 
-class _Log(transformers.TrainerCallback):
-    """The rows of the log. of_games: columns that are the same in all rows."""
+class _Log(LogCallback):
+    """of_games: columns that are the same in all rows."""
 
-    def __init__(self, on_step: Callable[[int, int, float], object], of_games: dict[str, float]) -> None:
-        self.on_step, self.of_games, self.rows = on_step, of_games, []
+    def __init__(self, key: str, on_step: Callable[[int, int, float], object], of_games: dict[str, float]) -> None:
+        super().__init__(key, on_step)
+        self.of_games = of_games
 
-    def on_log(
-        self, args: GRPOConfig, state: transformers.TrainerState, *_: object, logs: dict[str, float], **__: object
-    ) -> None:
-        if "loss" not in logs:  # the summary at the end
-            return
-        step = state.global_step
-        if not math.isfinite(logs["grad_norm"]):
-            raise InputError(f"grpo.learning_rate: at {args.learning_rate} the loss diverges in step {step}; lower it")
-        epoch = step * args.num_iterations / state.max_steps
-        row = {column: logs.get(name, 0.0) for name, column in LOGGED.items()}
-        self.rows.append({"step": step, "epoch": epoch, **row, **self.of_games})
-        self.on_step(step, state.max_steps, logs["loss"])
+    def row(self, args: GRPOConfig, state: transformers.TrainerState, logs: dict[str, float]) -> dict[str, float]:
+        """Return the columns that `reinforce` names."""
+        columns = {column: logs.get(name, 0.0) for name, column in LOGGED.items()}
+        return {"epoch": state.global_step * args.num_iterations / state.max_steps, **columns, **self.of_games}

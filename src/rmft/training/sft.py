@@ -33,7 +33,7 @@ from rmft.agents.context import context_limit
 from rmft.agents.weights import ADAPTER_CONFIG, load_pretrained, round_stochastically, with_weights
 from rmft.artifacts.parquet import GROUP
 from rmft.artifacts.tensors import read_tensors
-from rmft.errors import InputError
+from rmft.errors import InputError, first_line
 from rmft.language.protocol import NOT_LEARNT
 from rmft.params.language import LanguageSFT, LoRA
 from rmft.params.language_model import LanguageModelSettings
@@ -75,7 +75,7 @@ def fine_tune(
     be_deterministic(base)
     seeds = [int(stream(seed, purpose, "sft", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
 
-    log = _LogCallback(on_step)
+    log = _Log("sft.learning_rate", on_step)
     with quiet_libraries(), tempfile.TemporaryDirectory() as folder:
         model, tokenizer = load_pretrained(base)
         data = conversations(demonstrations, context_limit(model.config, base.context), Path(folder))
@@ -125,11 +125,10 @@ def trainable(
 ) -> transformers.PreTrainedModel | peft.PeftModel:
     """Return θ_i, ready to be trained on a device: the model with the weights or the adapter in `start`, if given."""
     learnt_positions_only()
-    model = within_window(model, device)
     if settings.method == "lora":
-        return with_adapter(model, settings.lora, start)
+        return with_adapter(within_window(model, device), settings.lora, start)
     # Trained in float32, because bfloat16 would round steps of 5e-5 away.
-    return (with_weights(model, start) if start else model).float()
+    return within_window((with_weights(model, start) if start else model).float(), device)
 
 
 def conversations(demonstrations: Iterable[Mapping[str, Any]], context: int | None, folder: Path) -> Dataset:
@@ -152,24 +151,42 @@ def conversations(demonstrations: Iterable[Mapping[str, Any]], context: int | No
     return data
 
 
+class TooLongError(InputError):
+    """A demonstration is longer than the context. line: its number. sizes: its tokens beside those of the context."""
+
+    def __init__(self, line: int, tokens: int, context: int) -> None:
+        self.line, self.sizes = line, f"{tokens} tokens, the context {context}"
+        advice = "take a shorter horizon T, summary interaction, or a model with a longer context"
+        super().__init__(f"demonstrations: line {line} has {self.sizes}; {advice}")
+
+
 def check_conversation(line: int, ids: Sequence[int], labels: Sequence[int], context: int | None) -> None:
     """Raise InputError for a conversation that exceeds the context, or whose labels are not sampled ids."""
     if context is not None and len(ids) > context:
-        advice = "take a shorter horizon T, summary interaction, or a model with a longer context"
-        raise InputError(f"demonstrations: line {line} has {len(ids)} tokens, the context {context}; {advice}")
+        raise TooLongError(line, len(ids), context)
     learnt = [(token, label) for token, label in zip(ids, labels, strict=False) if label != NOT_LEARNT]
     if len(ids) != len(labels) or not learnt or any(token != label for token, label in learnt):
         raise InputError(f"demonstrations: line {line}: labels must be replied ids, else {NOT_LEARNT}")
 
 
 def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | None) -> peft.PeftModel:
-    """Return the model with a trainable adapter: that of θ_i, or a new one (A random, B = 0, so without effect)."""
+    """Return the model with a trainable adapter: that of θ_i, or a new one (A random, B = 0, so without effect).
+
+    Raise InputError where the model cannot have such an adapter. On the embedding or the output layer it would be
+    trained for one of the two, and merged into both where they share their weights.
+    """
     if lora.dropout and any(weight.dim() == 3 for weight in model.parameters()):  # one weight holds all experts
         kind = model.config.model_type
         raise InputError(f"sft.lora.dropout: adapters on the experts of a {kind} have no dropout; set it to 0")
     target = lora.target if isinstance(lora.target, str) else list(lora.target)
     shape = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout, "target_modules": target}
-    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **shape))
+    try:
+        adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **shape))
+    except ValueError as error:
+        raise InputError(f"sft.lora.target: {first_line(error)}") from None
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    if any(isinstance(module, peft.tuners.lora.LoraLayer) for module in ends):
+        raise InputError("sft.lora.target: takes layers between the embedding and the output layer, not these two")
     if start:
         tensors, metadata = read_tensors(start)
         if metadata.get(ADAPTER_CONFIG) != _adapter_config(adapted):
@@ -247,22 +264,45 @@ def trainer_arguments(
     }
 
 
-class _LogCallback(transformers.TrainerCallback):
-    def __init__(self, on_step: Callable[[int, int, float], object]) -> None:
-        self.on_step, self.rows = on_step, []
+class LogCallback(transformers.TrainerCallback):
+    """The log of a training by one of TRL's trainers, which stops where the loss diverges.
+
+    key: the parameter that would have to be lowered then. rows: a row for each step: the step, and what `row` gives.
+    """
+
+    def __init__(self, key: str, on_step: Callable[[int, int, float], object]) -> None:
+        self.key, self.on_step, self.rows = key, on_step, []
 
     def on_log(
-        self, args: SFTConfig, state: transformers.TrainerState, *_: object, logs: dict[str, float], **__: object
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        *_: object,
+        logs: dict[str, float],
+        **__: object,
     ) -> None:
+        """Add a row. Raise InputError where the loss diverges."""
         if "loss" not in logs:  # the summary at the end
             return
-        step, loss = state.global_step, logs["loss"]
+        step = state.global_step
         if not math.isfinite(logs["grad_norm"]):  # for a NaN loss the trainer logs the mean of earlier losses
-            raise InputError(f"sft.learning_rate: at {args.learning_rate} the loss diverges in step {step}; lower it")
-        row = {"step": step} | {name: logs[name] for name in ("epoch", "loss", "learning_rate")}
+            raise InputError(f"{self.key}: at {args.learning_rate} the loss diverges in step {step}; lower it")
+        self.rows.append({"step": step} | self.row(args, state, logs))
+        self.on_step(step, state.max_steps, logs["loss"])
+
+    def row(
+        self, args: transformers.TrainingArguments, state: transformers.TrainerState, logs: dict[str, float]
+    ) -> dict[str, float]:
+        """Return the columns of a step, from what TRL logs."""
+        raise NotImplementedError
+
+
+class _Log(LogCallback):
+    def row(self, args: SFTConfig, state: transformers.TrainerState, logs: dict[str, float]) -> dict[str, float]:
+        """Return the columns of `FineTuned`."""
         tokens = int(logs["num_tokens"]) - sum(row["tokens"] for row in self.rows)
-        self.rows.append(row | {"tokens": tokens, "grad_norm": logs["grad_norm"]})
-        self.on_step(step, state.max_steps, loss)
+        row = {name: logs[name] for name in ("epoch", "loss", "learning_rate")}
+        return row | {"tokens": tokens, "grad_norm": logs["grad_norm"]}
 
 
 def to_write(
