@@ -94,6 +94,7 @@ lock: $(VENV)/.ready
 	grep -v -E '^(nvidia-|triton|cuda-)' requirements.lock.new | sed -E 's/^(torch==[0-9.]+).*/\1/' | uniq > requirements.lock.whole
 	rm requirements.lock.new
 	mv requirements.lock.whole requirements.lock
+	hash=$$(sha256sum requirements.lock | cut --bytes 1-64) && sed -i -E "s/^# [0-9a-f]{64}$$/# $$hash/" workflow/envs/rmft.post-deploy.sh
 
 clean:
 	rm -rf $(VENV)

@@ -105,7 +105,7 @@ rule rewards:
 rule figures:
     input:
         paths.reward_sets(PARAMS),
-        [targets.artifacts_of(PARAMS, experiment) for experiment in BY_DEFAULT.experiments],
+        [targets.artifacts_of(PARAMS, experiment) for experiment in targets.drawn(BY_DEFAULT)],
         paths.figures(BY_DEFAULT),
     message:
         "All figures are in results/figures"

@@ -189,6 +189,14 @@ def test_files_of_a_conversion_are_known_before_they_are_made(monkeypatch):
         )
 
 
+def test_a_gguf_file_that_is_missing_stops_a_build_and_no_audit(tmp_path, monkeypatch):
+    params = load(ROOT / "params.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert paths.gguf_of(params, "gemma-3-270m", needed=False) == []
+    with pytest.raises(InputError, match=r"models\.gemma-3-270m\.weights: .*put the model's GGUF file there"):
+        paths.gguf_of(params, "gemma-3-270m", needed=True)
+
+
 @pytest.mark.long
 def test_jobs_depend_on_the_converted_file_whose_hash_is_in_their_lineage(tmp_path):
     shutil.copy(ROOT / "params.yaml", tmp_path)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from rmft.artifacts.files import sha256
 from rmft.errors import InputError
 from rmft.lineage import code, syntax
 from rmft.params import load
@@ -159,3 +160,8 @@ def test_a_library_that_is_not_the_locked_one_is_named(tmp_path):
     lock.write_text(f"numpy==1.0\npyyaml=={yaml.__version__}\nscipy==0.1 ; python_version < '3'\n", encoding="utf-8")
     assert code.not_locked(["rewards"], lock) == [f"numpy {np.__version__} is installed, {lock} has 1.0"]
     assert code.not_locked(COMMANDS) == []
+
+
+def test_condas_environment_is_made_anew_where_the_lock_file_has_changed():
+    script = (code.SOURCE.parent / "workflow/envs/rmft.post-deploy.sh").read_text(encoding="utf-8")
+    assert f"# {sha256(code.SOURCE.parent / 'requirements.lock')}\n" in script, "run `make lock`"

@@ -136,6 +136,9 @@ def test_a_job_whose_code_was_edited_since_snakemake_began_is_refused(monkeypatc
     before = json.loads(settings)["code"]["digest"]
     with pytest.raises(InputError, match="edited since"):
         run_stage("rewards", settings.replace(before, "0" * len(before)), {"output": Path("second.npz")}, ["output"])
+    other = settings.replace(f'"numpy":"{np.__version__}"', '"numpy":"0.1"')
+    with pytest.raises(InputError, match=f"rewards: numpy {np.__version__} is installed here, and 0.1 where snakemake"):
+        run_stage("rewards", other, {"output": Path("second.npz")}, ["output"])
     assert not Path("second.npz").exists()
 
 

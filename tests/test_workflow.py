@@ -224,6 +224,25 @@ def test_after_a_kill_in_the_middle_of_a_job_and_a_lost_shard_a_run_makes_the_sa
     assert ended / 2 <= looked_for_jobs <= ended  # nothing is left to start after the last one
 
 
+CONDA = """#!/bin/sh
+# All that Snakemake asks of conda before it makes an environment.
+case "$*" in
+    "info --json") echo '{"root_prefix": "/", "conda_prefix": "/"}' ;;
+    "--version") echo "conda 24.9.0" ;;
+    *) echo '{"get": {"channel_priority": "strict"}}' ;;
+esac
+"""
+
+
+def test_an_environment_of_condas_is_no_reason_to_run_jobs_again(tree, tmp_path, monkeypatch):
+    conda = tmp_path / "bin/conda"
+    conda.parent.mkdir()
+    conda.write_text(CONDA, encoding="utf-8")
+    conda.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{conda.parent}{os.pathsep}{os.environ['PATH']}")
+    assert "Nothing to be done" in snakemake(tree, "--dry-run", "--software-deployment-method", "conda")
+
+
 @pytest.mark.long
 def test_after_a_failed_job_no_target_takes_stale_files_for_built(tree, tmp_path):
     """Only this test catches a target that is built from files which a failed job was to renew, but did not."""
@@ -236,7 +255,7 @@ def test_after_a_failed_job_no_target_takes_stale_files_for_built(tree, tmp_path
     assert run(tree, "snakemake").returncode == 1
     folder.unlink()
     failed = copy_of(tree.parent, tmp_path / "failed")
-    snakemake(failed, "figures")  # which asks for every artifact
+    snakemake(failed, "figures")  # which asks for every artifact of what it draws
     expected = digests(failed)[figure]
     assert expected != before
     snakemake(tree, figure)

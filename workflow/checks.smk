@@ -10,6 +10,11 @@ onstart:
     or_stop(refuse_other_targets, outputs, set(artifacts()))
     or_stop(refuse_read_only, outputs)
     up_to_date = [job for job in workflow.dag.jobs if job.shellcmd and not workflow.dag.needrun(job)]
+    if not workflow.local_exec:
+        playing = [
+            job for job in to_do if job.shellcmd.split()[1] in ("rollouts", "sft") and own_server(job.wildcards)
+        ]
+        or_stop(refuse_own_server, [EXPERIMENTS[job.wildcards.experiment].model for job in playing])
     or_stop(write_job_list, to_do, up_to_date)
     if workflow.local_exec and not IN_CONDA:  # the server's forks have the libraries of this environment
         forkserver.start([job.shellcmd.split()[1] for job in to_do], ENVIRONMENT)  # rmft <command> …

@@ -15,7 +15,6 @@ SOURCE = Path(workflow.basedir) / "src"
 sys.path.insert(0, str(SOURCE))
 
 from rmft.workflow import forkserver, paths, plan, plan_outputs, targets
-from rmft.artifacts.files import sha256
 from rmft.extensions import data_of
 from rmft.lineage.audit import refuse_altered
 from rmft.lineage.code import check_code, not_locked, stages
@@ -25,7 +24,7 @@ from rmft.artifacts.job import JOB_OF, this_run
 from rmft.workflow.checks import check_folder, check_inputs, check_sources
 from rmft.workflow.failures import BriefErrors, interrupted_early, let_sigterm_in, refuse_other_targets, say_last
 from rmft.workflow.job_list import write_job_list
-from rmft.workflow.runs import drop_broken_dvc_locks, hold_folder, or_stop, refuse_read_only
+from rmft.workflow.runs import drop_broken_dvc_locks, hold_folder, or_stop, refuse_own_server, refuse_read_only
 
 if workflow.is_main_process:
     sys.excepthook = interrupted_early

@@ -51,7 +51,7 @@ def model_files(experiment):
 
 def played_files(experiment):
     """Return the files that an experiment's base model plays from."""
-    return or_stop(paths.played_from, PARAMS, EXPERIMENTS[experiment].model)
+    return or_stop(paths.played_from, PARAMS, EXPERIMENTS[experiment].model, needed=not AUDIT)
 
 
 def scenarios_in(name):
@@ -140,12 +140,6 @@ def figure_job(wildcards):
 def table_inputs(wildcards):
     """Return what a table is made from and then, if there is one, the file of the paper's values."""
     return PARAMS.tables[wildcards.label].inputs(wildcards.label, table_job(wildcards).sources, PARAMS)
-
-
-def values_of_paper(wildcards):
-    """Return the hash of the paper's values for a table: Snakemake compares times, which an older file has older."""
-    path = Path(f"data/paper/{wildcards.label}.csv")
-    return sha256(path) if path.exists() else ""
 
 
 def table_job(wildcards):

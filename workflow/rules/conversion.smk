@@ -3,7 +3,7 @@
 
 rule conversion:
     input:
-        gguf=lambda wildcards: or_stop(paths.gguf_of, PARAMS, wildcards.model),
+        gguf=lambda wildcards: or_stop(paths.gguf_of, PARAMS, wildcards.model, needed=not AUDIT),
         chat_template=lambda wildcards: paths.chat_template_of(PARAMS, wildcards.model),
         prompts=prompt_files(PARAMS.conversion.prompts),
         scenarios=lambda wildcards: plan.conversion_job(PARAMS, wildcards.model).scenario_sets,

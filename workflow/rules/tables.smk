@@ -16,7 +16,6 @@ rule table:
         "../envs/rmft.yaml"
     params:
         settings=lambda wildcards: table_job(wildcards).canonical(),
-        paper=lambda wildcards: values_of_paper(wildcards),
         stem=lambda wildcards, output: output.csv.removesuffix(".csv"),
     message:
         "Make {wildcards.label}"

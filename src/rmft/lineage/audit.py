@@ -119,7 +119,7 @@ def _make_younger(source: str, artifact: str) -> None:
     """Give a source the present as its time; where that is not allowed, have Snakemake make the artifact again."""
     try:
         os.utime(source)
-    except PermissionError:
+    except OSError:  # not ours, or on a read-only file system
         mark_unfinished(artifact)
 
 

@@ -25,10 +25,12 @@ TraceFormat = Literal["text", "json", "mermaid", "rocrate"]
 
 @app.command(rich_help_panel=TOOLS)
 def prune(
-    path: Annotated[Path, Argument(help="A file or folder below results or data/rewards.")] = Path("results"),
+    path: Annotated[
+        Path | None, Argument(help="A file or folder below results or data/rewards; default: both folders.")
+    ] = None,
 ) -> None:
     """Delete artifacts that params.yaml no longer asks for. Files that no job wrote stay."""
-    from rmft.artifacts.files import delete
+    from rmft.artifacts.files import ARTIFACTS, delete
     from rmft.lineage.audit import retired
     from rmft.params import load
     from rmft.workflow.paths import on_demand
@@ -37,9 +39,11 @@ def prune(
 
     params = load().at_scale()
     hold_folder()
-    for file in retired(path, [*everything(params), *on_demand(params)]):
-        delete(file)
-        print(f"deleted {file}, which is no part of the workflow any more")
+    wanted = [*everything(params), *on_demand(params)]
+    for folder in [path] if path else map(Path, ARTIFACTS):
+        for file in retired(folder, wanted):
+            delete(file)
+            print(f"deleted {file}, which is no part of the workflow any more")
 
 
 @app.command(rich_help_panel=TOOLS)

@@ -80,15 +80,17 @@ def on_demand(params: Params) -> list[str]:
     return [*pretrained(params), *(path for name in gguf_models(params) for path in made_model_of(params, name))]
 
 
-def gguf_of(params: Params, model: str) -> list[str]:
+def gguf_of(params: Params, model: str, *, needed: bool) -> list[str]:
     """Return the GGUF file of a model; none for a file of the hub, which the conversion downloads.
 
-    Raise InputError where the file is needed and is not there.
+    needed: whether to raise InputError where the file would be converted and is not there, or to return none.
     """
     settings = params.models[model]
     if settings.file:
         return []
     if not all(map(os.path.exists, made_model_of(params, model))):
+        if not needed and not Path(settings.weights).exists():
+            return []
         check_gguf(settings, f"models.{model}.weights")
     return [Path(settings.weights).as_posix()]
 
@@ -99,11 +101,11 @@ def chat_template_of(params: Params, model: str) -> list[str]:
     return [Path(template).as_posix()] if template else []
 
 
-def played_from(params: Params, model: str) -> list[str]:
-    """Return the files that a model plays from: those of the model, and for llama.cpp its GGUF file."""
+def played_from(params: Params, model: str, *, needed: bool) -> list[str]:
+    """Return the files that a model plays from: those of the model, and for llama.cpp its GGUF file, as `gguf_of`."""
     settings = params.models[model]
     by_llama_cpp = settings.kind == "language" and settings.llama_cpp
-    return [*base_model_of(params, model), *(gguf_of(params, model) if by_llama_cpp else [])]
+    return [*base_model_of(params, model), *(gguf_of(params, model, needed=needed) if by_llama_cpp else [])]
 
 
 def weights_of(params: Params, experiment: str, training_seed: int, iteration: int) -> list[str]:

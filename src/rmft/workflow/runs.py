@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -54,6 +54,16 @@ def drop_broken_dvc_locks() -> None:
             DVC_LOCKS.unlink()
 
 
+def refuse_own_server(models: Sequence[str]) -> None:
+    """Raise InputError where jobs of a cluster need our own server: it plays for one run, and each is a run of its own.
+
+    models: what those jobs play.
+    """
+    if models:
+        cure = f"start `rmft serve` where all nodes reach it, and name it in models.{models[0]}.base_urls"
+        raise InputError(f"{models[0]}: our own server plays on one machine only; {cure}")
+
+
 def refuse_read_only(outputs: Iterable[str]) -> None:
     """Raise InputError if a file that is to be made (again) lies in a folder that cannot be written to."""
     for folder in dict.fromkeys(Path(path).parent for path in outputs):
@@ -61,13 +71,13 @@ def refuse_read_only(outputs: Iterable[str]) -> None:
             raise InputError(f"{folder}: Permission denied; jobs have to write there")
 
 
-def or_stop(check: Callable[..., Result], *arguments: object) -> Result:
+def or_stop(check: Callable[..., Result], *arguments: object, **options: object) -> Result:
     """Return what a check of the Snakefile returns; where it raises InputError, print its line and exit with code 2.
 
     Snakemake would print an exception with a traceback.
     """
     try:
-        return check(*arguments)
+        return check(*arguments, **options)
     except InputError as error:
         print(f"rmft: {error}", file=sys.stderr, flush=True)
         os._exit(2)

@@ -42,6 +42,10 @@ def run_stage(name: str, settings: str | None, options: Mapping[str, object], wr
 def _refuse_edited_code(name: str, job: Job) -> None:
     """Raise InputError if the stage's code is not the code that Snakemake recorded for this job when its run began."""
     digest, libraries = fingerprint(name, extensions=tuple(job.code.extensions))
+    for library, version in libraries.items():
+        if (there := job.code.libraries.get(library, version)) != version:
+            cure = "install one of the two for both (of conda's environment: rm -r .snakemake/conda)"
+            raise InputError(f"{name}: {library} {version} is installed here, and {there} where snakemake runs; {cure}")
     if digest != job.code.digest or not libraries.items() <= job.code.libraries.items():
         raise InputError(f"{name}: its code was edited since this run of snakemake began; run snakemake again")
 

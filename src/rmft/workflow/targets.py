@@ -40,6 +40,11 @@ def section(params: Params, experiments: list[str]) -> list[str]:
     return [*made, *figures(own), *tables(own)]
 
 
+def drawn(params: Params) -> list[str]:
+    """Return the experiments of which there is a figure."""
+    return list(dict.fromkeys(name for figure in params.figures.drawn.values() for name in figure.experiments))
+
+
 def quick(params: Params, most: int | None = None) -> list[str]:
     """Return what shows each section at work: of some experiments all training, with one evaluation.
 
