@@ -266,6 +266,16 @@ def test_a_second_step_clips_what_has_gone_far_and_lets_it_come_back(base, model
     assert log[1]["grad_norm"] == pytest.approx(norm_of(once), rel=1e-3)
 
 
+@pytest.mark.parametrize(("kl", "epochs", "scored"), [(0.0, 1, 0), (0.1, 1, 1), (0.1, 2, 2)])
+def test_conversations_are_scored_under_the_base_model_and_where_it_moves_under_the_one_that_played(
+    kl, epochs, scored, base
+):
+    counts = []
+    settings = replace(ONE_STEP, kl=kl, epochs=epochs)
+    reinforce(PLAYED, base, None, settings, Scoring("mab", "realized"), 1.0, 0, on_scored=counts.append)
+    assert counts == [GAMES * (part + 1) for part in range(scored)]
+
+
 def test_equal_returns_teach_nothing(base, model):
     same = PLAYED | {"action": [np.zeros(ROUNDS, dtype=int)] * GAMES}
     result = trained(base, played=same)

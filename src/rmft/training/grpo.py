@@ -71,15 +71,19 @@ def reinforce(
     seed: int,
     words: tuple[Word, ...] = (),
     on_step: Callable[[int, int, float], object] = lambda *_: None,
+    on_scored: Callable[[int], object] = lambda _: None,
 ) -> FineTuned:
     """Return θ_{i+1} from the games of θ_i: `base` with the weights or the adapter in `start`, if there are any.
 
     scoring: the notion of regret that credits rounds. temperature: at which the games were sampled. seed, words: the
     names of the random streams; the same arguments give the same bytes on the same machine. on_step: called with the
-    step, the number of steps and the loss. A row of the log: step, epoch, loss (before the step), learning_rate,
-    grad_norm (before clipping), kl (from the base model; 0 where it has no weight), clipped (share of tokens), entropy
-    (of a token, in nats), and of all games reward (a round) and regret (at the end), the same in all rows. kl, clipped
-    and entropy are means over the passes of a step, each a mean over its tokens.
+    step, the number of steps and the loss. on_scored: called, before the first step, with the number of conversations
+    whose probabilities under the model that played, and then under the base model, are known.
+
+    A row of the log: step, epoch, loss (before the step), learning_rate, grad_norm (before clipping), kl (from the base
+    model; 0 where it has no weight), clipped (share of tokens), entropy (of a token, in nats), and of all games reward
+    (a round) and regret (at the end), the same in all rows. kl, clipped and entropy are means over the passes of a
+    step, each a mean over its tokens.
     """
     base = on_one_gpu(base)
     be_deterministic(base)
@@ -97,7 +101,7 @@ def reinforce(
         model = trainable(model, settings, start, base.device)
         config = _config(settings, base, batch, temperature, seeds, folder, "/".join(map(str, words)))
         with keep_precision(model):
-            trainer = TokenCreditTrainer(model, config, batch, tokenizer, log)
+            trainer = TokenCreditTrainer(model, config, batch, tokenizer, log, on_scored)
         if trainer.ref_model is not None:  # TRL has loaded the base model once more, without our rotary factors
             fix_rotary_factors(trainer.ref_model, base.context)
         torch.manual_seed(seeds[1])
@@ -159,8 +163,9 @@ class TokenCreditTrainer(GRPOTrainer):
         batch: CreditedConversations,
         tokenizer: transformers.PreTrainedTokenizerBase,
         log: "_Log",
+        on_scored: Callable[[int], object],
     ) -> None:
-        self.credited = batch
+        self.credited, self.on_scored, self.scored = batch, on_scored, 0
         super().__init__(
             model,
             reward_funcs=_rewards,
@@ -196,7 +201,11 @@ class TokenCreditTrainer(GRPOTrainer):
         parts = iter(self.chosen.to(input_ids.device).split(batch_size or len(input_ids)))
 
         def at_chosen(*, labels: torch.Tensor, **inputs: object) -> transformers.utils.ModelOutput:
-            return model(labels=labels.where(next(parts), NOT_LEARNT), **inputs)
+            scored = model(labels=labels.where(next(parts), NOT_LEARNT), **inputs)
+            if not torch.is_grad_enabled():
+                self.scored += len(labels)
+                self.on_scored(self.scored)
+            return scored
 
         return super()._get_per_token_logps_and_entropies(at_chosen, input_ids, *more, batch_size=batch_size, **options)
 
