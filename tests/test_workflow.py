@@ -227,7 +227,7 @@ def test_after_a_kill_in_the_middle_of_a_job_and_a_lost_shard_a_run_makes_the_sa
 CONDA = """#!/bin/sh
 # All that Snakemake asks of conda before it makes an environment.
 case "$*" in
-    "info --json") echo '{"root_prefix": "/", "conda_prefix": "/"}' ;;
+    "info --json") echo '{"root_prefix": "/", "conda_prefix": "/", "platform": "linux-64"}' ;;
     "--version") echo "conda 24.9.0" ;;
     *) echo '{"get": {"channel_priority": "strict"}}' ;;
 esac
