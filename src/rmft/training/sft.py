@@ -13,6 +13,7 @@ import math
 import os
 import tempfile
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -264,7 +265,7 @@ def trainer_arguments(
     }
 
 
-class LogCallback(transformers.TrainerCallback):
+class LogCallback(transformers.TrainerCallback, ABC):
     """The log of a training by one of TRL's trainers, which stops where the loss diverges.
 
     key: the parameter that would have to be lowered then. rows: a row for each step: the step, and what `row` gives.
@@ -290,11 +291,11 @@ class LogCallback(transformers.TrainerCallback):
         self.rows.append({"step": step} | self.row(args, state, logs))
         self.on_step(step, state.max_steps, logs["loss"])
 
+    @abstractmethod
     def row(
         self, args: transformers.TrainingArguments, state: transformers.TrainerState, logs: dict[str, float]
     ) -> dict[str, float]:
         """Return the columns of a step, from what TRL logs."""
-        raise NotImplementedError
 
 
 class _Log(LogCallback):
