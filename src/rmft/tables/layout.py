@@ -12,7 +12,7 @@ from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.text import write_text
 from rmft.streams import stream
 
-GLOSSARY = "Words: [docs/glossary.md](../../docs/glossary.md)"  # below every table
+GLOSSARY = "Words: docs/glossary.md"  # below every table
 VALUES = ["statistic", "ours", "standard_error", "paper", "verdict"]
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
 DIRECTION_ONLY, INCONSISTENT = "direction only", "paper inconsistent"
