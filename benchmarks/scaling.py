@@ -100,13 +100,13 @@ def select(count: int) -> None:
     """Join shards and select from `count` trajectories of 25 rounds, ten of each scenario."""
     from rmft.artifacts.json_files import write_jsonl
     from rmft.artifacts.trajectories import join_trajectories, trajectory_batches, write_selection
-    from rmft.selection import RewardSource, Scoring, demonstrations_in
+    from rmft.selection import Scoring, demonstrations_in
     from rmft.selection import select as selected
 
-    scoring, source = Scoring("mab", "realized"), RewardSource(0, "scaling", ["gaussian"])
+    scoring = Scoring("mab", "realized")
     join_trajectories(Path("rollouts.parquet"), sorted(Path("shards").iterdir()), count)
     batches = trajectory_batches(Path("rollouts.parquet"), tokens=False)
-    found = selected(batches, scoring, source, selected=1, rerolls=5)
+    found = selected(batches, scoring, selected=1, seed=0, words="scaling")
     lines = demonstrations_in(trajectory_batches(Path("rollouts.parquet")), found["selected"])
     write_jsonl(Path("demonstrations.jsonl"), lines)
     write_selection(Path("selection.parquet"), found)

@@ -30,9 +30,9 @@ ROOT = Path(__file__).parents[1]
 PARTS = ("rewards", "means", "clipped_means", "contexts")
 
 
-def contextual(n: int, horizon: int, d: int = 3, p: int = 2, *, root: int = 0, reroll: int = 0) -> ContextualTable:
+def contextual(n: int, horizon: int, d: int = 3, p: int = 2, *, root: int = 0) -> ContextualTable:
     """Return the first n instances of the process."""
-    return draw_rewards(root, "test", ["linear-contextual"], (n, horizon, d), reroll, p)
+    return draw_rewards(root, "test", ["linear-contextual"], (n, horizon, d), p)
 
 
 # --- The process ---
@@ -72,13 +72,6 @@ def test_an_instance_is_the_same_whatever_the_number_of_instances_and_of_rounds(
     whole, part = contextual(BLOCK + 5, 9, p=3), contextual(n, horizon, p=3)
     for name in PARTS:
         np.testing.assert_array_equal(getattr(whole.head(n, horizon), name), getattr(part, name))
-
-
-def test_a_reroll_keeps_contexts_and_means_and_draws_rewards_anew():
-    first, other = contextual(20, 9), contextual(20, 9, reroll=1)
-    for name in ("means", "contexts"):
-        np.testing.assert_array_equal(getattr(first, name), getattr(other, name))
-    assert not np.isclose(first.rewards, other.rewards).mean() > 0.5  # both clipped to one bound at most
 
 
 def test_a_stored_set_has_its_contexts_and_others_have_none(tmp_path):

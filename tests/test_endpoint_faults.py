@@ -13,7 +13,7 @@ from signal import SIGINT, SIGKILL
 
 import numpy as np
 import pytest
-from endpoint_games import HERE, PRICES, as_json, ask, connected, keys_in, play
+from endpoint_games import HERE, PRICES, SETTINGS, as_json, ask, connected, keys_in, play
 from faults import AFTER, BEFORE, HARMLESS, KINDS, FaultProxy
 from helpers import HEAR_CTRL_C, wait_until
 from upstream import KEY, MODEL, Body, Upstream
@@ -144,6 +144,32 @@ def test_an_endpoint_that_asks_to_be_left_alone_for_hours_is_come_back_to_anothe
             ask(connection)
 
 
+class Limited(Upstream):
+    """Answers every fifth request, and has no time for the others."""
+
+    def reply(self, key: str, body: Body, authorised: bool) -> tuple[int, Body]:
+        """Return a refusal, or an answer."""
+        with self._lock:
+            busy = self.received.total() % 5 < 4
+            self.received[key] += busy
+        return (429, {"error": {"message": "Slow down."}}) if busy else super().reply(key, body, authorised)
+
+
+def test_a_limit_on_the_rate_ends_no_run_as_long_as_other_requests_are_answered(journal):
+    with Limited() as limited, connected(journal, limited.url, concurrency=16, attempts=5) as connection:
+        ask(connection, 60)
+        assert len(keys_in(journal)) == 60
+    assert connection.statistics.retries["429"] > 60 * 3
+
+
+def test_a_limit_that_leaves_no_request_through_ends_the_run_with_advice(upstream, journal):
+    with connected(journal, upstream.url) as connection:
+        ask(connection)
+        upstream.refusals = [(429, {"error": {"message": "Slow down."}})] * 100
+        with pytest.raises(InputError, match=r"no response after 4 attempts, .* in 429 .* with a lower `concurrency`"):
+            ask(connection, begin=1)
+
+
 # --- Refusals ---
 
 
@@ -156,6 +182,9 @@ def test_an_endpoint_that_asks_to_be_left_alone_for_hours_is_come_back_to_anothe
         (400, {"message": "Too long.", "code": "context_length_exceeded"}, "interaction: summary"),
         (429, {"message": "You exceeded your quota.", "code": "insufficient_quota"}, "no credit left"),
         (400, {"message": "Invalid value."}, "a request was refused"),
+        (400, {"message": "500 tokens are over the available context size", "code": 400}, "interaction: summary"),
+        (400, {"message": "Long.", "code": 400, "type": "exceed_context_size_error"}, "interaction: summary"),
+        (422, {"message": "extra: max_completion_tokens"}, "token_limit .* says what it calls the limit"),
     ],
 )
 def test_what_will_not_get_better_is_asked_once_and_said_in_a_line_without_the_key(
@@ -197,6 +226,33 @@ def test_when_credit_ends_in_the_middle_those_under_way_end_and_are_kept_and_har
             ask(connection, 90, begin=1)
     assert upstream.paid.total() == len(keys_in(journal)) == 5
     assert 9 <= upstream.received.total() <= 13  # each of the four answers may have let one more begin
+
+
+def test_an_address_that_has_moved_is_a_line_that_names_the_new_one(upstream, journal):
+    upstream.refusals = [(301, {"headers": {"Location": "https://example.org/v1/chat/completions"}})]
+    words = r"sends requests on to https://example\.org/v1/chat/completions \(301\); name that address"
+    with connected(journal, upstream.url) as connection, pytest.raises(InputError, match=words):
+        ask(connection, 3)
+    assert upstream.received.total() == 1
+
+
+def test_an_error_with_a_status_of_success_is_retried_and_said(upstream, journal):
+    overloaded = (200, {"error": {"message": f"Overloaded, {KEY}."}})
+    upstream.refusals = [overloaded]
+    with connected(journal, upstream.url) as connection:
+        assert len(ask(connection)) == 1
+        upstream.refusals = [overloaded] * 100
+        with pytest.raises(InputError, match=r"ended in error \(Overloaded, \[key\]\.\); .* when it is back$"):
+            ask(connection, begin=1)
+
+
+def test_an_endpoint_that_does_not_know_the_limit_of_tokens_by_its_name_is_noticed(journal):
+    with Upstream(say=lambda _: "x" * 100) as upstream, connected(journal, upstream.url) as connection:
+        words = r"a completion has 100 tokens, and its request allows 20: .* set token_limit: max_tokens"
+        with pytest.raises(InputError, match=words):
+            ask(connection)
+        assert len(keys_in(journal)) == 1  # it was paid for
+    assert SETTINGS.model_copy(update={"token_limit": "max_tokens"}).options(7, 1) == {"max_tokens": 7, "seed": 1}
 
 
 # --- Budget ---

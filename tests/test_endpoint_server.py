@@ -42,6 +42,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from rmft.endpoint_server import fine_tuning_jobs
 from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
+from rmft.endpoint_server.fine_tuning_request import FineTuningJobRequest
 from rmft.endpoint_server.models import digest_of_base
 from rmft.endpoint_server.server import _background, serve
 from rmft.endpoint_server.settings import ServerSettings
@@ -489,7 +490,7 @@ def test_a_job_states_its_settings_and_is_found_by_its_metadata(client, job):
         ({"suffix": "x" * 65}, "suffix"),
         ({"method": {"type": "dpo"}}, "method.type"),
         ({"method": {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 0}}}}, "n_epochs"),
-        ({"hyperparameters": {"n_epochs": 1}}, "hyperparameters"),
+        ({"hyperparameters": {"n_epochs": 0}}, "n_epochs"),
         ({"validation_file": "file-x"}, "validation_file"),
         ({"integrations": [{"type": "wandb", "wandb": {"project": "x"}}]}, "integrations"),
         ({"metadata": {"a": "x" * 513}}, "metadata"),
@@ -498,6 +499,13 @@ def test_a_job_states_its_settings_and_is_found_by_its_metadata(client, job):
 def test_a_job_that_is_not_supported_is_refused(client, job, options, words):
     request = {"model": "embedded", "training_file": job.training_file, **options}
     refused(lambda: client.fine_tuning.jobs.create(**request), openai.BadRequestError, words)
+
+
+def test_hyperparameters_may_stand_in_their_older_place_too():
+    old = {"model": "embedded", "training_file": "file-x", "hyperparameters": {"n_epochs": 2}}
+    assert FineTuningJobRequest(**old).given.n_epochs == 2
+    both = old | {"method": {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 5}}}}
+    assert FineTuningJobRequest(**both).given.n_epochs == 5
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ Symbols: n instances, T rounds, d actions. DEFINITIONS has each process a second
 other and straight from the paper.
 """
 
-from functools import partial
 from itertools import pairwise, product
 
 import numpy as np
@@ -26,7 +25,6 @@ from rmft.environments.clipping import gamma_mean, gaussian_mixture_mean
 from rmft.environments.processes import TABULAR
 from rmft.environments.tables import variation
 from rmft.errors import InputError
-from rmft.streams import stream
 
 SQRT_VARIANCES = np.sqrt([1, 3, 10])
 GAUSSIANS = {  # their means and standard deviations
@@ -287,61 +285,6 @@ def test_against_adaptive_rewards_the_likeliest_action_earns_nothing_and_all_oth
 
 def test_against_adaptive_rewards_the_first_of_equally_likely_actions_earns_nothing():
     np.testing.assert_array_equal(AdaptiveRewards((1, 1, 3)).at(0, np.array([[0.2, 0.4, 0.4]])), [[10, 0, 10]])
-
-
-# --- Rerolls: the same instances with their rewards drawn again ---
-
-
-def again(processes, shape, reroll, *, root=0):
-    return draw_rewards(root, "test", processes, shape, reroll=reroll)
-
-
-DRAWN = sorted(set(TABULAR) - {"sine-trend", "alternating"})  # the others follow a rule
-SETS = [*([process] for process in TABULAR), ["gaussian", "alternating", "sine-trend"]]
-
-
-@pytest.mark.parametrize("process", TABULAR)
-def test_reroll_0_is_the_set_itself_whose_streams_know_of_no_rerolls(process):
-    drawn = TABULAR[process](partial(stream, 0, "environment", "test", 0, process), 6, 9, 3)
-    np.testing.assert_array_equal(again([process], (6, 9, 3), 0).rewards, drawn.rewards)
-
-
-@pytest.mark.parametrize("processes", SETS, ids="+".join)
-def test_a_reroll_keeps_every_mean(processes):
-    shape = (6, 9, 3)
-    first, other = again(processes, shape, 0), again(processes, shape, 1)
-    np.testing.assert_array_equal(other.means, first.means)
-    np.testing.assert_array_equal(other.clipped_means, first.clipped_means)
-
-
-@pytest.mark.parametrize("process", ["sine-trend", "alternating"])
-def test_a_reroll_of_what_follows_a_rule_changes_nothing(process):
-    np.testing.assert_array_equal(again([process], (6, 9, 3), 1).rewards, again([process], (6, 9, 3), 0).rewards)
-
-
-@pytest.mark.parametrize("process", DRAWN)
-def test_rerolls_draw_anew_in_every_instance_around_the_same_means(process):
-    rerolls = [again([process], (3000, 4, 3), reroll) for reroll in range(3)]
-    noise = [table.rewards - table.clipped_means for table in rerolls]
-    assert_mean(np.concatenate(noise[1:]), 0.0)
-    for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert (noise[one] != noise[other]).any(axis=(1, 2)).mean() > 0.8  # Bernoulli draws are often alike
-        assert_mean(noise[one] * noise[other], 0.0)
-
-
-def test_a_reroll_of_the_gaussian_process_draws_the_variances_anew_too():
-    spread = [
-        np.abs(table.rewards - table.means).mean(axis=2)
-        for table in (again(["gaussian"], (8, 60, 300), r) for r in (0, 1))
-    ]
-    first, other = (np.abs(of[..., None] - SQRT_VARIANCES * np.sqrt(2 / np.pi)).argmin(axis=-1) for of in spread)
-    assert_mean((first == other).ravel(), 1 / 3)
-
-
-@given(processes=st.sampled_from(SETS), n=st.integers(1, 6), horizon=st.integers(1, 9), reroll=st.integers(1, 3))
-def test_an_instance_of_a_reroll_is_the_same_whatever_their_number_and_the_horizon(processes, n, horizon, reroll):
-    whole, head = again(processes, (6, 9, 3), reroll), again(processes, (n, horizon, 3), reroll)
-    np.testing.assert_array_equal(head.rewards, whole.rewards[:n, :horizon])
 
 
 # --- V_T ---

@@ -151,7 +151,6 @@ def test_contexts_of_ones_own_process_are_shown_to_ones_own_algorithm(written):
         (["import np_that_is_not_there\n"], "mine.py:1: ModuleNotFoundError: No module named 'np_that_is_not_there'"),
         (["x = (\n"], "mine.py:1: SyntaxError: '(' was never closed"),
         ([IMPORTS, STEADY.replace("steady", "gaussian")], "mine.py: 'gaussian' is a name of rmft's own"),
-        ([IMPORTS, STEADY.replace("steady", "noise")], "mine.py: 'noise' is a name of rmft's own"),
         ([IMPORTS, STEADY.replace("steady", "My Process", 1)], "mine.py: 'My Process' is no name"),
         ([IMPORTS, STEADY, STEADY], "mine.py: 'steady' is registered already, by mine.py"),
         ([IMPORTS, STEADY.replace('"fol"', '"flo"')], "mine.py: unknown environment 'flo'; one of fol, mab"),

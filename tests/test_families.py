@@ -40,7 +40,7 @@ from rmft.params import load as load_params
 from rmft.params.language import LanguageProblem, LoRA, ProtocolSettings
 from rmft.params.language_model import LanguageModelSettings
 from rmft.rollouts import roll_out
-from rmft.selection import RewardSource, Scoring, demonstrations, select
+from rmft.selection import Scoring, demonstrations, select
 from rmft.stages.rollouts import open_chat_models
 from rmft.training.sft import ADAPTER_CONFIG, FineTuned, fine_tune
 from rmft.workflow.games import games_of
@@ -189,7 +189,7 @@ def demonstrations_of(checkpoint: Checkpoint) -> list[dict]:
     """Return the games of the least regret that a base model has played."""
     played = play(checkpoint)
     scoring = Scoring(PROBLEM.environment, PROBLEM.training_regret)
-    ranked = select([played], scoring, RewardSource(1, "test", ["gaussian"]), selected=1, rerolls=2)
+    ranked = select([played], scoring, selected=1, seed=1, words="test")
     return demonstrations(played, ranked["selected"])
 
 

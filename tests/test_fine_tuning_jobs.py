@@ -218,7 +218,8 @@ def stop(url, *jobs):
 def test_a_job_comes_to_its_end_though_the_client_stops_and_every_request_meets_faults(proxy, tmp_path):
     journal, wanted = tmp_path / "tuning.jsonl.zst", request(key="faulty")
     with pytest.raises(EnoughError):
-        tune(proxy.url, journal, wanted, stop_at_first_event)
+        tune(proxy.url, journal, wanted, stop_at_first_event, expected_tokens=12345)
+    assert usage_of([journal])["embedded"].trained == 12345  # other jobs leave room for it
     faults = [(503, None), "cut", "HTML", (429, "rate_limit_exceeded"), (408, None), (409, None)]
     paths = [("GET", f"/{name}") for name in ("events", "content", "checkpoints")]
     for path in paths:

@@ -615,6 +615,12 @@ def test_weights_of_another_model_are_refused(folder, tmp_path):
         load(settings_of(folder), tmp_path / "tuned.safetensors")
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1e-40, 1e-30, 1e-12])
+def test_next_to_no_temperature_is_the_likeliest_token(temperature):
+    logits = torch.tensor([[3.0, 60.0, -50.0], [0.0, -1.0, 2.0]])
+    assert sample(logits, torch.tensor([0.999, 0.001]), temperature).tolist() == [1, 2]
+
+
 def test_a_large_vocabulary_is_sampled_as_a_small_one_is():
     vocabulary = LARGE_VOCABULARY + 777
     logits = torch.randn((40, vocabulary), generator=torch.Generator().manual_seed(0)) * 4

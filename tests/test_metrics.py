@@ -292,6 +292,13 @@ def test_replicates_wear_down_all_but_the_difference_between_instances(replicate
     assert paired_sd(*games_of_three_replicates(40000, tau, common), replicates) == pytest.approx(expected, rel=0.03)
 
 
+def test_what_a_training_run_does_to_all_instances_is_no_spread_of_games():
+    base, trained = games_of_three_replicates(50, 5)
+    runs = np.array([[10.0], [0.0], [-10.0]])
+    assert paired_sd(base, trained + runs, 3) == pytest.approx(paired_sd(base, trained, 3))
+    assert spread(trained + runs).between_sd == pytest.approx(spread(trained).between_sd)
+
+
 @pytest.mark.parametrize("effect", [0.0, -1.0, math.nan, math.inf, 1e-6])
 def test_no_number_of_instances_shows_what_is_no_effect(effect):
     assert instances_needed(effect) is None

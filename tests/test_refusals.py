@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmft.endpoint.failures import (
+    NO_KEY,
     Failure,
     MalformedError,
     RequestTarget,
@@ -117,7 +118,7 @@ def test_no_header_is_strange_enough_to_fail_over(headers):
         (400, error("Invalid 'temperature'."), "a request was refused (400: Invalid 'temperature'.)"),
         (422, b'{"detail": [{"loc": ["body"]}]}', "a request was refused (422"),
         (405, b"\xff\xfe", "a request was refused (405"),
-        (307, b"", "a request was refused (307)"),
+        (307, b"", "sends requests on to an address that it does not name (307)"),
         (429, error("You exceeded …", "insufficient_quota"), "there is no credit left (You exceeded …); add some"),
         (429, error("You exceeded …", None, "insufficient_quota"), "there is no credit left"),
         (400, error("Hard limit.", "billing_hard_limit_reached"), "there is no credit left (Hard limit.)"),
@@ -170,6 +171,7 @@ def test_no_key_nor_part_of_one_is_ever_said(leak):
 def test_a_key_of_any_form_is_redacted_where_it_stands_in_full():
     assert redacted("Bearer tok3n is wrong", "tok3n") == "Bearer [key] is wrong"
     assert redacted("We ask for a task-based risk-free sketch.", "") == "We ask for a task-based risk-free sketch."
+    assert redacted("none of the models", NO_KEY) == "none of the models"
 
 
 # --- Whole answers ---

@@ -40,7 +40,7 @@ from rmft.report.claims import CHECKS, IN_WORDS, CheckedClaim, FigureData, Paper
 from rmft.report.templates import difference, json_text, number, plain
 from rmft.report.texts import Captions, KnownIssue, KnownIssues, read_texts
 from rmft.report.verdicts import ILLUSTRATION, OURS, explain, figure_verdict, table_verdict
-from rmft.selection import RewardSource, Scoring, select, table_of
+from rmft.selection import Scoring, select, table_of
 from rmft.tables.layout import (
     DIRECTION_ONLY,
     INCONCLUSIVE,
@@ -143,7 +143,7 @@ def played(
 ) -> dict:
     """Return the metrics of an evaluation in which the base model's regret is 20."""
     return {
-        "base": {"mean": 20.0, "exponent": 1.0},
+        "base": {"mean": 20.0, "exponent": 1.0, "exponent_se": exponent_se},
         "trained": {"mean": 20.0 + difference[1], "se": se, "exponent": exponent, "exponent_se": exponent_se},
         "algorithms": {"ucb": {"mean": beside, "se": se, "paired_difference": list(above_beside)}},
         "paired_difference": list(difference),
@@ -206,6 +206,12 @@ def test_growth_is_sublinear_where_the_exponent_is_surely_below_one():
     assert checked("growth sublinear", played(FELL, exponent=None, exponent_se=None)) is None
 
 
+def test_growth_is_below_the_base_models_by_the_errors_of_both():
+    for exponent, holds in ((0.85, True), (0.87, None), (1.15, False), (None, None)):
+        metrics = played(FELL, exponent=exponent, exponent_se=None if exponent is None else 0.05)
+        assert checked("growth below base", metrics) is holds
+
+
 def test_growth_is_sublinear_only_below_the_exponent_of_uniform_play():
     linear = played(FELL, exponent=0.85)
     linear["algorithms"]["uniform"] = {"exponent": 0.9}
@@ -213,9 +219,10 @@ def test_growth_is_sublinear_only_below_the_exponent_of_uniform_play():
     lower = played(FELL, exponent=0.79)
     lower["algorithms"]["uniform"] = {"exponent": 0.9}
     assert checked("growth sublinear", lower) is True
-    bounded = played(FELL, exponent=0.79)  # where rewards alternate, uniform play has hardly any regret
-    bounded["algorithms"]["uniform"] = {"exponent": 0.1}
-    assert checked("growth sublinear", bounded) is True
+    for exponent, holds in ((0.79, None), (1.2, False)):  # where rewards alternate, uniform play has hardly any regret
+        bounded = played(FELL, exponent=exponent)
+        bounded["algorithms"]["uniform"] = {"exponent": 0.1}
+        assert checked("growth sublinear", bounded) is holds
 
 
 def test_the_error_of_an_exponent_over_few_trainings_is_wider():
@@ -327,11 +334,12 @@ def test_a_distance_has_vanished_at_a_tenth_of_its_first_value():
     assert seen("distances vanish", step) is True
 
 
-@pytest.mark.parametrize(("trained", "stays"), [(0.85, True), (0.5, False)])
-def test_entropy_is_high_or_low_of_every_panel(trained, stays):
-    frame = drawn("gaussian", "printed: mean entropy over log d", trained=[trained], base=[0.9])
-    assert seen("entropy stays", frame) is stays
-    assert seen("entropy low", frame) is not stays
+@pytest.mark.parametrize(("entropy", "high"), [(0.85, True), (0.5, False)])
+def test_entropy_is_high_or_low_of_every_panel(entropy, high):
+    trained = drawn("gaussian", "printed: mean entropy over log d", trained=[entropy], base=[0.9])
+    assert seen("entropy stays", trained) is high
+    base = drawn("gaussian", "printed: mean entropy over log d", trained=[0.9], base=[entropy])
+    assert seen("base entropy low", base) is not high
 
 
 def test_a_loss_rises_again_if_it_ends_above_the_first_iterations():
@@ -490,8 +498,8 @@ def write_games(job: ReportJob, experiment: str) -> None:
     played = games(MANY)
     played["reply"][0][0] = "</script><img src=https://example.org/x onerror=alert(1)>"
     write_trajectories(folder / "rollouts.parquet", played)
-    source = RewardSource(0, "test", PARAMS.experiments[experiment].process)
-    ranked = select([played], Scoring(PARAMS.experiments[experiment].environment, "realized"), source, 1, 1)
+    scoring = Scoring(PARAMS.experiments[experiment].environment, "realized")
+    ranked = select([played], scoring, selected=1, seed=0, words="test")
     write_selection(folder / "selection.parquet", ranked)
     held_out = {name: held_out_games(name) for name in job.in_words[experiment].held_out[job.story[1]]}
     for name, path in job.in_words[experiment].held_out[job.story[1]].items():

@@ -401,7 +401,7 @@ def test_every_iteration_and_training_seed_draws_rewards_of_its_own_which_select
         small = of.model_copy(update={"scenarios": 3, "trajectories": 1, "T": 2, "shard": (1, 1)})
         tables.append(np.array(rolled(small)["rewards"]).reshape(3, 2, 3))
         later = selection_job(params, "open_mab_gemma", int(seed), int(iteration))
-        drawn = draw_rewards(later.seed, later.stream, later.process, (3, 2, 3), reroll=0)
+        drawn = draw_rewards(later.seed, later.stream, later.process, (3, 2, 3))
         np.testing.assert_array_equal(tables[-1], drawn.rewards)
     assert len({table.tobytes() for table in tables}) == len(tables)
 

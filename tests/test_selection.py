@@ -3,7 +3,6 @@
 Symbols: M scenarios, L trajectories each, n = M · L, T rounds, d actions, k selected.
 """
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +16,7 @@ from rmft.environments.processes import TABULAR
 from rmft.environments.tables import one_hot
 from rmft.metrics.luck import advantages as mean_advantages
 from rmft.params.language import LanguageProblem, ProtocolSettings
-from rmft.selection import RewardSource, Scoring, demonstrations, rerolled_regrets, select
+from rmft.selection import Scoring, demonstrations, final_regrets, rerolled_regrets, select, table_of
 
 
 def selection(
@@ -25,10 +24,8 @@ def selection(
     *,
     environment: str = "mab",
     output: str = "action",
-    process: str = "gaussian",
     mean: str = "nominal",
     selected: int = 1,
-    rerolls: int = 1,
     score: str = "regret",
     pool: str = "scenario",
 ) -> dict[str, np.ndarray]:
@@ -38,7 +35,7 @@ def selection(
     )
     problem = LanguageProblem(kind="language", environment=environment, d=played["d"][0], protocol=settings)
     scoring = Scoring(environment, problem.training_regret, mean)
-    return select([played], scoring, RewardSource(0, "test", [process]), selected, rerolls, score, pool)
+    return select([played], scoring, selected, score, pool, seed=0, words="test")
 
 
 def trajectories(table: RewardTable, actions: np.ndarray, policies: np.ndarray | None = None) -> dict[str, list]:
@@ -116,7 +113,7 @@ def test_selected_are_the_k_lowest_regrets_with_different_replies(data, k):
     played["reply"] = data.draw(st.lists(st.lists(words, min_size=2, max_size=2), min_size=10, max_size=10))
     order = data.draw(st.permutations(range(10)))
     played = {name: [column[row] for row in order] for name, column in played.items()}
-    ranked = selection(played, environment="fol", selected=k, process="alternating")
+    ranked = selection(played, environment="fol", selected=k)
     for scenario in range(scenarios):
         rows = [row for row in range(10) if played["scenario"][row] == scenario]
         best_first = sorted(rows, key=lambda row: (ranked["regret"][row], played["trajectory"][row]))
@@ -158,7 +155,7 @@ def test_within_a_scenario_reward_selects_what_regret_selects(environment, outpu
     table = draw("gamma", 40, 6, 3)
     played = trajectories(table, *at_random(table, 8))
     by_regret, by_reward = (
-        selection(played, environment=environment, output=output, process="gamma", selected=3, mean=mean, score=score)
+        selection(played, environment=environment, output=output, selected=3, mean=mean, score=score)
         for score in ("regret", "reward")
     )
     assert by_regret["rank"].tolist() == by_reward["rank"].tolist()
@@ -171,9 +168,7 @@ def test_across_scenarios_reward_selects_those_that_pay_and_regret_those_that_ar
     played = trajectories(table, np.array([[[0], [0], [1]], [[1], [1], [0]]]))
     played["reply"] = [[str(row)] for row in range(6)]
     chosen = {
-        score: np.flatnonzero(
-            selection(played, environment="fol", process="alternating", score=score, pool="iteration")["selected"]
-        ).tolist()
+        score: np.flatnonzero(selection(played, environment="fol", score=score, pool="iteration")["selected"]).tolist()
         for score in ("regret", "reward")
     }
     assert chosen == {"regret": [2, 3], "reward": [0, 2]}
@@ -198,18 +193,18 @@ def test_rerolled_regret_selects_good_play_over_luck():
     means = {
         score: [ranked[column][ranked["selected"]].mean() for column in ("regret", "rerolled")]
         for score in ("regret", "rerolled")
-        for ranked in [selection(played, score=score, rerolls=10)]
+        for ranked in [selection(played, score=score)]
     }
     assert means["rerolled"][1] < means["regret"][1]
     assert means["rerolled"][0] > means["regret"][0]
 
 
 def test_a_random_score_selects_whatever_was_earned_and_the_same_however_trajectories_come_in_batches():
-    count, scoring, source = 8, Scoring("mab", "realized", "nominal"), RewardSource(0, "test", ["gaussian"])
+    count, scoring = 8, Scoring("mab", "realized", "nominal")
     played = trajectories(table := draw("gaussian", 400, 3, 3), at_random(table, count)[0])
     halves = [{name: column[part] for name, column in played.items()} for part in (slice(0, 1204), slice(1204, None))]
     whole, parts, other = (
-        select(batches, scoring, replace(source, words=words), 1, 1, "random")
+        select(batches, scoring, 1, "random", seed=0, words=words)
         for batches, words in (([played], "test"), (halves, "test"), ([played], "another iteration"))
     )
     np.testing.assert_array_equal(whole["selected"], parts["selected"])
@@ -279,29 +274,32 @@ def test_a_conversation_without_a_valid_reply_is_left_out(conversations, left):
 
 
 @pytest.mark.parametrize("mean", ["nominal", "clipped"])
-def test_regret_on_rerolled_rewards_averages_to_what_the_true_means_of_the_draws_give(mean):
-    scenarios, horizon = 500, 4
-    table = draw("gamma", scenarios, horizon, 3)
+def test_rerolled_regret_is_what_the_same_actions_have_on_average_where_rewards_are_drawn_again(mean):
+    table = draw("gamma", 500, 4, 3)
     actions, _ = at_random(table, 1)
+    scoring = Scoring("mab", "realized", mean)
     played = trajectories(table, actions)
+    rerolled = rerolled_regrets(played, table, scoring)
     best = (table.means if mean == "nominal" else table.clipped_means).max(axis=2).sum(axis=1)
-    closed_form = best - (table.clipped_means * one_hot(actions[:, 0], 3)).sum(axis=(1, 2))
-    once, often = (
-        rerolled_regrets(played, Scoring("mab", "realized", mean), RewardSource(0, "test", ["gamma"]), rerolls)
-        - closed_form
-        for rerolls in (1, 16)
-    )
-    assert_mean(often, 0.0)
-    assert often.std() == pytest.approx(once.std() / 4, rel=0.2)  # as of 16 draws that differ
+    earned = (table.clipped_means * one_hot(actions[:, 0], 3)).sum(axis=(1, 2))
+    np.testing.assert_allclose(rerolled, best - earned, atol=1e-12)
+    assert_mean(final_regrets(played, table, scoring) - rerolled, 0.0)  # no action was chosen for its reward
+
+
+def test_rerolled_regret_with_full_information_keeps_the_best_action_in_hindsight():
+    table = draw("gaussian", 30, 4, 3)
+    played = trajectories(table, *at_random(table, 2))
+    best = np.repeat(table.rewards.sum(axis=1).max(axis=1), 2)
+    policies = np.array(played["policy"]).reshape(60, 4, 3)
+    earned = (policies * np.repeat(table.clipped_means, 2, axis=0)).sum(axis=(1, 2))
+    np.testing.assert_allclose(rerolled_regrets(played, table_of(played), Scoring("fol", "expected")), best - earned)
 
 
 @pytest.mark.parametrize("output", ["action", "distribution"])
 @pytest.mark.parametrize("process", ["sine-trend", "alternating"])
 def test_where_rewards_are_not_random_all_of_the_advantage_survives(process, output):
     table = draw(process, 8, 6, 3)
-    ranked = selection(
-        trajectories(table, *at_random(table, 4)), environment="fol", output=output, process=process, rerolls=2
-    )
+    ranked = selection(trajectories(table, *at_random(table, 4)), environment="fol", output=output)
     np.testing.assert_allclose(ranked["rerolled"], ranked["regret"])
     in_hindsight, again = mean_advantages(ranked)
     assert again == pytest.approx(in_hindsight)
@@ -323,7 +321,7 @@ def each_plays_one_action(process: str, scenarios: int, horizon: int, d: int) ->
     """Return the selection among d trajectories, each of which always plays an action of its own."""
     table = draw_rewards(0, "test", [process], (scenarios, horizon, d))
     constant = np.broadcast_to(np.arange(d)[None, :, None], (scenarios, d, horizon))
-    return selection(trajectories(table, constant), process=process, rerolls=5)
+    return selection(trajectories(table, constant))
 
 
 def fair(streams, n, horizon, d):

@@ -9,9 +9,9 @@ Trajectories of equal score are ranked in the order in which they were sampled. 
 of a better one of its scenario word for word is passed over, so that k demonstrations are k different ones; where fewer
 than k are different, all of them are selected.
 
-Luck in hindsight: the lowest of L regrets is low partly because the draws happened to favour its actions. So the
-actions of each trajectory (or its policies, where regret is over policies) are scored again on rewards that are drawn
-anew from the same means; `metrics.luck` computes how much of the selected trajectories' advantage is left there.
+Luck in hindsight: the lowest of L regrets is low partly because the draws happened to favour its actions. So each
+trajectory is scored again, with what its actions (or its policies, where regret is over policies) earn on average where
+rewards are drawn again; `metrics.luck` computes how much of the selected trajectories' advantage is left there.
 
 Symbols: M scenarios, L trajectories each, n = M · L in all, T rounds, d actions.
 """
@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rmft.environments import environment_named, rewards_of
+from rmft.environments import environment_named
 from rmft.environments.regret import Mean, Notion, earned, regret
 from rmft.environments.tables import RewardTable
 from rmft.errors import InputError
@@ -50,32 +50,23 @@ class Scoring:
         return environment_named(self.environment).comparator
 
 
-@dataclass(frozen=True)
-class RewardSource:
-    """What the rewards of trajectories were drawn with. words: the name of the stream. features: of contexts."""
-
-    seed: int
-    words: str
-    processes: Sequence[str]
-    features: int | None = None
-
-
 def select(
     batches: Iterable[TrajectoryColumns],
     scoring: Scoring,
-    source: RewardSource,
     selected: int,
-    rerolls: int,
     score: Score = "regret",
     pool: Pool = "scenario",
+    *,
+    seed: int,
+    words: str,
 ) -> dict[str, np.ndarray]:
     """Return the columns of a selection, one trajectory a row, in the order in which they were played.
 
-    batches: the trajectories, so many at a time that they fit in memory. selected: k. rerolls: how often rewards are
-    drawn again. score: what ranks, the lowest first (of `reward`, the highest). pool: what is ranked together: the k
-    best of each scenario are selected, or the k M best of all.
+    batches: the trajectories, so many at a time that they fit in memory. selected: k. score: what ranks, the lowest
+    first (of `reward`, the highest). pool: what is ranked together: the k best of each scenario are selected, or the
+    k M best of all. seed, words: the root seed and the words that name the streams of `random` scores.
     """
-    parts = [_scored(played, scoring, source, rerolls, score) for played in batches]
+    parts = [_scored(played, scoring, score, seed, words) for played in batches]
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     scenario, scores, texts = columns["scenario"], columns.pop("score"), columns.pop("texts")
     pools = scenario if pool == "scenario" else np.zeros_like(scenario)
@@ -96,16 +87,14 @@ def select(
     return columns | {"rank": rank, "duplicate": duplicate, "selected": chosen}
 
 
-def _scored(
-    played: TrajectoryColumns, scoring: Scoring, source: RewardSource, rerolls: int, score: Score
-) -> dict[str, np.ndarray]:
+def _scored(played: TrajectoryColumns, scoring: Scoring, score: Score, seed: int, words: str) -> dict[str, np.ndarray]:
     """Return what selection needs of trajectories. texts: a hash of the replies of each."""
     rewards = table_of(played)
-    regrets, rerolled = final_regrets(played, rewards, scoring), rerolled_regrets(played, scoring, source, rerolls)
+    regrets, rerolled = final_regrets(played, rewards, scoring), rerolled_regrets(played, rewards, scoring)
     if score == "reward":
-        scores = -earnings(played, rewards, scoring).cumsum(axis=1)[:, -1]
+        scores = -earnings(played, rewards, scoring).sum(axis=1)
     elif score == "random":
-        scores = random_scores(played, source)
+        scores = random_scores(played, seed, words)
     else:
         scores = regrets if score == "regret" else rerolled
     texts = [hashlib.blake2b("\0".join(replies).encode(), digest_size=16).digest() for replies in played["reply"]]
@@ -144,20 +133,21 @@ def _decisions(played: TrajectoryColumns, rewards: RewardTable) -> tuple[np.ndar
     return np.array(played["policy"]).reshape(rewards.shape), np.array(played["action"], dtype=int)
 
 
-def rerolled_regrets(played: TrajectoryColumns, scoring: Scoring, source: RewardSource, rerolls: int) -> np.ndarray:
-    """Return the regret (n,) of the same policies and actions on rewards drawn again, averaged over the draws."""
-    scenario, shape = np.array(played["scenario"]), (len(played["reply"][0]), played["d"][0])
-    total = np.zeros(len(scenario))
-    for reroll in range(1, rerolls + 1):
-        drawn = rewards_of(source.seed, source.words, source.processes, scenario, shape, reroll, source.features)
-        total += final_regrets(played, drawn, scoring)
-    return total / rerolls
+def rerolled_regrets(played: TrajectoryColumns, rewards: RewardTable, scoring: Scoring) -> np.ndarray:
+    """Return the regret (n,) of the same policies and actions, averaged over rewards that are drawn again.
+
+    Earnings are linear in rewards, so their average is what is earned on the means of the draws. The comparator stays
+    that of the game, which all trajectories of a scenario share.
+    """
+    averages = RewardTable(rewards.clipped_means, rewards.means, rewards.clipped_means)
+    luck = earnings(played, rewards, scoring) - earnings(played, averages, scoring)
+    return final_regrets(played, rewards, scoring) + luck.sum(axis=1)
 
 
-def random_scores(played: TrajectoryColumns, source: RewardSource) -> np.ndarray:
+def random_scores(played: TrajectoryColumns, seed: int, words: str) -> np.ndarray:
     """Return a uniform random number (n,) for each trajectory, the same however trajectories come in batches."""
     names = zip(played["scenario"], played["trajectory"], strict=True)
-    return np.array([stream(source.seed, "selection", source.words, *name).random() for name in names])
+    return np.array([stream(seed, "selection", words, *name).random() for name in names])
 
 
 def invalid_replies(played: TrajectoryColumns) -> np.ndarray:

@@ -24,6 +24,9 @@ def main() -> None:
     params.kv_unified, params.swa_full, params.cache_ram_mib = False, arguments.swa_full, arguments.cache_ram
     params.cache_prompt = not arguments.no_cache_prompt
     params.fit_params, params.ui = False, False
+    # By default it would sample from the 40 likeliest tokens alone, and let a model think that can.
+    params.sampling.top_k, params.sampling.top_p, params.sampling.min_p = 0, 1.0, 0.0
+    params.default_template_kwargs = {"enable_thinking": "false"}
     if arguments.lora:
         params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(arguments.lora)]
     server = xllamacpp.Server(params)

@@ -48,9 +48,7 @@ class EndpointChatModel:
     def __init__(self, connection: Connection, games: np.ndarray, max_tokens: int, words: str, logprobs: bool) -> None:
         self.connection, self.max_tokens, self.words = connection, max_tokens, words
         self.games = [(int(scenario), int(trajectory)) for scenario, trajectory in games]
-        self.options = {"max_completion_tokens": max_tokens}
-        if logprobs:
-            self.options |= {"logprobs": True, "top_logprobs": TOP}
+        self.options = {"logprobs": True, "top_logprobs": TOP} if logprobs else {}
         self.count = len(games)
         self.rounds = [0] * self.count  # messages sent
         self.attempts = [0] * self.count  # retracted responses to the last message
@@ -93,8 +91,7 @@ class EndpointChatModel:
 
     def _request(self, row: int, temperature: float, uniform: float) -> Request:
         body = {"messages": list(self.messages[row]), "temperature": temperature, **self.options}
-        if self.connection.endpoint.settings.seeded:
-            body["seed"] = int(uniform * SEEDS)
+        body |= self.connection.endpoint.settings.options(self.max_tokens, int(uniform * SEEDS))
         game = (self.words, *self.games[row])
         return Request(body, (*game, self.rounds[row], self.attempts[row]), game)
 

@@ -3,11 +3,12 @@
 import torch
 
 LARGE_VOCABULARY, BLOCK = 1 << 16, 1 << 10  # tokens
+COLDEST = 1e-30  # a lower temperature is 0: logits divided by it could be infinite
 
 
 def sample(logits: torch.Tensor, uniforms: torch.Tensor, temperature: float) -> torch.Tensor:
     """Return tokens (n,) from logits (n, V), by inverting the distribution functions at uniforms (n,) in [0, 1)."""
-    if temperature == 0:
+    if temperature < COLDEST:
         return logits.argmax(dim=-1)
     probabilities = torch.softmax(logits if temperature == 1 else logits / temperature, dim=-1)
     if probabilities.shape[-1] > LARGE_VOCABULARY:

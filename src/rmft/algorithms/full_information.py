@@ -21,7 +21,10 @@ def constant_step_size(d: int, horizon: int) -> float:
 
 
 def anytime_step_size(d: int) -> StepSize:
-    """Return η_t = √(2 log d / t), the step size of Fig. `regret-dynamics-noisy`."""
+    """Return η_t = √(2 log d / t), the step size of Fig. `regret-dynamics-noisy`.
+
+    # ASSUME: t is the round. It can also be read as the horizon, as in η_25 of other figures.
+    """
     return lambda t: constant_step_size(d, t)
 
 

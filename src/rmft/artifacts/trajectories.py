@@ -37,7 +37,7 @@ SELECTION = {  # columns; one trajectory a row
     "scenario": "int32",
     "trajectory": "int32",
     "regret": "float64",  # at round T; the paper selects by it
-    "rerolled": "float64",  # the same actions' regret on re-drawn rewards, averaged
+    "rerolled": "float64",  # the same actions' regret, averaged over rewards drawn again
     "rank": "int32",  # within its pool, 0 for the best score: in the paper of a scenario, by regret
     "duplicate": "bool",  # has the same words as a better-ranked trajectory of the scenario
     "selected": "bool",

@@ -36,12 +36,17 @@ class Endpoint:
         return urls, required_key(self.settings, key)
 
     def client(self) -> "OpenAI":
-        """Return the official client, for one request at a time. Raise InputError if there is no key."""
-        from openai import DefaultHttpx2Client, OpenAI
+        """Return the official client, for one request at a time. Raise InputError if there is no key.
+
+        It sends no organisation or project of the environment, as chat requests send none: a model that was tuned in
+        another project would not be found.
+        """
+        from openai import DefaultHttpx2Client, Omit, OpenAI
 
         (url, *_), key = self.access()
         http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=not is_local(url))
-        return OpenAI(base_url=url, api_key=key, http_client=http)
+        unsent = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
+        return OpenAI(base_url=url, api_key=key, http_client=http, default_headers=unsent)
 
 
 def is_local(url: str) -> bool:

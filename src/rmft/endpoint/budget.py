@@ -40,7 +40,8 @@ class Usage:
         if not usage:
             return cls()
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        return cls(1, usage["prompt_tokens"], cached, usage.get("completion_tokens") or 0)
+        prompt = max(usage["prompt_tokens"], cached)  # some endpoints do not count what is cached as part of the prompt
+        return cls(1, prompt, cached, usage.get("completion_tokens") or 0)
 
 
 def cost(usage: Usage, prices: "Prices") -> float:
@@ -143,4 +144,7 @@ class SpendingLimit:
         try:
             return sum(cost(used, self.prices[model]) for model, used in usage.items())
         except KeyError as error:
-            raise InputError(f"prices: none are known for {error}, so that {self.option} cannot be kept") from None
+            raise InputError(
+                f"prices: none are known for {error}, so that {self.option} cannot be kept; add a model of this name, "
+                "with its prices, to params.yaml"
+            ) from None

@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from rmft.endpoint.access import Endpoint, is_local
 from rmft.endpoint.budget import Reservation, Usage
 from rmft.endpoint.failures import (
     LONGEST_PAUSE,
+    ROUTE,
     Failure,
     MalformedError,
+    ReportedError,
     RequestTarget,
     failure_of,
     parse_response,
@@ -26,6 +28,7 @@ from rmft.endpoint.failures import (
 )
 from rmft.endpoint.journal import Json, key_of
 from rmft.errors import InputError
+from rmft.params.endpoint import TokenLimit
 from rmft.progress import now_and_then
 from rmft.streams import Word, stream
 
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # seconds
 TEMPLATE_TOKENS = 32  # that any chat template adds to a message, at most
-ROUTE = "/chat/completions"
+BUSY = "429"
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,6 @@ class Connection:
                 base_url=url,
                 headers={"Authorization": f"Bearer {self._key}"},
                 timeout=settings.timeout_seconds,
-                follow_redirects=True,
                 trust_env=not is_local(url),
             )
             self._clients.append(client)
@@ -188,21 +190,32 @@ class Connection:
         return int(sha256(repr(request.game or request.words).encode()).hexdigest(), 16) % addresses
 
     async def _send_with_retries(self, record: Json, key: str, address: int) -> Json:
-        """Return a response that is on record, after as many attempts as it takes."""
+        """Return a response that is on record, after as many attempts as it takes.
+
+        They are counted anew after a refusal for being busy (429) if the endpoint has answered other requests since.
+        """
         attempts = self.endpoint.settings.attempts
-        for attempt in range(1, attempts + 1):
+        counted = tries = 0
+        answered = self.statistics.usage.answers
+        while True:
             async with self._slots:
                 await self._wait_for_pause()
                 outcome = await self._attempt(record, key, address)
             if not isinstance(outcome, Failure):
                 return outcome
-            if attempt < attempts:
-                self.statistics.retries[outcome.reason] += 1
-                if address not in self._reached:  # so that nobody waits for a wrong address without a word
-                    self._report(f"{self._url(address)}: {outcome}; attempt {attempt + 1} of {attempts} follows")
-                await self._sleep(_backoff(key, attempt) * self.endpoint.pace)
+            tries += 1
+            before, answered = answered, self.statistics.usage.answers
+            counted = 0 if outcome.reason == BUSY and answered > before else counted + 1
+            if counted == attempts:
+                break
+            self.statistics.retries[outcome.reason] += 1
+            if address not in self._reached:  # so that nobody waits for a wrong address without a word
+                self._report(f"{self._url(address)}: {outcome}; attempt {counted + 1} of {attempts} follows")
+            await self._sleep(_backoff(key, tries) * self.endpoint.pace)
         cure = "all responses are kept: run again when it is back"
-        if address not in self._reached:
+        if outcome.reason == BUSY:
+            cure += ", or with a lower `concurrency`"
+        elif outcome.unlike_the_protocol and address not in self._reached:
             cure += ", or correct the address: no server of the OpenAI protocol has answered there"
         raise InputError(
             f"{self._url(address)}: no response after {attempts} attempts, of which the last ended in {outcome}; {cure}"
@@ -226,15 +239,27 @@ class Connection:
                 self.statistics.usage += usage
                 self.statistics.seconds += asyncio.get_running_loop().time() - begun
                 await asyncio.wrap_future(recorded)
+                self._require_kept_limit(record, usage)
             return outcome
         finally:
             self.endpoint.budget.settle(reservation, usage, lost=lost)
             self._settled.set()
 
+    def _require_kept_limit(self, record: Json, usage: Usage) -> None:
+        """Raise InputError where a completion has more tokens than its request allows."""
+        settings = self.endpoint.settings
+        limit = record.get(settings.token_limit)
+        if limit is not None and usage.completion > limit + 1:  # some count the token that ends a completion
+            other = next(name for name in get_args(TokenLimit) if name != settings.token_limit)
+            raise InputError(
+                f"{settings.name}: a completion has {usage.completion} tokens, and its request allows {limit}: the "
+                f"endpoint does not know {settings.token_limit}; set token_limit: {other} (rmft eval: --token-limit)"
+            )
+
     async def _reserve(self, record: Json) -> Reservation:
         """Reserve the most that a request can cost; if necessary, wait until others have cost less than reserved."""
         budget = self.endpoint.budget
-        max_tokens = record.get("max_completion_tokens", self.endpoint.settings.context)
+        max_tokens = record.get(self.endpoint.settings.token_limit, self.endpoint.settings.context)
         most = (self.model, _most_tokens(record), max_tokens)
         while budget.reserved and not budget.allows(*most):
             self._settled.clear()
@@ -262,6 +287,8 @@ class Connection:
             return Failure("timeout", paid=not isinstance(error, never_sent))
         except RequestError as error:
             return Failure("connection", redacted(str(error), target.key), paid=not isinstance(error, never_sent))
+        except ReportedError as error:
+            return Failure("error", redacted(str(error), target.key), paid=True)
         except MalformedError as error:
             return Failure("malformed", str(error), paid=True)
         failure = failure_of(response.status_code, response.headers, response.content, target)

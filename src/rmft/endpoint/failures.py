@@ -22,7 +22,10 @@ NOT_IMPLEMENTED = 501  # by a web server that takes no such requests
 RETRIED = frozenset({408, 409, 425, 429})  # statuses after which a request is retried, besides all from 500
 GATEWAY_TIMEOUTS = frozenset({504, 524})  # a gateway gave up on an endpoint that may have generated a response
 UNPAID = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
-TOO_LONG = frozenset({"context_length_exceeded", "string_above_max_length"})
+TOO_LONG = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
+TOO_LONG_MESSAGE = re.compile("context (length|size|window)")
+MOVED = frozenset({301, 302, 303, 307, 308})
+ROUTE = "/chat/completions"
 LONGEST_PAUSE = 900.0  # seconds: a run ends where an endpoint asks for a longer pause
 LONGEST_MESSAGE = 200  # characters of an endpoint's error message
 KEY_LIKE = re.compile(r"\b(?:sk|rk|pk|gsk|hf|sess)[-_][\w.*…-]+|\S*\*{3,}\S*")
@@ -32,6 +35,10 @@ DURATION_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}  
 
 class MalformedError(Exception):
     """A response that does not follow the protocol."""
+
+
+class ReportedError(Exception):
+    """A response that holds an error in place of a completion, though its status is one of success."""
 
 
 def required_key(settings: "EndpointSettings", key: str | None) -> str:
@@ -46,7 +53,9 @@ def required_key(settings: "EndpointSettings", key: str | None) -> str:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request has no response yet. reason: a status, `timeout`, `connection` or `malformed`. detail: the message.
+    """Why a request has no response yet. detail: the message.
+
+    reason: a status, `timeout`, `connection`, `malformed`, or `error` in a response with a status of success.
 
     delay: seconds for which the endpoint wants no requests, or None. paid: whether the request may have been charged.
     """
@@ -55,6 +64,11 @@ class Failure:
     detail: str = ""
     delay: float | None = None
     paid: bool = False
+
+    @property
+    def unlike_the_protocol(self) -> bool:
+        """Return whether the failure may come from something else than a server of the OpenAI protocol."""
+        return self.reason in ("connection", "malformed", "timeout") or not self.detail
 
     def __str__(self) -> str:
         return f"{self.reason} ({self.detail})" if self.detail else self.reason
@@ -76,18 +90,21 @@ class RequestTarget:
 
 def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: RequestTarget) -> Failure:
     """Return the failure of a response with an error status. Raise InputError if no retry can succeed."""
-    code, message = _error(body)
+    codes, message = _error(body)
     message = redacted(message, target.key)
-    if code in UNPAID:
+    if UNPAID & codes:
         raise InputError(
             f"{target.url}: there is no credit left ({message}); add some there and run again: all responses are kept"
         )
     if status in RETRIED or (status >= 500 and status != NOT_IMPLEMENTED):
         return Failure(str(status), message, requested_delay(headers), paid=status in GATEWAY_TIMEOUTS)
-    raise InputError(f"{target.url}: {_refusal(status, code, message, target)}")
+    if status in MOVED:
+        new = redacted(headers.get("location") or "an address that it does not name", target.key)
+        raise InputError(f"{target.url}: sends requests on to {new} ({status}); name that address, without {ROUTE}")
+    raise InputError(f"{target.url}: {_refusal(status, codes, message, target)}")
 
 
-def _refusal(status: int, code: str, message: str, target: RequestTarget) -> str:
+def _refusal(status: int, codes: frozenset[str], message: str, target: RequestTarget) -> str:
     """Return what the endpoint refused, and what to do about it."""
     detail = f"({status}{': ' if message else ''}{message})"
     if status == 401 and target.key == NO_KEY:
@@ -96,17 +113,19 @@ def _refusal(status: int, code: str, message: str, target: RequestTarget) -> str
         return f"the key is refused {detail}; set the right one: export {target.variable}=…"
     if status == 403:
         return f"the key in {target.variable} may not be used for {target.model!r} from here {detail}"
-    if status == 404 and "model" in f"{code} {message}":
+    if status == 404 and any("model" in text for text in (*codes, message)):
         lost = target.own and "::" in target.model
         cure = how_to_restore(target.model) if lost else f"{target.url}/models lists those that there are"
         return f"there is no model {target.model!r} {detail}; {cure}"
     if status == 404:
         return f"there is no endpoint at this address {detail}; base_urls mostly end in /v1: see the endpoint's manual"
-    if status == 413 or code in TOO_LONG or "context length" in message or "context window" in message:
+    if status == 413 or TOO_LONG & codes or TOO_LONG_MESSAGE.search(message):
         return (
             f"a conversation is longer than the context of {target.model!r} {detail}; play fewer rounds, allow shorter "
             "responses or use interaction: summary, and set `context` to the model's limit"
         )
+    if "max_completion_tokens" in message or "max_tokens" in message:
+        return f"a request was refused {detail}; token_limit (rmft eval: --token-limit) says what it calls the limit"
     return f"a request was refused {detail}"
 
 
@@ -120,25 +139,24 @@ def how_to_restore(model: str) -> str:
     return f"if .rmft was deleted, fine-tune what was in it again: rm {files}; snakemake"
 
 
-def _error(body: bytes) -> tuple[str, str]:
-    """Return the code (or else the type) and the message of an error response, whatever its shape."""
+def _error(body: bytes) -> tuple[frozenset[str], str]:
+    """Return the code and the type, as far as there are any, and the message of an error response of any shape."""
     try:
         value = json.loads(body)
     except ValueError:
         text = re.sub(rb"<[^>]*>", b" ", body[: 50 * LONGEST_MESSAGE]).decode(errors="replace")
-        return "", text
+        return frozenset(), text
     value = value[0] if isinstance(value, list) and value else value
     error = value.get("error", value) if isinstance(value, dict) else value
     if not isinstance(error, dict):
-        return "", str(error)
-    codes = [str(error[name]) for name in ("code", "type") if error.get(name) is not None]
-    unpaid = [code for code in codes if code in UNPAID]
-    return [*unpaid, *codes, ""][0], str(error.get("message") or error.get("detail") or "")
+        return frozenset(), str(error)
+    codes = frozenset(str(error[name]) for name in ("code", "type") if error.get(name) is not None)
+    return codes, str(error.get("message") or error.get("detail") or "")
 
 
 def redacted(text: str, key: str) -> str:
     """Return an endpoint's message as one line, without the key or anything that looks like a part of one."""
-    text = KEY_LIKE.sub("[key]", " ".join((text.replace(key, "[key]") if key else text).split()))
+    text = KEY_LIKE.sub("[key]", " ".join((text.replace(key, "[key]") if key and key != NO_KEY else text).split()))
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
@@ -195,9 +213,14 @@ def _seconds(text: str | None, unit: float) -> float | None:
 
 
 def parse_response(body: bytes) -> dict[str, Any]:
-    """Return a chat response in which everything that is used is present. Raise MalformedError otherwise."""
+    """Return a chat response in which everything that is used is present.
+
+    Raise MalformedError otherwise, and ReportedError for an error with a status of success, as gateways send it.
+    """
     try:
         response = json.loads(body)
+        if "choices" not in response and response.get("error"):
+            raise ReportedError(_error(body)[1])
         choice, usage = response["choices"][0], response["usage"]
         text, tokens = choice["message"].get("content"), (choice.get("logprobs") or {}).get("content") or []
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0

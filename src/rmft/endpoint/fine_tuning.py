@@ -119,12 +119,14 @@ def fine_tune(
     before_paying: Callable[[], object] = lambda: None,
     retry_policy: RetryPolicy = RetryPolicy(),
     begin_again: str | None = None,
+    expected_tokens: int = 0,
 ) -> TunedModel:
     """Fine-tune, or continue where an earlier call was stopped, at whatever moment that was.
 
     on_event: called with a message for each event of the job, and for each failure that is retried. before_paying:
     called before a job is created; it raises InputError if the job would cost too much. begin_again: what a message
-    says about another job where this one failed; None for moving the journal out of the way.
+    says about another job where this one failed; None for moving the journal out of the way. expected_tokens: that the
+    job will be charged for; they are on record as spent from its creation on, until the endpoint says how many it was.
 
     Raise InputError for an error that a retry cannot fix: the key is refused, the endpoint does not fine-tune, the job
     failed or was cancelled.
@@ -133,8 +135,10 @@ def fine_tune(
         return tuned
     again = begin_again or f"to begin again, run `{move_away(journal.path)}; snakemake`"
     run = _Run(client.with_options(max_retries=0), journal, request, on_event, before_paying, retry_policy, again)
-    tuned = run.follow(run.job())
-    run.record("model", asdict(tuned), Usage(trained=tuned.trained_tokens or 0))
+    tuned = run.follow(run.job(expected_tokens))
+    counted = run.recorded("job").get("counted_tokens", 0)
+    charged = counted if tuned.trained_tokens is None else tuned.trained_tokens
+    run.record("model", asdict(tuned), Usage(trained=charged - counted))
     return tuned
 
 
@@ -166,7 +170,7 @@ class _Run:
 
     # --- Find or create the job ---
 
-    def job(self) -> str:
+    def job(self, expected_tokens: int) -> str:
         """Return the id of the request's job; create the job if there is none yet."""
         if job := self.recorded("job"):
             return job["id"]
@@ -180,7 +184,8 @@ class _Run:
             job = self._retry(
                 "creating the job", lambda: self._find(file["id"], earlier) or self._create(file["id"], earlier)
             )
-        return self.record("job", {"id": job.id, "file": job.training_file})["id"]
+        created = {"id": job.id, "file": job.training_file, "counted_tokens": expected_tokens}
+        return self.record("job", created, Usage(trained=expected_tokens))["id"]
 
     def _earlier_jobs(self) -> list[str]:
         """Return jobs of this request that ended badly before it was begun again; recorded before any other step."""

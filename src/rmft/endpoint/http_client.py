@@ -7,6 +7,8 @@ connections are spread over small pools.
 
 from httpx2 import AsyncClient, Limits, Response, create_ssl_context
 
+from rmft.errors import InputError, first_line
+
 IN_A_POOL = 16  # connections
 IDLE_SECONDS = 30.0  # for which an idle connection is kept open
 
@@ -15,12 +17,17 @@ class HttpClient:
     """Connections to one address, for one event loop.
 
     connections: the most at a time; the caller sends no more requests at once. options: as for `httpx2.AsyncClient`.
+    Raise InputError where the environment names certificates that cannot be read.
     """
 
     def __init__(self, connections: int, *, trust_env: bool, **options: object) -> None:
         pools = -(-connections // IN_A_POOL)
         limits = Limits(max_connections=-(-connections // pools), keepalive_expiry=IDLE_SECONDS)
-        options |= {"limits": limits, "verify": create_ssl_context(trust_env=trust_env), "trust_env": trust_env}
+        try:
+            certificates = create_ssl_context(trust_env=trust_env)
+        except OSError as error:
+            raise InputError(f"SSL_CERT_FILE or SSL_CERT_DIR: {first_line(error)}") from None
+        options |= {"limits": limits, "verify": certificates, "trust_env": trust_env}
         self._pools = [AsyncClient(**options) for _ in range(pools)]
         self._sending = [0] * pools
 

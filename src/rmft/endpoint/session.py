@@ -1,7 +1,7 @@
 """What a job does with its endpoint: settings, API key, address, journal and budget come together here.
 
-Settings that change no response (addresses, prices, budget) are read from params.yaml when the endpoint is opened, so
-that jobs do not depend on them.
+Settings that change no response (prices, budget, how many requests at a time) are read from params.yaml when the
+endpoint is opened, so that jobs do not depend on them.
 """
 
 import hashlib
@@ -118,7 +118,7 @@ def text_generator(
 
     def generate(prompt: str, seed: int) -> str:
         body = {"messages": [{"role": "user", "content": prompt}], "temperature": temperature}
-        body |= {"max_completion_tokens": max_tokens} | ({"seed": seed} if connection.endpoint.settings.seeded else {})
+        body |= connection.endpoint.settings.options(max_tokens, seed)
         (response,) = connection.send([Request(body, (words, seed))])
         return text_of(response)
 
@@ -161,6 +161,7 @@ def fine_tune_at_endpoint(
         request=request,
         on_event=on_message,
         before_paying=lambda: endpoint.budget.require({base: expected}, "fine-tuning"),
+        expected_tokens=expected.trained,
         retry_policy=RetryPolicy(attempts=endpoint.settings.attempts),
     )
     if tuned is None:

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import secrets
+import shutil
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -58,7 +59,7 @@ class FineTuningJobs:
             return document["job"]
         start = self.models.get(request.model).weights
         file = self.files.training_file(request.training_file)
-        hyperparameters = request.hyperparameters.resolved(self.settings.sft)
+        hyperparameters = request.given.resolved(self.settings.sft)
         try:
             sft = hyperparameters.applied(self.settings.sft)
         except ValidationError as error:
@@ -183,7 +184,7 @@ class FineTuningJobs:
             self._add_event(name, f"Validating training file: {job['training_file']}")
             code = await self._run_worker(name, task)
             if self._has_ended(name):
-                model.unlink(missing_ok=True)  # of a job that was cancelled at its very end
+                shutil.rmtree(model.parent, ignore_errors=True)  # of a job that was cancelled at its very end
                 return
             if not model.exists():
                 self._fail(name, f"the worker ended with exit code {code}; see {self.logs / name}.log")

@@ -53,6 +53,7 @@ class FineTuningJobRequest(RequestModel):
     model: str
     training_file: str
     method: FineTuningMethod | None = None
+    hyperparameters: Hyperparameters | None = None  # the older place, used where `method` names none
     suffix: Annotated[str, Field(max_length=64)] | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     metadata: Metadata | None = None
@@ -60,7 +61,7 @@ class FineTuningJobRequest(RequestModel):
     integrations: Annotated[list[Any], Field(max_length=0)] | None = None
 
     @property
-    def hyperparameters(self) -> Hyperparameters:
+    def given(self) -> Hyperparameters:
         """Return the hyperparameters as given."""
         supervised = self.method and self.method.supervised
-        return (supervised and supervised.hyperparameters) or Hyperparameters()
+        return (supervised and supervised.hyperparameters) or self.hyperparameters or Hyperparameters()

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
+from rmft.environments.processes import CONTEXTUAL, TABULAR
 from rmft.environments.tables import AdaptiveRewards, Rewards, RewardTable
 from rmft.errors import InputError, unknown
 from rmft.streams import BLOCK, blocks, stream
@@ -97,19 +97,17 @@ def block_of_rewards(
     processes: Sequence[str],
     shape: tuple[int, int, int],
     block: int,
-    reroll: int = 0,
     features: int | None = None,
 ) -> Rewards:
     """Draw one block of the reward set `name`: shape (n, T, d) with n ≤ BLOCK.
 
     Of k processes each serves equally many instances: every run of k instances is a random permutation of the
-    processes. reroll: 0 for the set itself; another number draws the rewards of the same instances again. features: p;
-    None without contexts.
+    processes. features: p; None without contexts.
     """
     if tuple(processes) == (ADAPTIVE,):
         return AdaptiveRewards(shape)
     n, horizon, d = shape
-    open_stream = partial(_open, root, name, block, reroll)
+    open_stream = partial(stream, root, "environment", name, block)
     components = [
         CONTEXTUAL[process](partial(open_stream, process), n, horizon, d, features)
         if process in CONTEXTUAL
@@ -125,21 +123,14 @@ def block_of_rewards(
     return RewardTable.concatenate(chosen).rows(np.argsort(order, kind="stable").argsort())
 
 
-def _open(root: int, name: str, block: int, reroll: int, *words: str | int) -> np.random.Generator:
-    """Open a stream of a reward set. A reroll changes the draws of a round, not the parameters of an instance."""
-    again = (reroll,) if reroll and NOISE.intersection(map(str, words)) else ()
-    return stream(root, "environment", name, block, *words, *again)
-
-
 def draw_rewards(
     root: int,
     name: str,
     processes: Sequence[str],
     shape: tuple[int, int, int],
-    reroll: int = 0,
     features: int | None = None,
 ) -> Rewards:
-    """Draw the whole reward set `name`, of shape (n, T, d), or, with a reroll, its instances with new rewards.
+    """Draw the whole reward set `name`, of shape (n, T, d).
 
     Instance i is the same for any n, and round t for any T. features: p; None without contexts.
     """
@@ -147,8 +138,7 @@ def draw_rewards(
     if tuple(processes) == (ADAPTIVE,):
         return AdaptiveRewards(shape)
     return RewardTable.concatenate(
-        block_of_rewards(root, name, processes, (size, horizon, d), block, reroll, features)
-        for block, size in blocks(n)
+        block_of_rewards(root, name, processes, (size, horizon, d), block, features) for block, size in blocks(n)
     )
 
 
@@ -158,7 +148,6 @@ def rewards_of(
     processes: Sequence[str],
     instances: np.ndarray,
     shape: tuple[int, int],
-    reroll: int = 0,
     features: int | None = None,
 ) -> RewardTable:
     """Draw some instances (n,) of the reward set `name`, each of shape (T, d), as `draw_rewards` draws all of them."""
@@ -168,6 +157,6 @@ def rewards_of(
         rows.append(np.flatnonzero(block == number))
         places = place[rows[-1]]
         size = int(places.max()) + 1
-        whole = block_of_rewards(root, name, processes, (size, *shape), int(number), reroll, features)
+        whole = block_of_rewards(root, name, processes, (size, *shape), int(number), features)
         drawn.append(whole.rows(places))
     return RewardTable.concatenate(drawn).rows(np.argsort(np.concatenate(rows)))

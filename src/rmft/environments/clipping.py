@@ -1,7 +1,7 @@
 """The known reward range, and the true means of processes whose draws are clipped to it.
 
-The paper's regret uses the *nominal* mean, that of the distribution before clipping. The two differ: a Gamma
-mean αθ reaches 20 while no draw exceeds 10.
+The *nominal* mean is that of the distribution before clipping. The two differ: a Gamma mean αθ reaches 20 while no
+draw exceeds 10. `evaluation.mean` says which of them regret uses.
 """
 
 import math

@@ -14,9 +14,6 @@ from rmft.environments.clipping import HIGH, LOW, MIXTURE_VARIANCES, gamma_mean,
 from rmft.environments.tables import ContextualTable, RewardTable
 
 Streams = Callable[..., np.random.Generator]
-NOISE = frozenset(
-    ["draw", "noise", "component"]
-)  # streams of a round's draws; other streams hold the parameters of instances
 
 
 def _each_round(horizon: int, draw: Callable[[int], np.ndarray]) -> np.ndarray:
@@ -142,7 +139,7 @@ def gradual_variation(streams: Streams, n: int, horizon: int, d: int) -> RewardT
 def linear_contextual(streams: Streams, n: int, horizon: int, d: int, p: int) -> ContextualTable:
     """Means linear in a context that is shown before each round: r_t(a) = ⟨θ_a, x_t⟩; draws as in II, clipped.
 
-    Not in the paper's experiments; the paper names contextual bandits as the first extension.
+    Not in the paper's experiments; the paper names contextual bandits among the directions beyond.
     # ASSUME: x_t is uniform on the simplex (say, shares of p kinds of customers) and θ_a uniform on [0, 10]^p (the
     # reward of an action for each kind). Means are then linear without an intercept, and in [0, 10] without clipping.
     """

@@ -23,7 +23,9 @@ from rmft.environments.tables import RewardTable, one_hot
 from rmft.errors import InputError
 
 Notion = Literal["expected", "pseudo", "realized", "dynamic"]
-EVALUATED: Notion = "expected"  # by which evaluations score games (App. `regret-instantitaion`)
+# By which evaluations score games. ASSUME: also where a model states an action, as a policy of probability 1; that
+# regret is realized there, the paper says of training alone (App. `regret-instantitaion`).
+EVALUATED: Notion = "expected"
 Mean = Literal["nominal", "clipped"]
 
 

@@ -29,7 +29,7 @@ class RewardTable:
     """Rewards of n instances with their means.
 
     rewards: (n, T, d), in [0, 10].
-    means: (n, T, d), the nominal means r_t (before clipping), which the paper's regret uses.
+    means: (n, T, d), the nominal means r_t (before clipping).
     clipped_means: (n, T, d), the true means of `rewards`.
     """
 
@@ -84,7 +84,7 @@ class AdaptiveRewards:
     def at(self, t: int, policies: np.ndarray) -> np.ndarray:
         """Return the rewards (n, d) against policies (n, d): the likeliest action pays 0, all others 10.
 
-        Of equally likely actions the first pays 0.
+        # ASSUME: of equally likely actions the first pays 0.
         """
         return np.where(one_hot(policies.argmax(axis=1), policies.shape[1]), LOW, HIGH)
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from rmft.algorithms import ALGORITHMS, Algorithm
 from rmft.environments import ADAPTIVE, ENVIRONMENTS, environment_named
-from rmft.environments.processes import CONTEXTUAL, NOISE, TABULAR
+from rmft.environments.processes import CONTEXTUAL, TABULAR
 from rmft.errors import InputError, not_python
 from rmft.extensions.checks import (
     DRAWS,
@@ -55,7 +55,7 @@ def process(name: str, environments: Sequence[str]) -> Callable[[Function], Func
     """
 
     def register(draw: Function) -> Function:
-        file = _claim(name, PROCESS_FILES, (*TABULAR, *CONTEXTUAL, ADAPTIVE, *NOISE))
+        file = _claim(name, PROCESS_FILES, (*TABULAR, *CONTEXTUAL, ADAPTIVE))
         _require_list(f"{file}: process {name!r}", environments)
         kinds = {environment_named(environment).contextual for environment in environments}
         if len(kinds) != 1:

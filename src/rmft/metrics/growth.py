@@ -59,14 +59,17 @@ def resampled_growth(
     return means, singles
 
 
-def linear_exponent(uniform: float | None) -> float:
+def linear_exponent(uniform: float | None) -> float | None:
     """Return the exponent below which regret counts as sublinear. uniform: that of uniform play, if it plays.
 
     With full information linear regret, too, has an exponent below 1 at any horizon: regret is that against the best of
     d noisy sums, which grows at first like √t. The bound is uniform play's exponent then. Where that is below 1/2, as
-    under rewards that alternate, uniform play's own regret is not linear, and the bound is 1.
+    under rewards that alternate, uniform play's own regret is not linear. There is no bound then: None. One action that
+    is played all the time, whose regret is linear, has an exponent below 1 there.
     """
-    return 1.0 if uniform is None or uniform < SQUARE_ROOT else min(1.0, uniform)
+    if uniform is None:
+        return 1.0
+    return min(1.0, uniform) if uniform >= SQUARE_ROOT else None
 
 
 def exponent_error(fits: Sequence[Growth]) -> float:

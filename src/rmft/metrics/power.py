@@ -66,16 +66,18 @@ def replicates_needed(
 
 @dataclass(frozen=True)
 class RegretSpread:
-    """The parts of the variance of final regrets y_ir = mean + instance_i + replicate_ir.
+    """The parts of the variance of final regrets y_ir = mean + instance_i + replicate_r + game_ir.
 
     mean: over instances and replicates. setting_sd: the mean over instances of the standard deviation over replicates,
-    as the paper reports it. replicate_sd: the root of the mean variance over replicates. task_sd: the standard
-    deviation over instances of single games, as in the paper's tables; it includes the variance over replicates.
+    as the paper reports it. replicate_sd: the root of the mean variance over replicates. game_sd: the same without
+    replicate_r, by which a training run differs on all instances. task_sd: the standard deviation over instances of
+    single games, as in the paper's tables; it includes that of games.
     """
 
     mean: float
     setting_sd: float
     replicate_sd: float
+    game_sd: float
     task_sd: float
 
     @property
@@ -86,7 +88,7 @@ class RegretSpread:
     @property
     def between_sd(self) -> float:
         """Return the sd over instances of instance_i alone."""
-        return math.sqrt(max(self.task_sd**2 - self.replicate_sd**2, 0.0))
+        return math.sqrt(max(self.task_sd**2 - self.game_sd**2, 0.0))
 
     @property
     def replicate_above_between(self) -> float:
@@ -103,16 +105,25 @@ def spread(final: np.ndarray) -> RegretSpread:
     over_replicates = final.std(axis=0, ddof=1)
     task = math.sqrt(float(final.var(axis=1, ddof=1).mean()))
     within = math.sqrt(float((over_replicates**2).mean()))
-    return RegretSpread(float(final.mean()), float(over_replicates.mean()), within, task)
+    return RegretSpread(
+        float(final.mean()), float(over_replicates.mean()), within, math.sqrt(_game_variance(final)), task
+    )
 
 
 def paired_sd(base: np.ndarray, trained: np.ndarray, replicates: int) -> float:
     """Return the sd over instances of differences of means over `replicates`, from regrets (R, n) of each player.
 
-    Var = τ² + σ² / replicates. σ²: the variance of base_r - trained_r over replicates, which share random numbers; more
-    replicates average out this noise of sampling and training. τ²: the variance of the gain between instances,
-    estimated as the observed variance minus σ² / R, and at least 0.
+    Var = τ² + σ² / replicates. σ²: the variance of base_ir - trained_ir, which share random numbers, over replicates,
+    without what all instances of a replicate share; more replicates average out this noise. τ²: the variance of the
+    gain between instances, estimated as the observed variance minus σ² / R, and at least 0.
     """
-    noise = float((base - trained).var(axis=0, ddof=1).mean())
-    observed = float((base.mean(axis=0) - trained.mean(axis=0)).var(ddof=1))
+    differences = base - trained
+    noise, observed = _game_variance(differences), float(differences.mean(axis=0).var(ddof=1))
     return math.sqrt(max(observed - noise / len(base), 0.0) + noise / replicates)
+
+
+def _game_variance(values: np.ndarray) -> float:
+    """Return the residual mean square of values (R, n) after their means over instances and over replicates."""
+    n = values.shape[1]
+    own = values - values.mean(axis=1, keepdims=True)
+    return float(own.var(axis=0, ddof=1).mean()) * n / (n - 1)

@@ -2,8 +2,8 @@
 
 ks_p is the median over training seeds. paired_p and paired_difference take training seeds and instances as samples (see
 `rmft.metrics.comparison`); power is over instances, of the mean over training seeds. by_training_seed tests each seed
-alone. The paired_difference of an algorithm is the trained model's regret less the algorithm's. exponent_se is over
-instances, and over several training seeds.
+alone. The paired_difference of an algorithm is the trained model's regret less the algorithm's. exponent_se,
+of the base and the trained model, is over instances, and over several training seeds.
 """
 
 import math
@@ -61,19 +61,19 @@ def _of_one(names: tuple[str, str], players: Players, seed: int, floor: float | 
     base, trained = players["base"], players["trained"]
     after, before = trained.by_instance[:, -1], base.by_instance[:, -1]
     paired = against_base(players)
-    fits, _ = resampled_growth(
-        trained.regret, RESAMPLES, floor, stream(seed, "bootstrap", "metrics", *names, "exponent")
-    )
     by_seed = ks_by_seed(trained, base)
     summaries = {name: _summary(played, floor) for name, played in players.items()}
     between = {name: summaries.pop(name) for name in [*summaries] if name.startswith("iteration-")}
-    of_base, of_trained = summaries.pop("base"), summaries.pop("trained")
+    of_base, of_trained = (
+        summaries.pop(name) | {"exponent_se": _exponent_se((*names, *word), players[name], seed, floor)}
+        for name, word in (("base", ("base",)), ("trained", ()))
+    )
     for name, algorithm in summaries.items():
         difference = paired_difference(trained.final, players[name].final)
         algorithm["paired_difference"] = [difference.low, difference.mean, difference.high]
     return {
         "base": of_base,
-        "trained": of_trained | {"exponent_se": exponent_error(fits)},
+        "trained": of_trained,
         **({"iterations": between} if between else {}),
         "algorithms": summaries,
         "ks_p": float(np.median(by_seed)),
@@ -87,6 +87,12 @@ def _of_one(names: tuple[str, str], players: Players, seed: int, floor: float | 
         "n": len(before),
         "invalid_replies": {"base": int(base.invalid.sum()), "trained": int(trained.invalid.sum())},
     }
+
+
+def _exponent_se(words: tuple[str, ...], played: PlayerResults, seed: int, floor: float | None) -> float:
+    """Return the standard error of the exponent. words: of its random stream."""
+    drawn = stream(seed, "bootstrap", "metrics", *words, "exponent")
+    return exponent_error(resampled_growth(played.regret, RESAMPLES, floor, drawn)[0])
 
 
 def _power(fall: np.ndarray) -> dict[str, float | int | None]:

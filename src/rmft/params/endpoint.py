@@ -1,10 +1,31 @@
 """Models behind an endpoint that speaks the OpenAI protocol, and what they charge: Section 6."""
 
-from typing import Annotated, Literal, Self
+import re
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from rmft.params.section import Count, Name, NotNegative, Positive, Section
+
+TokenLimit = Literal["max_completion_tokens", "max_tokens"]
+TOKEN_LIMIT: TokenLimit = "max_completion_tokens"
+
+
+def host_of(address: str) -> str | None:
+    """Return the host of an address; None where it is no address, or has a part that could be a key."""
+    try:
+        parts = urlsplit(address)
+        usable = re.match(r"https?://[^@?#\s]+$", address) and parts.port != 0  # a port that is no number raises
+    except ValueError:
+        return None
+    return parts.hostname if usable else None
+
+
+def _address(text: str) -> str:
+    if host_of(text) is None:
+        raise ValueError("must look like http://localhost:8080/v1, without a key in it")
+    return text
 
 
 class Prices(Section):
@@ -41,7 +62,7 @@ class EndpointModel(Section):
 
     kind: Literal["endpoint"] = Field(description="Kind of the model.")
     model: str = Field(description="The model's name at the endpoint.")
-    base_urls: list[Annotated[str, Field(pattern=r"^https?://[^@?#]+$")]] = Field(
+    base_urls: list[Annotated[str, Field(pattern=r"^https?://[^@?#]+$"), AfterValidator(_address)]] = Field(
         description="Addresses that serve the same model; each game stays at one of them. An empty list: rmft's own "
         "server, which plays `serves`."
     )
@@ -49,12 +70,20 @@ class EndpointModel(Section):
         default=None, description="The language model that rmft's own server plays; a run starts the server on demand."
     )
     seeded: bool = Field(default=True, description="Whether requests carry a seed.")
+    token_limit: TokenLimit = Field(
+        default=TOKEN_LIMIT,
+        description="What requests call the most tokens of a completion; some servers know the older name alone.",
+    )
 
     @model_validator(mode="after")
     def _somewhere(self) -> Self:
         if bool(self.base_urls) == (self.serves is not None):
             raise ValueError("serves: names a model for our own server, and only where base_urls is empty")
         return self
+
+    def options(self, max_tokens: int, seed: int) -> dict[str, Any]:
+        """Return what a request says of the most tokens of its completion, and its seed where requests carry one."""
+        return {self.token_limit: max_tokens} | ({"seed": seed} if self.seeded else {})
 
     @property
     def name(self) -> str:

@@ -51,7 +51,7 @@ class LanguageRMFT(RMFT):
     score: Score = Field(
         default="regret",
         description="What ranks trajectories: `regret`, as in the paper; `reward`; `rerolled`, the regret of the same "
-        "decisions on rewards drawn again, without luck; or `random`, a control.",
+        "decisions averaged over rewards drawn again; or `random`, a control.",
     )
     pool: Pool = Field(
         default="scenario",
@@ -139,7 +139,7 @@ class LanguageProblem(Section):
         """Return the regret that selects: over policies, where they are stated or every reward is shown.
 
         For actions in bandits it is realized (App. `regret-instantitaion`, which is about those). Where all rewards are
-        shown, policies are read off the tokens of actions (Sec. `ssec:exp-results-openweight`); regret is over them.
+        shown, policies are read off the tokens of actions (Sec. `ssec:setting-sec5`); regret is over them.
         """
         return "expected" if self.protocol.output == "distribution" or self.feedback == "full" else "realized"
 

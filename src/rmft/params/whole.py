@@ -30,14 +30,6 @@ class Rollouts(Section):
     )
 
 
-class Selection(Section):
-    """How much of the selected trajectories' advantage was luck."""
-
-    rerolls: Count = Field(
-        description="Reward tables that are drawn again, on which every trajectory's actions are played once more."
-    )
-
-
 class Server(Section):
     """Our own endpoint, `rmft serve`."""
 
@@ -67,7 +59,6 @@ class Science(Section):
     conversion: Conversion = Field(description="How a converted GGUF file is compared with llama.cpp.")
     pretraining: Pretraining = Field(description="How `snakemake models` makes the embedded models.")
     rollouts: Rollouts = Field(description="How the games of one iteration are split.")
-    selection: Selection = Field(description="How luck in the selection is measured.")
     server: Server = Field(description="Our own endpoint, `rmft serve`.")
     budget: Budget = Field(description="How much endpoints may charge.")
     scenarios: dict[Name, ScenarioSet] = Field(

@@ -103,8 +103,7 @@ def zero_shot(connection: "Connection", template: Template, max_tokens: int, see
     """
     from rmft.endpoint.connection import Request, text_of
 
-    always = {"temperature": 0.0, "max_completion_tokens": max_tokens}
-    always |= {"seed": seed} if connection.endpoint.settings.seeded else {}
+    always = {"temperature": 0.0, **connection.endpoint.settings.options(max_tokens, seed)}
 
     def judge(replies: Sequence[PassingReply]) -> list[bool | None]:
         questions = [question(template, reply) for reply in replies]

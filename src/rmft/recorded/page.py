@@ -99,6 +99,7 @@ def pages() -> dict[Path, str]:
         algorithm,
         fallen,
         fallen_by_holm,
+        fallen_of,
         over_trainings,
     )
     values |= {function.__name__: function for function in offered}
@@ -180,18 +181,20 @@ def share(rows: Sequence[Mapping[str, Any]], **values: object) -> str:
 
 def fallen(results: Recorded, experiments: Sequence[str]) -> str:
     """Return in how many evaluations of some experiments regret fell, as `3 of 7`."""
-    found = [of["paired_difference"] for name in experiments for of in results.metrics[name].values()]
-    return f"{sum(verdict(interval) == 'fell' for interval in found)} of {len(found)}"
+    found = [results.metrics[name] for name in experiments]
+    return f"{sum(fallen_of(of, [*of]) for of in found)} of {sum(map(len, found))}"
 
 
 def fallen_by_holm(results: Recorded, experiments: Sequence[str]) -> str:
     """Return in how many evaluations regret fell and p, corrected by Holm within its experiment, is below .05."""
-    count = 0
-    for of in (results.metrics[name] for name in experiments):
-        verdicts = [verdict(metrics["paired_difference"]) for metrics in of.values()]
-        p_values = corrected(of, [*of])
-        count += sum(v == "fell" and p is not None and p < LEVEL for v, p in zip(verdicts, p_values, strict=True))
-    return str(count)
+    return str(sum(fallen_of(results.metrics[name], [*results.metrics[name]], correct=True) for name in experiments))
+
+
+def fallen_of(evaluations: Mapping[str, Any], names: Sequence[str], *, correct: bool = False) -> int:
+    """Return in how many of the named evaluations regret fell; `correct`: and p, by Holm within all, is below .05."""
+    p_values = dict(zip(evaluations, corrected(evaluations, [*evaluations]), strict=True))
+    fell = [name for name in names if verdict(evaluations[name]["paired_difference"]) == "fell"]
+    return sum(not correct or (p_values[name] is not None and p_values[name] < LEVEL) for name in fell)
 
 
 def corrected(evaluations: Mapping[str, Any], names: Sequence[str]) -> list[float | None]:

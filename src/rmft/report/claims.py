@@ -168,8 +168,24 @@ def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> 
     if exponent is None or error is None:
         return None, f"{name}: exponent unknown"
     text = f"{name}: exponent {exponent:.2f} ± {error:.2f}" + (f", uniform {uniform:.2f}" if uniform else "")
-    margin = t_quantile(smallest_sample(metrics["n"], len(metrics["by_training_seed"]))) * error
-    return True if exponent + margin < linear_exponent(uniform) else (False if exponent - margin > 1 else None), text
+    margin = _quantile(metrics) * error
+    bound = linear_exponent(uniform)
+    holds = bound is not None and exponent + margin < bound
+    return True if holds else (False if exponent - margin > 1 else None), text
+
+
+def _grows_slower_than_base(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
+    """Check that the exponent is surely below the base model's. Errors as of separate instances are cautious."""
+    base, trained = ([metrics[model][key] for key in ("exponent", "exponent_se")] for model in ("base", "trained"))
+    if None in (*base, *trained):
+        return None, f"{name}: exponent unknown"
+    margin = _quantile(metrics) * math.hypot(base[1], trained[1])
+    text = f"{name}: exponent of base {base[0]:.2f} ± {base[1]:.2f}, trained {trained[0]:.2f} ± {trained[1]:.2f}"
+    return _surely_below(trained[0] - base[0], margin, 0), text
+
+
+def _quantile(metrics: EvaluationMetrics) -> float:
+    return t_quantile(smallest_sample(metrics["n"], len(metrics["by_training_seed"])))
 
 
 def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> Outcome:
@@ -177,7 +193,7 @@ def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> Ou
     trained, other = metrics["trained"], metrics["algorithms"][algorithm]
     if trained["se"] is None or other["se"] is None:
         return None, f"{name}: one game has no standard error"
-    margin = CONFIDENT * math.hypot(trained["se"], NEAR * other["se"])
+    margin = _quantile(metrics) * math.hypot(trained["se"], NEAR * other["se"])
     text = f"{name}: trained {trained['mean']:.1f} ± {trained['se']:.1f}, {algorithm} {other['mean']:.1f}"
     return _surely_below(trained["mean"] - NEAR * other["mean"], margin, 0), text
 
@@ -266,12 +282,12 @@ def _distances_vanish(data: FigureData, _: PaperClaim) -> list[Outcome]:
     ]
 
 
-def _entropy(*, high: bool) -> Check:
+def _entropy(player: str, *, high: bool) -> Check:
     def check(data: FigureData, _: PaperClaim) -> list[Outcome]:
-        """Check on which side of HIGH_ENTROPY the mean entropy of the trained model's stated policies lies."""
+        """Check on which side of HIGH_ENTROPY the mean entropy of a model's stated policies lies."""
         entropies = data.printed.pivot_table(index="panel", columns="player", values="y", sort=False)
         return [
-            ((of["trained"] >= HIGH_ENTROPY) == high, f"{panel}: base {of['base']:.2f}, trained {of['trained']:.2f}")
+            ((of[player] >= HIGH_ENTROPY) == high, f"{panel}: base {of['base']:.2f}, trained {of['trained']:.2f}")
             for panel, of in entropies.iterrows()
         ]
 
@@ -306,6 +322,7 @@ CHECKS: dict[str, Check] = {
     "regret not below base": _against_base(_is_not_below),
     "regret below": _against_algorithm(_below_algorithm),
     "growth sublinear": _in_each(_grows_sublinearly),
+    "growth below base": _in_each(_grows_slower_than_base),
     "regret near": _against_algorithm(_near_algorithm),
     "failures below base": _fails_less_than("base", early=False),
     "failures below base early": _fails_less_than("base", early=True),
@@ -313,8 +330,8 @@ CHECKS: dict[str, Check] = {
     "exploration rises and falls": _exploration_rises_and_falls,
     "base exploits": _base_exploits,
     "distances vanish": _distances_vanish,
-    "entropy stays": _entropy(high=True),
-    "entropy low": _entropy(high=False),
+    "entropy stays": _entropy("trained", high=True),
+    "base entropy low": _entropy("base", high=False),
     "loss rises again": _loss_rises_again,
     "avoidance below base": _avoids_less,
 }
@@ -325,6 +342,7 @@ IN_WORDS = {  # of the same claims; {of}: the algorithm that is compared with
     "regret not below base": "Training does not lower regret",
     "regret below": "The trained model has lower regret than {of}",
     "growth sublinear": "The fitted exponent of the trained model's regret lies below that of linear growth",
+    "growth below base": "Training lowers the fitted exponent of regret",
     "regret near": "The trained model's regret is about as low as that of {of}",
     "failures below base": f"{LAST} games without the best action are rarer after training",
     "failures below base early": "In the first half, training makes it rarer that the best action is given up",
@@ -333,7 +351,7 @@ IN_WORDS = {  # of the same claims; {of}: the algorithm that is compared with
     "base exploits": "The base model already exploits: it rarely plays its least-played action",
     "distances vanish": "Training brings the parameters to FTRL's form",
     "entropy stays": "The trained model's stated policies stay close to uniform",
-    "entropy low": "The trained model's stated policies are far from uniform",
+    "base entropy low": "The base model's stated policies are not close to uniform",
     "loss rises again": "The loss ends higher than after the first iteration",
     "avoidance below base": "Training makes replies that pass over the best action for its unstable rewards rarer",
 }

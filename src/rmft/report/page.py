@@ -23,13 +23,12 @@ from rmft.report.story import read_story
 from rmft.report.templates import plain, rendered
 from rmft.report.texts import Caption, Captions, Kind, KnownIssue, KnownIssues, read_texts
 from rmft.report.verdicts import UNJUDGED, VERDICTS, explain, figure_verdict, table_verdict
-from rmft.tables.layout import CONFIDENT, VALUES
+from rmft.tables.layout import VALUES
 from rmft.workflow.paths import FIGURE_ENDINGS, GLOSSARY, REPORT_TEXTS, TABLE_ENDINGS
 from rmft.workflow.records_outputs import ReportJob
 
 SINGULAR = {"figures": "figure", "tables": "table"}
 RULES = {  # numbers in the page's explanation of verdicts
-    "confident": CONFIDENT,
     "near": claims.NEAR,
     "no_lower": claims.NO_LOWER,
     "fallen": claims.FALLEN,

@@ -9,7 +9,7 @@ from pathlib import Path
 from rmft.artifacts.json_files import write_jsonl
 from rmft.artifacts.trajectories import trajectory_batches, write_selection
 from rmft.metrics.luck import advantages
-from rmft.selection import RewardSource, Scoring, demonstrations_in, select
+from rmft.selection import Scoring, demonstrations_in, select
 from rmft.workflow.records import SelectionJob
 
 
@@ -19,11 +19,11 @@ def run(job: SelectionJob, rollouts: Path, output: Path, demonstrations: Path) -
     ranked = select(
         trajectory_batches(rollouts, tokens=False),
         Scoring(problem.environment, problem.training_regret, job.mean),
-        RewardSource(job.seed, job.stream, job.process, problem.features),
         job.selected,
-        job.rerolls,
         job.score,
         job.pool,
+        seed=job.seed,
+        words=job.stream,
     )
     write_jsonl(demonstrations, demonstrations_in(trajectory_batches(rollouts), ranked["selected"]))
     write_selection(output, ranked)

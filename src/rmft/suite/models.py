@@ -1,14 +1,12 @@
 """The model that `rmft eval` measures: of params.yaml, in a folder, a GGUF file, on a hub, or behind an endpoint."""
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
@@ -24,14 +22,15 @@ from rmft.endpoint_server.settings import API_KEY
 from rmft.errors import InputError, did_you_mean, first_line
 from rmft.package_data import find_file
 from rmft.params import Params, load
-from rmft.params.endpoint import EndpointSettings, Prices
+from rmft.params.endpoint import EndpointSettings, Prices, TokenLimit, host_of
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp, model_files
 from rmft.rollouts import Games
 from rmft.stages.rollouts import open_chat_models
 from rmft.workflow.records import ModelSettings, OwnServer, RolloutsJob
 
 SLOTS = 16  # conversations that llama.cpp's server holds at a time
-CHARACTERS_PER_TOKEN = 3.0  # fewer than models need for English, so that a server's slots are long enough
+CHARACTERS_PER_TOKEN = 2.0  # fewer than models need for English with numbers, so that a server's slots are long enough
+TEMPLATE_TOKENS = 16  # that a chat template adds to a round, at most
 SMALL = 100e6  # bytes: a smaller model plays in one thread, since several wait for one another where cores are shared
 OPENAI = "api.openai.com"
 LONG = 20  # characters: as many may be a key, which no message shows
@@ -90,7 +89,8 @@ class Measured:
 
             first, later = conversations.characters()
             rounds, replied = conversations.horizon, conversations.max_tokens
-            tokens = int((first + (rounds - 1) * later) / CHARACTERS_PER_TOKEN) + rounds * replied
+            tokens = int((first + (rounds - 1) * later) / CHARACTERS_PER_TOKEN)
+            tokens += rounds * (replied + TEMPLATE_TOKENS)
             with serving(self.gguf, LlamaCpp(), self.settings.concurrency, tokens, log) as (url, key):
                 yield [f"{url}/v1"], key
         elif self.served:
@@ -129,13 +129,19 @@ def journal_beside(stem: Path) -> Path:
 
 
 def at_url(
-    model: str, base_url: str, key_env: str | None, concurrency: int, prices: Prices, budget: float | None
+    model: str,
+    base_url: str,
+    key_env: str | None,
+    concurrency: int,
+    prices: Prices,
+    budget: float | None,
+    token_limit: TokenLimit,
 ) -> Measured:
     """Return a model behind an endpoint of the OpenAI protocol. key_env: the environment variable with its API key.
 
     Raise InputError for an address that is none, or one elsewhere for which no variable is named.
     """
-    host = _host(base_url)
+    host = host_of(base_url)
     if host is None:
         given = "" if {"@", "?", "#"} & {*base_url} else f" {base_url}:"  # it may hold a password, or a key
         raise InputError(f"--base-url:{given} must look like http://localhost:8080/v1, without a key in it")
@@ -145,22 +151,13 @@ def at_url(
         raise InputError(f"{base_url}: say which environment variable holds its key: --key-env NAME")
     # A server on this machine keeps the caches of about as many conversations as it answers at a time. With more games
     # under way, every round would compute its whole conversation anew.
-    batch = {"batch": concurrency} if is_local(base_url) else {}
+    options = {"batch": concurrency} if is_local(base_url) else {}
+    options |= {"base_urls": [base_url.rstrip("/")], "token_limit": token_limit}
     with refused("--base-url or --key-env"):
-        settings = _endpoint(model, concurrency, prices, key_env or API_KEY, base_urls=[base_url.rstrip("/")], **batch)
+        settings = _endpoint(model, concurrency, prices, key_env or API_KEY, **options)
     key = os.environ.get(key_env) if key_env else os.environ.get(API_KEY, NO_KEY)
     limit = partial(SpendingLimit, budget, {model: prices}, option="--budget")
     return Measured(model, settings, key=key, spending=limit)
-
-
-def _host(base_url: str) -> str | None:
-    """Return the host of an address; None where it is no address, or has a part that could be a key."""
-    try:
-        parts = urlsplit(base_url)
-        usable = re.match(r"https?://[^@?#\s]+$", base_url) and parts.port != 0  # a port that is no number raises
-    except ValueError:
-        return None
-    return parts.hostname if usable else None
 
 
 def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
@@ -213,7 +210,7 @@ def refused(option: str) -> Iterator[None]:
         raise InputError(f"{option}:{given} {first['msg']}") from None
 
 
-def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves, batch)
+def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves, batch, token_limit)
     return EndpointSettings(
         kind="endpoint",
         model=model,

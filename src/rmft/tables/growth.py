@@ -34,7 +34,6 @@ INTERCHANGED = (
     "paper inconsistent: ours agrees not with this row of the paper but with that of another process, "
     "so that the two look interchanged."
 )
-SIGNIFICANT = 0.05
 PAPER = ["reward", "player", "statistic", "value", "interchanged_with"]  # columns of the paper's values
 
 
@@ -63,7 +62,7 @@ class GrowthRow:
     slope_error_of_one_run: float
     paper: PaperGrowth
     sample: int
-    linear: float = 1.0
+    linear: float | None = 1.0
 
     @property
     def difference_error(self) -> float:
@@ -91,15 +90,9 @@ class GrowthRow:
             return REPRODUCED
         if interchanged is not None and abs(self.apart(interchanged)) <= AGREEMENT:
             return INCONSISTENT
+        if self.linear is None:
+            return INCONCLUSIVE
         return DIRECTION_ONLY if self.fit.exponent + margin < self.linear else NOT_REPRODUCED
-
-    @property
-    def p_verdict(self) -> str:
-        """Return whether both p-values lie on the same side of 0.05."""
-        if self.paper.p is None:
-            return ""
-        paper = float(self.paper.p.removeprefix("<"))
-        return REPRODUCED if (self.fit.slope_p < SIGNIFICANT) == (paper < SIGNIFICANT) else NOT_REPRODUCED
 
 
 def growth_table(
@@ -126,7 +119,10 @@ def growth_table(
         "paper's value having that of one training run.",
         f"{RULE}A value that is equal to three decimals is reproduced, too. direction only: further apart, but our "
         "exponent too surely lies below that of linear growth: its 95% interval is below 1, or below uniform play's "
-        "exponent where that is from 1/2 to 1. not reproduced: else, or an exponent whose 95% interval is above 1.",
+        "exponent where that is lower. inconclusive: further apart, and uniform play's exponent is below 1/2: its "
+        "regret is not linear either. not reproduced: else, or an exponent whose 95% interval is above 1.",
+        "p: of slope 0 by least squares, as the paper prints it. A small p says that regret grows, not that it grows "
+        "slowly; and since errors of a cumulative curve are correlated, it is no valid test. So it has no verdict.",
         "dropped: rounds without regret, which a logarithm cannot use.",
         *([INTERCHANGED] if any(row.slope_verdict == INCONSISTENT for row in rows) else []),
         *notes_on_comparison(beside),
@@ -174,7 +170,7 @@ def _tidy(row: GrowthRow) -> list[tuple]:
     fit, key = row.fit, (row.reward, row.player)
     return [
         (*key, "slope", fit.slope, row.slope_error, row.paper.slope, row.slope_verdict),
-        (*key, "slope_p", fit.slope_p, None, row.paper.p, row.p_verdict),
+        (*key, "slope_p", fit.slope_p, None, row.paper.p, ""),
         (*key, "exponent", fit.exponent, row.exponent_error, None, ""),
         (*key, "exponent_p", fit.exponent_p, None, None, ""),
         (*key, "dropped", fit.dropped, None, None, ""),

@@ -30,7 +30,7 @@ from rmft.tables.layout import (
 
 TITLES = {
     "qwen-ad-grpo-comparison": "Iterative RMFT beside algorithm distillation and GRPO in bandits",
-    "selection-scores-mab": "What selects trajectories, in bandits: their regret, or the part of it that is not luck",
+    "selection-scores-mab": "What selects trajectories, in bandits: regret as played, or averaged over new draws",
     "selection-scores-fol": "What selects trajectories, with full information: regret or reward",
 }
 DECIMALS = 2  # that the paper prints

@@ -34,7 +34,7 @@ HEADERS = {
 MEASURED = ("mean", "setting_sd", "replicate_sd", "task_sd")  # of a RegretSpread
 DERIVED = ("setting_over_task", "replicate_above_between")  # of a RegretSpread
 FALLS = {"fall": -1, "replicate_above_between": 1}  # with this sign, differences that are below 0 in the paper
-PAPER_INSTANCES = 50  # ASSUME: as in its other tables
+PAPER_INSTANCES = 50  # ASSUME: as in all tables of Section 5, though this one is in another appendix
 PAPER = ["player", "replicates", "statistic", "value"]  # columns of the paper's values
 Statistics = dict[tuple[str, str], float | None]  # by player and statistic
 

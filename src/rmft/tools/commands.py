@@ -291,7 +291,7 @@ def simulate(
         list[str] | None, Option("--option", metavar="NAME=VALUE", help="Of an extension's algorithm.")
     ] = None,
     regret: Annotated[Notion | None, Option(help=REGRET)] = None,
-    mean: Annotated[Mean, Option(help="Means of clipped processes; the paper's are nominal.")] = "nominal",
+    mean: Annotated[Mean, Option(help="Means in regret, before (nominal) or after rewards are clipped.")] = "nominal",
     as_json: Annotated[bool, Option("--json", help="Print JSON; min_frac in it is d · MinFrac(t).")] = False,
     plot: Annotated[Path | None, Option(help="Also draw: this path's pdf, png and csv.")] = None,
 ) -> None:

@@ -73,6 +73,14 @@ def evaluate(
             rich_help_panel=ENDPOINT,
         ),
     ] = None,
+    token_limit: Annotated[
+        Literal["max_completion_tokens", "max_tokens"] | None,
+        Option(
+            help="What requests call the most tokens of a reply. Default: max_completion_tokens; some servers know the "
+            "older max_tokens alone.",
+            rich_help_panel=ENDPOINT,
+        ),
+    ] = None,
     prices: Annotated[
         str | None,
         Option(metavar="IN,CACHED,OUT", help="Dollars for a million tokens.", rich_help_panel=ENDPOINT),
@@ -113,6 +121,7 @@ def evaluate(
     from urllib.parse import urlsplit
 
     from rmft.language.prompts import Prompts
+    from rmft.params.endpoint import TOKEN_LIMIT
     from rmft.suite.measuring import Measurement, ReplySettings
     from rmft.suite.models import at_hand, at_url
     from rmft.suite.parts import CUSTOM, read_suite
@@ -135,11 +144,12 @@ def evaluate(
     other = read_result(compare) if compare else None
     if base_url is None:
         at_endpoint = {"--key-env": key_env, "--concurrency": concurrency, "--prices": prices, "--budget": budget}
-        _refuse(at_endpoint, "goes with --base-url, which is not given")
+        _refuse(at_endpoint | {"--token-limit": token_limit}, "goes with --base-url, which is not given")
         measured = at_hand(model, revision, device)
     else:
         _refuse({"--revision": revision, "--device": device}, "goes with a model that plays here, not with --base-url")
-        measured = at_url(model, base_url, key_env, concurrency or 16, _prices(prices, budget), budget)
+        charged = _prices(prices, budget), budget
+        measured = at_url(model, base_url, key_env, concurrency or 16, *charged, token_limit or TOKEN_LIMIT)
     reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
     if output is None:
         words = [measured.name, base_url and urlsplit(base_url).netloc, revision and revision[:8], level, *(part or [])]

@@ -19,11 +19,10 @@ from rmft.artifacts.files import reading
 from rmft.artifacts.here import from_here
 from rmft.artifacts.trajectories import read_selection, trajectory_batches
 from rmft.environments.regret import Notion
-from rmft.environments.tables import RewardTable
 from rmft.errors import InputError
 from rmft.metrics.luck import Selection, advantages, survival
 from rmft.params import load
-from rmft.selection import Scoring, final_regrets, table_of
+from rmft.selection import Scoring, final_regrets, rerolled_regrets, table_of
 from rmft.tools.show import EXPERIMENTS, scoring_of
 from rmft.tools.terminal import empty_table
 
@@ -102,9 +101,8 @@ def _of_rollouts(path: Path, notion: Notion | None) -> Selection:
     scoring = _scoring(path, notion)
     parts: list[tuple[np.ndarray, ...]] = []
     for played in trajectory_batches(path, tokens=False):
-        table = table_of(played)
-        on_average = RewardTable(table.clipped_means, table.means, table.clipped_means)
-        regrets = (final_regrets(played, rewards, scoring) for rewards in (table, on_average))
+        rewards = table_of(played)
+        regrets = (of(played, rewards, scoring) for of in (final_regrets, rerolled_regrets))
         parts.append((np.array(played["scenario"]), *regrets))
     columns = map(np.concatenate, zip(*parts, strict=True))
     return dict(zip(("scenario", "regret", "rerolled"), columns, strict=True))

@@ -46,7 +46,6 @@ def parameters_of(params: Params, name: str) -> dict[str, Any]:
         "mean": params.evaluation.mean,
         "resamples": params.evaluation.resamples,
         "algorithms": {key: whole["evaluation"]["algorithms"][key] for key in sorted(algorithms)},
-        "rerolls": params.selection.rerolls,
         "shards": params.shards(name) if chosen.in_words else None,
         "reasoning": whole["reasoning"] if examined else None,
     }

@@ -193,16 +193,14 @@ def selection_job(params: Params, experiment: str, training_seed: int, iteration
     """Return what the selection of an iteration depends on, besides its rollouts."""
     chosen = params.experiments[experiment]
     return records.SelectionJob(
-        code=code_of_job("selection", chosen.process),
+        code=code_of_job("selection"),
         seed=params.seed,
         stream=_stream(params, experiment, training_seed, iteration),
         problem=_in_words(params, chosen),
-        process=chosen.process,
         selected=chosen.rmft.selected,
         score=chosen.rmft.score,
         pool=chosen.rmft.pool,
         mean=params.evaluation.mean,
-        rerolls=params.selection.rerolls,
     )
 
 

@@ -168,17 +168,15 @@ class GatherJob(Job):
 
 
 class SelectionJob(Job):
-    """The record of stage `selection`. stream, process: those that the rewards of the rollouts were drawn with."""
+    """The record of stage `selection`. stream: the words that name the streams of random scores."""
 
     seed: int
     stream: str
     problem: LanguageProblem
-    process: list[str]
     selected: int
     score: Score = "regret"
     pool: Pool = "scenario"
     mean: Mean
-    rerolls: int
 
 
 class SFTJob(Job):
