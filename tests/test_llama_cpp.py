@@ -8,15 +8,16 @@ import re
 import numpy as np
 import pytest
 import torch
+from httpx2 import Client
 from peft import LoraConfig, get_peft_model
 from pydantic import ValidationError
 from test_vllm import assert_same_games, job, played, problem
-from tiny_gguf import write_tiny_gguf
+from tiny_gguf import CHATML, write_tiny_gguf
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from rmft.agents.checkpoint import load_chat_tokenizer
 from rmft.agents.llama_cpp_adapter import permuted, write_adapter
-from rmft.agents.llama_cpp_servers import start_llama_cpp
+from rmft.agents.llama_cpp_servers import serving, start_llama_cpp
 from rmft.agents.local import LocalChatModel, load
 from rmft.agents.memory import say_memory_to_play, say_memory_to_play_gguf
 from rmft.agents.served import ServedChatModel
@@ -205,3 +206,15 @@ def test_what_a_large_model_needs_of_memory_is_said_before_it_loads(llama_cpp, i
     # Two layers with two heads of 16 keys and values of two bytes.
     say_memory_to_play_gguf(llama_cpp, tmp_path / "large.gguf", 1_000_000)
     assert "needs about 4.0 GB: weights 2.0, 8 games of 1000000 tokens 2.0" in capsys.readouterr().err
+
+
+def test_chat_requests_are_sampled_from_the_whole_distribution_and_no_model_thinks(tmp_path):
+    thinking = CHATML + "{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
+    gguf = write_tiny_gguf(tmp_path / "thinking.gguf", chat_template=thinking)
+    with serving(gguf, LLAMA_CPP, 1, 600, tmp_path / "log") as (url, key), Client(base_url=url) as client:
+        client.headers["Authorization"] = f"Bearer {key}"
+        sampling = client.get("/props").json()["default_generation_settings"]["params"]
+        messages = {"messages": [{"role": "user", "content": "Your action?"}]}
+        prompt = client.post("/apply-template", json=messages).json()["prompt"]
+    assert (sampling["top_k"], sampling["top_p"], sampling["min_p"]) == (0, 1.0, 0.0)
+    assert "<think>" not in prompt
