@@ -6,6 +6,7 @@ import platform
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,8 +15,8 @@ from recorded import CODE, EVALUATION, FIGURE, HUB, MODEL, OTHER, REWARDS, SOURC
 from rocrate.rocrate import ROCrate
 from trees import ROOT
 
-from rmft.artifacts.files import SHORT, sha256
-from rmft.artifacts.receipts import receipt_path
+from rmft.artifacts.files import SHORT, note_response, sha256
+from rmft.artifacts.receipts import commit, read_receipt, receipt, receipt_path
 from rmft.lineage.records import METADATA, file_of
 from rmft.lineage.text import _settings
 from rmft.report.ancestry import ancestry
@@ -212,6 +213,32 @@ def test_a_crate_is_read_back_with_every_file_job_step_and_setting(workflow, rmf
 
 
 @pytest.mark.usefixtures("workflow")
+def test_jobs_of_one_code_on_other_commits_and_machines_are_told_apart(rmft):
+    other = replace(read_receipt(Path(EVALUATION)), commit=f"{'f' * 40}-dirty", machine="a machine elsewhere")
+    receipt_path(Path(EVALUATION)).write_text(other.as_json(), encoding="utf-8")
+    assert "before it: commit ffffffffffff-dirty; machine a machine elsewhere\n" in rmft("lineage", FIGURE)[1]
+    rmft("lineage", FIGURE, "--format", "rocrate", "--output", "crate")
+    jobs = [one for one in ROCrate("crate").get_by_type("CreateAction") if one["name"] == "evaluation of rmft"]
+    commits = {one["result"].id: one["instrument"]["softwareVersion"].split()[-1] for one in jobs}
+    assert commits == {EVALUATION: f"{'f' * 40}-dirty", OTHER: str(commit())}
+
+
+@pytest.mark.usefixtures("workflow")
+def test_the_rules_in_a_crate_have_the_commit_only_where_they_are_those_of_the_commit(monkeypatch, rmft):
+    add_to_git("Snakefile", "workflow")
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "Begin"], check=True)
+    commit.cache_clear()
+    write_artifact(monkeypatch, FIGURE, "figure", [EVALUATION])
+    for rules, version in (("", commit()), ("# edited since\n", None)):
+        Path("Snakefile").write_text(Path("Snakefile").read_text(encoding="utf-8") + rules, encoding="utf-8")
+        code, out, error = rmft("lineage", FIGURE, "--format", "rocrate")
+        assert (code, error) == (0, "")
+        (main,) = (one for one in json.loads(out)["@graph"] if one["@id"] == "Snakefile")
+        assert (main.get("version"), main["sha256"]) == (version, sha256(Path("Snakefile")))
+    commit.cache_clear()
+
+
+@pytest.mark.usefixtures("workflow")
 def test_every_job_is_a_step_of_the_workflow_that_snakemake_started_as_the_profile_wants(rmft):
     rmft("lineage", FIGURE, "--format", "rocrate", "--output", "crate")
     crate = ROCrate("crate")
@@ -293,6 +320,29 @@ def test_neither_host_nor_folder_nor_user_is_in_a_receipt_or_a_crate(workflow, r
     written += rmft("lineage", FIGURE, "--format", "rocrate")[1]
     for private in (platform.node(), str(workflow), "somebody-in-particular"):
         assert private not in written
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_receipt_without_its_checksum_is_none():
+    path = receipt_path(Path(FIGURE))
+    values = json.loads(path.read_text(encoding="utf-8"))
+    del values["checksum"]
+    path.write_text(json.dumps(values), encoding="utf-8")
+    assert read_receipt(Path(FIGURE)) is None
+
+
+def test_a_receipt_says_what_an_endpoint_answered_and_what_makes_libraries_round_otherwise(recorded, monkeypatch):
+    monkeypatch.setattr("rmft.artifacts.job.JOB_CONTEXT.responses", {})
+    monkeypatch.setenv("RMFT_JOB_OF", "1:1.0")
+    found = []
+    for answer, capability in (("Action: 1", None), ("Action: 2", None), ("Action: 2", "default")):
+        note_response("key", {"text": answer})
+        if capability:
+            monkeypatch.setenv("ATEN_CPU_CAPABILITY", capability)
+        found.append(receipt(recorded / "x", ""))
+    first, second, third = found
+    assert len({first.responses, second.responses, ""}) == 3
+    assert (first.ran_with, third.ran_with) == ({}, {"ATEN_CPU_CAPABILITY": "default"})
 
 
 @pytest.mark.usefixtures("recorded")

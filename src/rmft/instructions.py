@@ -17,10 +17,21 @@ def use_avx2_only() -> None:
 
     Variables that are set already stay. A processor without AVX2 is left alone, as is one that is not known.
     """
+    os.environ.update({name: value for name, value in _ours().items() if name not in os.environ})
+
+
+def unusual_instructions() -> dict[str, str]:
+    """Return the variables that were set otherwise before rmft began, so that libraries round in another way."""
+    return {name: os.environ[name] for name in AVX2_ONLY if os.environ.get(name) not in (None, _ours().get(name))}
+
+
+def _ours() -> dict[str, str]:
+    """Return the variables that rmft sets on this processor."""
     _, instructions = processor()
-    if instructions in ("avx2", "avx512f"):
-        newer = set() if instructions == "avx512f" else {"NPY_DISABLE_CPU_FEATURES"}  # NumPy warns of what is not there
-        os.environ.update({name: value for name, value in AVX2_ONLY.items() if name not in newer | os.environ.keys()})
+    if instructions not in ("avx2", "avx512f"):
+        return {}
+    newer = set() if instructions == "avx512f" else {"NPY_DISABLE_CPU_FEATURES"}  # NumPy warns of what is not there
+    return {name: value for name, value in AVX2_ONLY.items() if name not in newer}
 
 
 @functools.cache

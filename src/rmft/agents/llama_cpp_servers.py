@@ -15,7 +15,7 @@ from rmft.agents.llama_cpp import LlamaCppClient
 from rmft.agents.llama_cpp_adapter import write_adapter
 from rmft.agents.memory import is_large, say_memory_to_play_gguf
 from rmft.agents.served import ServerConnections
-from rmft.agents.server_processes import ServerCommand, running_servers
+from rmft.agents.server_processes import ServerCommand, note_version, running_servers
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp
 
 BLOCK = 256  # a slot's tokens are a multiple of this
@@ -74,6 +74,8 @@ def serving(
     command += ["--no-kv-unified", "--swa-full", "--cache-ram", "0", *settings.arguments]
     server = ServerCommand(command, {"LLAMA_API_KEY": key})
     with running_servers("llama_cpp", [server], settings.start_seconds, log) as (url,):
+        if settings.command:  # the version of the package's server is among the job's libraries
+            note_version("llama_cpp", f"{url}/props", "build_info", key)
         yield url, key
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from httpx2 import HTTPError, get
 
+from rmft.artifacts.files import note_ran_with
 from rmft.errors import InputError
 
 POLL_SECONDS = 0.2
@@ -77,6 +78,13 @@ def _wait(engine: str, process: subprocess.Popen, url: str, seconds: float, log:
                 return
         time.sleep(POLL_SECONDS)
     raise InputError(f"{engine}.start_seconds: a server was not ready after {seconds:g} s; see {log}")
+
+
+def note_version(engine: str, address: str, field: str, key: str) -> None:
+    """Note, for the receipts of a job, which version of a server plays, as far as the server says so at an address."""
+    with suppress(HTTPError, ValueError, KeyError, TypeError):
+        found = get(address, headers={"Authorization": f"Bearer {key}"}, trust_env=False).json()
+        note_ran_with(engine, str(found[field]))
 
 
 def _end(process: subprocess.Popen) -> None:

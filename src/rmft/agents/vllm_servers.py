@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rmft.agents.served import ServerConnections
-from rmft.agents.server_processes import ServerCommand, running_servers
+from rmft.agents.server_processes import ServerCommand, note_version, running_servers
 from rmft.agents.vllm import VLLMClient
 from rmft.errors import InputError
 from rmft.params.language_model import VLLM, LanguageModelSettings
@@ -37,6 +37,7 @@ def start_vllm(settings: LanguageModelSettings, weights: Path | None, tokens: in
             running_servers("vllm", commands, vllm.start_seconds, log) as urls,
             ServerConnections([f"{url}/v1" for url in urls], key, vllm.concurrency) as connections,
         ):
+            note_version("vllm", f"{urls[0]}/version", "version", key)
             yield VLLMClient(connections, name)
 
 

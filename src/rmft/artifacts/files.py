@@ -2,6 +2,7 @@
 
 import glob
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -105,6 +106,19 @@ def note_hub(name: str, files: Iterable[Path]) -> None:
     """Note, for the receipts of a job, files of a hub's model that a library reads. name: id@revision."""
     if is_job():
         JOB_CONTEXT.hub.update({f"{name}/{file.name}": sha256(file) for file in files})
+
+
+def note_response(key: str, response: object) -> None:
+    """Note, for the receipts of a job, a response of an endpoint, new or from a journal. key: that of its request."""
+    if is_job():
+        text = json.dumps(response, sort_keys=True)
+        JOB_CONTEXT.responses[key] = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def note_ran_with(name: str, version: str) -> None:
+    """Note, for the receipts of a job, the version of a program that it runs besides its libraries."""
+    if is_job():
+        JOB_CONTEXT.ran_with[name] = version
 
 
 def sha256(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path, PurePath
+from typing import Any
 
 
 def from_here(path: Path) -> Path:
@@ -24,6 +25,15 @@ def is_outside(path: str) -> bool:
 def without_folder(path: str) -> str:
     """Return a path as results show it that others read: of one that leads out of the current folder, the last name."""
     return PurePath(path).name if is_outside(path) else path
+
+
+def without_folders(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
+    """Return a JSON value with `without_folder` of every text in it that could be a path."""
+    if isinstance(value, dict):
+        return {without_folders(name): without_folders(of) for name, of in value.items()}
+    if isinstance(value, list):
+        return [without_folders(of) for of in value]
+    return without_folder(value) if isinstance(value, str) else value
 
 
 def move_away(path: Path | str) -> str:

@@ -17,11 +17,17 @@ _callers: list[str] = []  # `this_run` of the process that Snakemake started, wh
 
 @dataclass
 class JobContext:
-    """The settings that this process was given, and SHA-256 of what it has read by now: files, models of a hub."""
+    """The settings that this process was given, and what it has read by now.
+
+    read, hub: SHA-256 of files, and of files of models of a hub. responses: SHA-256 of an endpoint's responses, by key.
+    ran_with: see `receipts.Receipt`.
+    """
 
     settings: str = ""
     read: dict[str, str] = field(default_factory=dict)
     hub: dict[str, str] = field(default_factory=dict)
+    responses: dict[str, str] = field(default_factory=dict)
+    ran_with: dict[str, str] = field(default_factory=dict)
 
 
 JOB_CONTEXT = JobContext()

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from rmft.artifacts.job import JOB_CONTEXT
-from rmft.instructions import processor
+from rmft.instructions import processor, unusual_instructions
 
 FOLDER = Path(".snakemake/receipts")
-CHECKSUM = "checksum"  # receipts of earlier versions have none
+CHECKSUM = "checksum"
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,11 @@ class Receipt:
     """How an artifact was written, besides Snakemake's record.
 
     job: `job_id` of the job's settings. read: SHA-256 of every file that the job read, by path. hub: the same for files
-    of a hub's models, by id@revision/name. commit: the checked-out commit, with -dirty where tracked files differed
-    from it; None outside of git. machine: its kind, and no name or address. artifact: its path; empty in receipts of
-    earlier versions.
+    of a hub's models, by id@revision/name. responses: a hash of the endpoint's responses that the job used, which its
+    journal holds; empty without an endpoint. ran_with: versions of servers that played, and environment variables that
+    change how libraries round. commit: that was checked out when the job began, with -dirty where tracked files
+    differed from it; None outside of git. machine: its kind, and no name or address. artifact: its path; empty in
+    receipts of earlier versions, as are responses and ran_with.
     """
 
     sha256: str
@@ -40,6 +42,8 @@ class Receipt:
     machine: str
     hub: dict[str, str] = field(default_factory=dict)
     artifact: str = ""
+    responses: str = ""
+    ran_with: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> str:
         """Return the text of the receipt's file, which ends with a hash of everything in it."""
@@ -63,8 +67,18 @@ def job_id(settings: str) -> str:
 
 def receipt(artifact: Path, sha256: str) -> Receipt:
     """Return the receipt of an artifact that this process has just written."""
-    job, read, hub = job_id(JOB_CONTEXT.settings), dict(JOB_CONTEXT.read), dict(JOB_CONTEXT.hub)
-    return Receipt(sha256, job, read, commit(), platform.python_version(), machine(), hub, artifact.as_posix())
+    return Receipt(
+        sha256=sha256,
+        job=job_id(JOB_CONTEXT.settings),
+        read=dict(JOB_CONTEXT.read),
+        commit=commit(),
+        python=platform.python_version(),
+        machine=machine(),
+        hub=dict(JOB_CONTEXT.hub),
+        artifact=artifact.as_posix(),
+        responses=_checksum(JOB_CONTEXT.responses) if JOB_CONTEXT.responses else "",
+        ran_with=JOB_CONTEXT.ran_with | unusual_instructions(),
+    )
 
 
 def read_receipt(artifact: Path) -> Receipt | None:
@@ -72,7 +86,7 @@ def read_receipt(artifact: Path) -> Receipt | None:
     try:
         values = json.loads(receipt_path(artifact).read_text(encoding="utf-8"))
         checksum = values.pop(CHECKSUM, None)
-        return Receipt(**values) if checksum in (None, _checksum(values)) else None
+        return Receipt(**values) if checksum == _checksum(values) else None
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
@@ -81,12 +95,14 @@ def read_receipt(artifact: Path) -> Receipt | None:
 def commit(folder: Path = Path(), besides: tuple[str, ...] = ()) -> str | None:
     """Return the commit that is checked out, with -dirty where tracked files differ from it; None outside of git.
 
-    besides: paths that may differ, from the root of the repository.
+    None, too, where git tracks nothing in the folder: the commit is that of another project around it. besides: paths
+    that may differ, from the root of the repository. The first call of a process counts: a job begins with it.
     """
     git = ["git", "--no-optional-locks"]
     changed = ["diff", "--quiet", "HEAD", "--", ":/", *(f":/!{path}" for path in besides)]
     try:
         head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
+        subprocess.run([*git, "ls-files", "--error-unmatch", "."], cwd=folder, capture_output=True, check=True)
         dirty = subprocess.run([*git, *changed], cwd=folder, capture_output=True, check=False).returncode
     except (OSError, subprocess.CalledProcessError):
         return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self, get_args
 
+from rmft.artifacts.files import note_response
 from rmft.endpoint.access import Endpoint, is_local
 from rmft.endpoint.budget import Reservation, Usage
 from rmft.endpoint.failures import (
@@ -127,6 +128,8 @@ class Connection:
             new = self._runner.run(self._send_all([(records[i], keys[i], requests[i]) for i in missing]))
             for i, response in zip(missing, new, strict=True):
                 responses[i] = response
+        for key, response in zip(keys, responses, strict=True):
+            note_response(key, response)
         return responses
 
     def _record(self, request: Request) -> Json:

@@ -18,7 +18,7 @@ from rmft.endpoint_server.engine import Engine
 from rmft.endpoint_server.errors import ApiError, invalid
 from rmft.endpoint_server.idempotency import digest_of
 from rmft.endpoint_server.model_runner import CHUNK, Generation, prefix_keys
-from rmft.endpoint_server.models import ServedModel, ServedModels
+from rmft.endpoint_server.models import ServedModel, ServedModels, require_tuned_weights
 from rmft.endpoint_server.schema import texts_of
 from rmft.endpoint_server.settings import FEW_MODELS, MANY_MODELS, MANY_SLOTS, ServerSettings
 from rmft.endpoint_server.store import Json
@@ -52,6 +52,8 @@ class ResponseGenerator:
     def _load(self, weights: Path | None) -> LanguageModel:
         """Load a model, in the engine's thread."""
         base, self.base = self.base, None
+        if weights is not None:
+            require_tuned_weights(weights)
         return base if base and weights is None else load(self.settings.model, weights, batch_invariant=True)
 
     async def chat(self, request: ChatRequest, name: str) -> Json:

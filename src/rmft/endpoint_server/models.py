@@ -10,6 +10,7 @@ from rmft.artifacts.json_files import read_json
 from rmft.endpoint_server.errors import ApiError
 from rmft.endpoint_server.settings import MODEL
 from rmft.endpoint_server.store import Json
+from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings, model_files
 
 WEIGHTS = "model.safetensors"
@@ -83,6 +84,12 @@ def _of_base(files: list[Path], plays: LanguageModelSettings) -> list[Path]:
         names = ", ".join(sorted(read_model(file).id for file in others))
         print(f"rmft serve: left out, since the base model was another one: {names}", file=sys.stderr, flush=True)
     return [file for file in files if file not in others]
+
+
+def require_tuned_weights(weights: Path) -> None:
+    """Raise InputError for weights that are not those that fine-tuning wrote, by whose hash the model is sampled."""
+    if sha256(weights) != read_json(weights.with_name(MODEL))["sha256"]:
+        raise InputError(f"{weights}: not what fine-tuning wrote; delete the model, and fine-tune it again")
 
 
 def read_model(file: Path) -> ServedModel:

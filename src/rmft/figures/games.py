@@ -33,7 +33,7 @@ from rmft.workflow.records_outputs import FigureJob
 COLUMNS = 4  # panels in a row, at most
 RATIOS = {1: 0.5, 2: 0.6, 3: 0.85, 4: 0.95}  # height of a panel over its width, by how many stand in a row
 TITLE_CHARACTERS = {1: 90, 2: 45, 3: 28, 4: 19}  # in a line, likewise
-# ASSUME: the paper speaks of confidence intervals in an appendix, and of standard deviations over instances in captions.
+# ASSUME: the paper speaks of confidence intervals in an appendix, and of standard deviations in captions.
 NOTE = "Lines: means over games. Bands: 95% intervals of the mean."
 SHARE_NOTE = " Of SuffFailFreq: Wilson intervals."
 SEEDS_NOTE = " Thin lines: training seeds, whose spread is not in the bands."

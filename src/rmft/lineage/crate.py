@@ -6,20 +6,20 @@ started (ControlAction).
 """
 
 import hashlib
-import importlib.metadata
 import json
 import mimetypes
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from rmft.artifacts.files import SHORT
+from rmft.artifacts.files import SHORT, sha256
 from rmft.artifacts.folders import new_folder
-from rmft.artifacts.here import is_outside, without_folder
+from rmft.artifacts.here import is_outside, without_folders
 from rmft.errors import InputError
 from rmft.lineage.records import Record
-from rmft.lineage.text import flat
+from rmft.lineage.text import WEIGHTS, flat
 from rmft.lineage.trace import Ancestor, Trace
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ OPERATOR, RUN, SNAKEMAKE, WORKFLOW = "#operator", "#run", "#snakemake", "#workfl
 WORKFLOW_TYPES = ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"]
 BIOSCHEMAS = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 LICENSE = "https://spdx.org/licenses/Apache-2.0"
+MAKERS = "The terms of its makers"
 TERMS = "https://w3id.org/ro/terms/workflow-run/context"
 PROFILES = {
     "https://w3id.org/ro/wfrun/process/0.5": ("Process Run Crate", "0.5"),
@@ -56,14 +57,17 @@ def as_crate(trace: Trace) -> "ROCrate":
     crate.metadata.extra_contexts.append(TERMS)
     crate.metadata.extra_terms["sha256"] = "https://schema.org/sha256"
     crate.name = f"Lineage of {trace.path}"
-    crate.description = f"{trace.path} with everything that it was made from, back to the root seed."
+    crate.description = (
+        f"{trace.path} with everything that it was made from, back to the root seed. The license is that of rmft; "
+        f"{MAKERS.lower()} hold for what is not in its repository."
+    )
     crate.datePublished = made.started
     crate.license = {"@id": LICENSE}
-    version = made.receipt.commit or made.code["digest"]
-    about = {"@type": WORKFLOW_TYPES, "name": "rmft", "version": version}
+    about = {"@type": WORKFLOW_TYPES, "name": "rmft", "sha256": sha256(Path(SNAKEFILE)), **_version(made)}
     crate.add_workflow(SNAKEFILE, SNAKEFILE, main=True, lang="snakemake", properties=about)
     for rules in sorted(INCLUDED.rglob("*.smk")):
-        crate.add_file(rules, rules.as_posix(), properties={"name": rules.name, "encodingFormat": "text/plain"})
+        properties = {"name": rules.name, "encodingFormat": "text/plain", "sha256": sha256(rules)}
+        crate.add_file(rules, rules.as_posix(), properties=properties)
     for path, ancestor in trace.ancestors.items():
         source, target = (_id(path), None) if is_outside(path) else (path, path)
         crate.add_file(source, target, properties=_about_file(ancestor))
@@ -80,9 +84,19 @@ def write_crate(folder: Path, crate: "ROCrate") -> None:
         crate.write(whole)
 
 
+def _version(made: Record) -> dict[str, str]:
+    """Return the commit of a job where the rules here are those of this commit."""
+    commit = (made.receipt.commit or "").removesuffix("-dirty")
+    unchanged = ["git", "--no-optional-locks", "diff", "--quiet", commit, "--", SNAKEFILE, INCLUDED.as_posix()]
+    same = commit and subprocess.run(unchanged, capture_output=True, check=False).returncode == 0
+    return {"version": commit} if same else {}
+
+
 def _about_file(ancestor: Ancestor) -> dict[str, Any]:
     path = Path(ancestor.path)
+    given = ancestor.record is None and not ancestor.in_git
     return {
+        **({"license": MAKERS} if given or path.suffix in WEIGHTS else {}),
         "name": path.name,
         "sha256": ancestor.sha256,
         "contentSize": str(path.stat().st_size),
@@ -153,8 +167,7 @@ def _add_run(crate: "ROCrate", trace: Trace) -> None:
     _add_parameter(crate, SNAKEFILE, "input", f"{WORKFLOW}/sources", "File", sources)
     _add_parameter(crate, SNAKEFILE, "input", f"{WORKFLOW}/seed", "Integer", values)
     _add_parameter(crate, SNAKEFILE, "output", f"{WORKFLOW}/artifact", "File", [trace.path])
-    version = importlib.metadata.version("snakemake")
-    engine = _add(crate, SNAKEMAKE, "SoftwareApplication", name="Snakemake", softwareVersion=version)
+    engine = _add(crate, SNAKEMAKE, "SoftwareApplication", name="Snakemake")  # no record has its version
     _add_action(crate, f"{SNAKEMAKE}-run", "OrganizeAction", records, name="Run of Snakemake")
     _link(crate, f"{SNAKEMAKE}-run", instrument=[engine], result=[RUN])
 
@@ -162,15 +175,18 @@ def _add_run(crate: "ROCrate", trace: Trace) -> None:
 def _add_job(crate: "ROCrate", job: str, records: list[Record]) -> None:
     """Add one job, with its tool and parameters, and its start by Snakemake. records: those of its outputs.
 
-    The values of a job are its settings, and the SHA-256 of files of a hub's models.
+    The values of a job are its settings, the SHA-256 of files of a hub's models and of an endpoint's responses, and
+    what else it ran with.
     """
     record = records[0]
     rule, written, tool = record.rule, [one.path for one in records], _add_tool(crate, record)
     what = f"{record.wall_seconds:.1f} s on {record.receipt.machine}"
     _add_action(crate, job, "CreateAction", [record], name=f"{rule} of rmft", description=what)
     _link(crate, job, instrument=[tool], object=list(map(_id, record.inputs)), result=written)
-    for key, value in (*flat(record.settings), *record.receipt.hub.items()):
-        shown = without_folder(value) if isinstance(value, str) else value
+    receipt = record.receipt
+    given = {**receipt.hub, **receipt.ran_with, **({"responses": receipt.responses} if receipt.responses else {})}
+    for key, value in (*flat(record.settings), *given.items()):
+        shown = without_folders(value)
         text = shown if isinstance(shown, str | int | float) else json.dumps(shown)
         setting = _add(crate, f"{job}/{key}", "PropertyValue", name=key, value=text)
         _link(crate, job, object=[setting])
@@ -187,9 +203,8 @@ def _add_tool(crate: "ROCrate", record: Record) -> str:
     """Add the code that ran for a rule, as a part of the workflow and behind the rule's step."""
     digest, made = record.code["digest"], record.receipt
     code = f"code {digest}, commit {made.commit}"
-    tool = _add(
-        crate, f"#{record.rule}-{digest}", "SoftwareApplication", name=f"rmft, rule {record.rule}", softwareVersion=code
-    )
+    ran = f"#{record.rule}-{digest}-{made.commit}-python-{made.python}"  # the same code may have run at other commits
+    tool = _add(crate, ran, "SoftwareApplication", name=f"rmft, rule {record.rule}", softwareVersion=code)
     for name, version in {"python": made.python, **record.code["libraries"]}.items():
         library = _add(crate, f"#{name}-{version}", "SoftwareApplication", name=name, softwareVersion=version)
         _link(crate, tool, softwareRequirements=[library])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 
 from rmft.artifacts.files import SHORT, is_artifact
+from rmft.artifacts.receipts import Receipt
 from rmft.lineage.records import Record
 from rmft.lineage.trace import Ancestor, Trace
 
@@ -53,8 +54,9 @@ def _short(trace: Trace, artifact: Ancestor) -> Iterator[tuple[str, Iterable[str
     yield "weights", _weights(trace)
     yield "settings", filter(None, [_settings(record)])
     for label, rules in (("trained by", TRAINS), ("selected by", SELECTS), ("played by", PLAYS)):
-        yield label, (f"{of.rule}: {_settings(of)}" for of in _last(trace, rules))
+        yield label, _last_of(trace, rules)
     yield "code", [_code(record)]
+    yield "other code", filter(None, [_other_code(trace, record)])
     yield "made from", _inputs(trace, artifact)
     yield "back to", _origins(trace)
 
@@ -95,12 +97,26 @@ def _weights(trace: Trace) -> list[str]:
     return list(dict.fromkeys(f"{name} {digest[:SHORT]}" for name, digest in weights))
 
 
-def _last(trace: Trace, rules: tuple[str, ...]) -> list[Record]:
-    """Return the last job before an artifact whose rule begins so, unless the artifact's own rule does."""
+def _last_of(trace: Trace, rules: tuple[str, ...]) -> Iterator[str]:
+    """Yield the last job before an artifact whose rule begins so, unless the artifact's own rule does; and how many."""
     records = [of.record for path, of in trace.ancestors.items() if path != trace.path and of.record]
     own = trace.ancestors[trace.path].record
-    found = (of for of in records if of.rule.startswith(rules) and not (own and own.rule.startswith(rules)))
-    return sorted(found, key=lambda record: record.started)[-1:]
+    found = [of for of in records if of.rule.startswith(rules) and not (own and own.rule.startswith(rules))]
+    if found:
+        last = max(found, key=lambda record: record.started)
+        others = len({of.job for of in found} - {last.job})
+        yield f"{last.rule}: {_settings(last)}"
+        yield from [f"and {others} more, which --full shows"] * bool(others)
+
+
+def _other_code(trace: Trace, record: Record) -> str:
+    """Return commits, Pythons and kinds of machines of jobs before an artifact that are not those of its own job."""
+    receipts = [of.record.receipt for of in trace.ancestors.values() if of.record]
+    own, commits = record.receipt, {_commit(of) for of in receipts}
+    parts = [f"commit {commit}" for commit in sorted(commits - {_commit(own)})]
+    parts += [f"Python {python}" for python in sorted({of.python for of in receipts} - {own.python})]
+    parts += [f"machine {machine}" for machine in sorted({of.machine for of in receipts} - {own.machine})]
+    return f"before it: {'; '.join(parts)}" if parts else ""
 
 
 def _inputs(trace: Trace, artifact: Ancestor) -> Iterator[str]:
@@ -177,7 +193,7 @@ def _job(record: Record, shown: set[str]) -> Iterator[str]:
     yield _run(record)
     yield f"code {_code(record)}"
     settings = "  ".join(_setting(key, value) for key, value in flat(record.settings))
-    for text in filter(None, (_libraries(record), settings, _hub(record))):
+    for text in filter(None, (_libraries(record), settings, _hub(record), _ran_with(record))):
         if text not in shown:
             shown.add(text)
             yield text
@@ -196,9 +212,11 @@ def _run(record: Record) -> str:
 
 
 def _code(record: Record) -> str:
-    made = record.receipt
-    commit = f"{made.commit[:SHORT]}{made.commit[40:]}" if made.commit else "none"
-    return f"{record.code['digest']}, commit {commit}, Python {made.python}"
+    return f"{record.code['digest']}, commit {_commit(record.receipt)}, Python {record.receipt.python}"
+
+
+def _commit(receipt: Receipt) -> str:
+    return f"{receipt.commit[:SHORT]}{receipt.commit[40:]}" if receipt.commit else "none"
 
 
 def _libraries(record: Record) -> str:
@@ -207,6 +225,12 @@ def _libraries(record: Record) -> str:
 
 def _hub(record: Record) -> str:
     return ", ".join(f"{name} {digest[:SHORT]}" for name, digest in record.receipt.hub.items())
+
+
+def _ran_with(record: Record) -> str:
+    made = record.receipt
+    responses = [f"an endpoint's responses {made.responses[:SHORT]}"] if made.responses else []
+    return ", ".join([*(f"{name} {version}" for name, version in made.ran_with.items()), *responses])
 
 
 def _setting(key: str, value: object) -> str:

@@ -148,8 +148,8 @@ class LanguageModelSettings(Checkpoint):
     @property
     def extras(self) -> tuple[str, ...]:
         """Return the libraries of this package's extras that the model plays with."""
-        of_gguf, of_quantised = ("gguf", "xllamacpp"), ("bitsandbytes",)
-        return (*(of_gguf if self.llama_cpp else ()), *(of_quantised if self.quantised else ()))
+        of_gguf = () if self.llama_cpp is None else ("gguf",) if self.llama_cpp.command else ("gguf", "xllamacpp")
+        return (*of_gguf, *(("bitsandbytes",) if self.quantised else ()))
 
     @property
     def threads_to_play(self) -> int:

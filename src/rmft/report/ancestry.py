@@ -8,13 +8,14 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from rmft.artifacts.files import SHORT, is_artifact
+from rmft.artifacts.here import without_folders
 from rmft.lineage.records import read_record
 
 
 def ancestry(starts: Iterable[str], read: Collection[str]) -> dict[str, list[Any]]:
     """Return [rule, short hash, inputs] of every file from the starts to the sources, by path.
 
-    rule: empty for a source in git, `no record` for an artifact without one. read: the files that the page is made
+    rule: empty for a source, `no record` for an artifact without one. read: the files that the page is made
     from. Others have no hash here: they may change without a change of the page's own files, as when a reward set
     grows by instances that no evaluation uses, and the page would then not be made again.
     """
@@ -31,4 +32,4 @@ def ancestry(starts: Iterable[str], read: Collection[str]) -> dict[str, list[Any
         inputs = sorted(record.inputs)
         ancestors[path] = [record.rule, record.receipt.sha256[:SHORT] if path in read else "", inputs]
         pending += inputs
-    return dict(sorted(ancestors.items()))
+    return without_folders(dict(sorted(ancestors.items())))

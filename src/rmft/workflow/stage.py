@@ -12,6 +12,7 @@ from typing import get_type_hints
 
 from rmft.artifacts.files import SCRATCH, is_artifact
 from rmft.artifacts.job import is_job
+from rmft.artifacts.receipts import commit
 from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
 from rmft.workflow.records import Job
@@ -35,6 +36,7 @@ def run_stage(name: str, settings: str | None, options: Mapping[str, object], wr
             raise InputError(f"{name}: --settings needs {'files' if option == 'inputs' else f'--{option}'} as well")
     job = get_type_hints(run)["job"].parse(settings)
     if is_job() and job.code:
+        commit()  # for receipts: another one may be checked out before the job ends
         _refuse_edited_code(name, job)
     run(job, **arguments)
 
