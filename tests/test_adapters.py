@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from endpoint_servers import MODEL, TOKEN
+from endpoint_servers import MODEL, TOKEN, Server
 from pydantic import ValidationError
 from trees import ROOT
 
@@ -334,16 +334,36 @@ def test_inspect_gives_no_score_to_a_game_that_its_limit_cut_short(regrets, tmp_
     assert "Inspect ended the game before its last round" in log.samples[0].scores["game_scores"].explanation
 
 
-def test_verifiers_plays_what_we_play(regrets, server, tmp_path):
-    pytest.importorskip("verifiers")
+def by_verifiers(server: Server, folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], list[dict]]:
+    """Return a run of verifiers with seeds, and its traces by instance."""
     at = ["--model", "embedded", "--client.base-url", f"{server.url}/v1", "--client.api-key-var", "RMFT_API_KEY"]
     games = [f"--env.taskset.games.{flag[2:]}" if flag.startswith("--") else flag for flag in FLAGS]
-    output = ["--no-push", "--no-rich", "--output-dir", str(tmp_path / "out")]
-    run = command("vf-eval", "rmft-bandit", *at, *games, "--env.taskset.seeded", *output)
-    assert run.returncode == 0, run.stdout + run.stderr
-    (file,) = (tmp_path / "out").rglob("traces.jsonl")
+    output = ["--no-push", "--no-rich", "--output-dir", str(folder / "out")]
+    run = command("vf-eval", "rmft-bandit", *at, *games, "--env.taskset.seeded", *output, *options)
+    (file,) = (folder / "out").rglob("traces.jsonl")
     episodes = map(json.loads, file.read_text(encoding="utf-8").splitlines())
-    traces = sorted((trace for of in episodes for trace in of["traces"]), key=lambda of: of["task"]["data"]["instance"])
+    traces = [trace for of in episodes for trace in of["traces"]]
+    return run, sorted(traces, key=lambda of: of["task"]["data"]["instance"])
+
+
+def test_rollouts_of_a_game_in_verifiers_have_seeds_of_their_own(regrets, server, tmp_path):  # noqa: ARG001
+    pytest.importorskip("verifiers")
+    _, traces = by_verifiers(server, tmp_path, "-r", "2")
+    actions = [trace["info"]["rmft"]["actions"] for trace in traces]
+    assert len(actions) == 12
+    assert any(first != second for first, second in zip(actions[::2], actions[1::2], strict=True))
+
+
+def test_verifiers_says_why_a_game_has_no_reward(regrets, server, tmp_path):  # noqa: ARG001
+    pytest.importorskip("verifiers")
+    _, traces = by_verifiers(server, tmp_path, "--env.agent.max-turns", "2")
+    assert "the game was ended by max_turns before its last round" in json.dumps(traces[0])
+
+
+def test_verifiers_plays_what_we_play(regrets, server, tmp_path):
+    pytest.importorskip("verifiers")
+    run, traces = by_verifiers(server, tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
     assert [trace["metrics"]["regret"] for trace in traces] == pytest.approx(regrets, abs=1e-6)
     earned = [trace["rewards"]["minus_regret"]["score"] for trace in traces]
     assert earned == pytest.approx(-np.array(regrets) / 40, abs=1e-6)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from gymnasium.wrappers import TransformReward
+from transformers.utils import logging
 from trees import ROOT
 
 import rmft
@@ -153,6 +156,24 @@ def test_arrays_that_are_ragged_empty_or_no_numbers_have_no_regret(values, choic
 def test_nonsense_is_refused_by_its_name(argument, value):
     with pytest.raises(rmft.InputError, match=rf"play: {argument}: .*must be"):
         rmft.play("ucb", rmft.make("mab"), **{argument: value})
+
+
+@pytest.mark.parametrize("option", [{"reasoning": True}, {"temperature": 0.5}, {"max_tokens": 9}, {"weights": "x"}])
+def test_what_only_a_model_can_heed_is_refused_for_an_algorithm(option):
+    with pytest.raises(rmft.InputError, match=rf"play: {next(iter(option))}: goes with a model"):
+        rmft.play("ucb", rmft.make("mab"), **option)
+
+
+def test_a_wrapper_that_play_would_not_see_is_refused():
+    with pytest.raises(rmft.InputError, match="without a wrapper"):
+        rmft.play("ucb", TransformReward(rmft.make("mab"), lambda reward: -reward))
+
+
+def test_a_model_leaves_torch_and_transformers_as_they_were():
+    torch.set_num_threads(2)
+    rmft.play("embedded", rmft.make("mab", T=1))
+    assert (torch.get_num_threads(), logging.is_progress_bar_enabled()) == (2, True)
+    torch.set_num_threads(1)
 
 
 def cells_of(notebook: Path) -> list[dict]:

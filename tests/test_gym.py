@@ -6,8 +6,11 @@ import sys
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.wrappers import TimeAwareObservation
 
 import rmft
+from rmft.environments.regret import best_actions, regret
+from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 
 
@@ -33,6 +36,26 @@ def test_the_regret_is_the_best_action_less_what_was_played():
         assert info["regret"] == pytest.approx(totals.max() - earned)
         assert info["best_action"] == totals.argmax()
     assert (terminated, truncated) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("environment", "process"), [("fol", "gaussian"), ("mab", "gamma"), ("ns-mab", "gradual-variation")]
+)
+def test_the_regret_of_each_round_is_that_of_the_whole_game_up_to_there(environment, process):
+    envs, random = rmft.make_vec(environment, process, num_envs=4, T=6), np.random.default_rng(0)
+    envs.reset(seed=0)
+    actions = random.integers(3, size=(6, 4))
+    infos = [envs.step(chosen)[-1] for chosen in actions]
+    table, comparator = envs.games.table, envs.games.settings.comparator
+    curve = regret("expected", comparator, table, one_hot(actions.T, 3), actions.T)
+    np.testing.assert_allclose([info["regret"] for info in infos], curve.T, atol=1e-9)
+    for t, info in enumerate(infos, start=1):
+        np.testing.assert_array_equal(info["best_action"], best_actions(comparator, table.head(4, t))[:, -1])
+
+
+def test_a_wrapper_can_ask_for_the_number_of_rounds():
+    env = TimeAwareObservation(rmft.make("mab", T=3), flatten=True, normalize_time=False)
+    assert env.reset(seed=0)[0].shape == (2,)
 
 
 def test_a_bandit_shows_one_reward_and_counts_regret_by_means():
@@ -111,7 +134,7 @@ def test_actions_of_another_shape_or_type_are_refused_and_play_no_round(environm
     with pytest.raises(InputError, match=words):
         envs.step(actions)
     _, paid, _, _, _ = envs.step(np.array([0, 1, 2], dtype=np.uint64))
-    assert (paid.shape, envs.games.actions.tolist(), envs.games.actions.dtype) == ((3,), [[0], [1], [2]], np.int64)
+    assert (paid.shape, envs.games.t) == ((3,), 1)
 
 
 def test_a_game_takes_a_number_not_a_list():

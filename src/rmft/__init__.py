@@ -2,19 +2,20 @@
 
 From Python, see docs/python.md: `rmft.make` and `rmft.make_vec` return games as Gymnasium environments, `rmft.play` has
 an algorithm or a language model play them, `rmft.regret` computes the regret of any rewards and actions;
-`rmft.algorithms` and `rmft.metrics` are the packages behind them. `rmft.InputError` is raised for wrong arguments.
+`rmft.algorithms` and `rmft.metrics` are the packages behind them, `rmft.extensions.load` makes your own processes and
+algorithms known to them. `rmft.InputError` is raised for wrong arguments.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rmft import algorithms, metrics
+    from rmft import algorithms, extensions, metrics
     from rmft.api import PlayedGames, play, regret
     from rmft.errors import InputError
     from rmft.gym import make, make_vec
 
-__all__ = ["InputError", "PlayedGames", "algorithms", "make", "make_vec", "metrics", "play", "regret"]
+__all__ = ["InputError", "PlayedGames", "algorithms", "extensions", "make", "make_vec", "metrics", "play", "regret"]
 _FROM = {"InputError": "errors", "PlayedGames": "api", "play": "api", "regret": "api", "make": "gym", "make_vec": "gym"}
 
 

@@ -54,7 +54,11 @@ class PlayedGames:
 
     @property
     def best_actions(self) -> np.ndarray:
-        """Return the comparator's action in each round (n, T)."""
+        """Return the comparator's action in each round (n, T).
+
+        In bandits it is the action of the highest mean in that round; with full information the best fixed action of
+        the whole game, in every round.
+        """
         return best_actions(ENVIRONMENTS[self.environment].comparator, self.table)
 
 
@@ -127,11 +131,11 @@ def play(
         player: the name of an algorithm ("ucb") or its settings; a model that plays on this machine ("embedded", a
             folder, a hub repository); a function from the messages of a conversation to the reply, which may ask any
             model; or an object with the methods of `algorithms.Player`.
-        env: what `make` or `make_vec` returned.
+        env: what `make` or `make_vec` returned, without a wrapper.
         seed: of the games, and of all that the player draws.
         trajectories: how often each instance is played.
         reasoning: whether a model may reason before its decision.
-        temperature: of a model.
+        temperature: of a model that plays on this machine; a function is not told it.
         max_tokens: of a model's reply; None for what its form needs.
         weights: the file of a fine-tuned model.
 
@@ -142,15 +146,15 @@ def play(
         >>> games = play("ucb", make_vec("mab", num_envs=100), seed=0)
         >>> games.regret[:, -1].mean()
     """
-    if not isinstance(getattr(env, "unwrapped", None), GameEnv | GamesEnv):
-        raise InputError("play: env: must be made by rmft.make or rmft.make_vec")
+    if not isinstance(env, GameEnv | GamesEnv):
+        raise InputError("play: env: must be what rmft.make or rmft.make_vec returned, without a wrapper")
     limit = 1 if max_tokens is None else max_tokens
     for name, value, least in (("seed", seed, 0), ("trajectories", trajectories, 1), ("max_tokens", limit, 1)):
         check_whole(f"play: {name}", value, least)
     if not isinstance(temperature, Real) or not 0 <= temperature < math.inf:
         raise InputError(f"play: temperature: {temperature!r}: must be a number of at least 0")
     env.reset(seed=int(seed))
-    episodes = env.unwrapped.games
+    episodes = env.games
     ids = games_of_shard(episodes.n, trajectories, 1, 1)
     table = episodes.table.rows(ids[:, 0])
     if isinstance(player, str) and player in ALGORITHMS:
@@ -165,8 +169,10 @@ def play(
     elif isinstance(player, Player):
         player = _CheckedPlayer(player, (len(ids), table.shape[2]))
     if isinstance(player, Player):
-        if weights is not None:
-            raise InputError("play: weights: go with a model's name, not with an algorithm")
+        of_models = {"weights": weights, "max_tokens": max_tokens, "reasoning": reasoning or None}
+        of_models["temperature"] = None if temperature == 1 else temperature
+        if given := [name for name, value in of_models.items() if value is not None]:
+            raise InputError(f"play: {given[0]}: goes with a model, not with an algorithm")
         full, uniforms = ENVIRONMENTS[episodes.environment].full_feedback, action_uniforms(seed, len(ids), STREAM)
         played = play_rounds(player, table, full_feedback=full, uniforms=uniforms)
         return PlayedGames(episodes.environment, table, played.policies, played.actions)

@@ -34,8 +34,23 @@ def play_in_words(
         raise InputError(f"play: {error}") from None
     games = reply.games(part, PROMPTS, seed, STREAM, episodes.table, ids)
     conversations = Conversations(games.settings, episodes.T, reply.limit(part))
-    with _chat_models(player, weights, conversations) as chat_models:
+    with _as_before(), _chat_models(player, weights, conversations) as chat_models:
         return roll_out(games, chat_models.open, chat_models.batch)
+
+
+@contextmanager
+def _as_before() -> Iterator[None]:
+    """Leave torch's number of threads, and progress bars of transformers, as they were: the process is a user's."""
+    import torch
+    from transformers.utils import logging
+
+    threads, bars = torch.get_num_threads(), logging.is_progress_bar_enabled()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        if bars:
+            logging.enable_progress_bar()
 
 
 @contextmanager

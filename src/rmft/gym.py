@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from rmft.environments import ADAPTIVE, ENVIRONMENTS, RewardTable, check_processes, draw_rewards
 from rmft.environments.clipping import HIGH, LOW
-from rmft.environments.regret import best_actions, regret
-from rmft.environments.tables import one_hot
 from rmft.errors import InputError
 
 STREAM = "play"  # names the random streams of `rmft.play`
@@ -44,7 +43,7 @@ class Episodes:
         for name, value, least in (("num_envs", n, 1), ("d", d, 2), ("T", T, 1)):
             check_whole(name, value, least)
         self.n, self.d, self.T = int(n), int(d), int(T)
-        self.actions: np.ndarray | None = None  # (n, t) from `begin` on
+        self._t: int | None = None  # rounds that are over; None before the first reset
         if self.settings.contextual or ADAPTIVE in self.processes:
             raise InputError(f"{environment}, {', '.join(self.processes)}: not offered as a Gymnasium environment")
         self.observed = self.d if self.settings.full_feedback else 1
@@ -53,15 +52,17 @@ class Episodes:
         """Draw new rewards, and return the first observation (n, …): zeros, since nothing has been paid yet."""
         root = int(generator.integers(LARGEST_ROOT))
         self.table: RewardTable = draw_rewards(root, "gymnasium", self.processes, (self.n, self.T, self.d))
-        self.actions = np.zeros((self.n, 0), dtype=np.int64)
+        self._t = 0
+        self.totals = np.zeros((self.n, self.d))  # with full information: what each action has earned
+        self.earned, self.best = np.zeros((2, self.n))  # what the actions played have earned, and the comparator
         return np.zeros((self.n, self.observed))
 
     @property
     def t(self) -> int:
         """Return how many rounds are over. Raise InputError before the first reset."""
-        if self.actions is None:
+        if self._t is None:
             raise InputError("no game has begun: call reset before step")
-        return self.actions.shape[1]
+        return self._t
 
     def play(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Play a round; return the observation (n, …) and the rewards (n,) of actions (n,), whole numbers.
@@ -76,19 +77,27 @@ class Episodes:
             raise InputError(f"actions must be {wanted}, not {actions.dtype} of shape {actions.shape}")
         if (actions < 0).any() or (actions >= self.d).any():
             raise InputError(f"actions are 0 to {self.d - 1}, not {actions.tolist()}")
-        shown = self.table.rewards[:, self.t]
-        paid = shown[np.arange(self.n), actions]
-        self.actions = np.column_stack([self.actions, actions.astype(np.int64)])
+        shown, played = self.table.rewards[:, self.t], (np.arange(self.n), actions)
+        paid, self.best_actions = shown[played], self._count(played)
+        self._t += 1
         return (shown.copy() if self.settings.full_feedback else paid[:, None].copy()), paid
+
+    def _count(self, played: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """Add a round to what `regret.regret("expected", …)` sums up; return the comparator's actions (n,)."""
+        if self.settings.comparator == "best mean":
+            means = self.table.means[:, self.t]
+            self.earned += means[played]
+            self.best += means.max(axis=1)
+            return means.argmax(axis=1)
+        rewards = self.table.rewards[:, self.t]
+        self.totals += rewards
+        self.earned += rewards[played]
+        self.best = self.totals.max(axis=1)
+        return self.totals.argmax(axis=1)
 
     def info(self) -> dict[str, np.ndarray]:
         """Return the regret (n,) of the rounds so far, and the best action (n,) of the last one."""
-        if self.t == 0:
-            return {}
-        past = self.table.head(self.n, self.t)
-        policies, comparator = one_hot(self.actions, self.d), self.settings.comparator
-        curve = regret("expected", comparator, past, policies, self.actions)
-        return {"regret": curve[:, -1], "best_action": best_actions(comparator, past)[:, -1]}
+        return {"regret": self.best - self.earned, "best_action": self.best_actions} if self.t else {}
 
 
 class GameEnv(gymnasium.Env):
@@ -105,6 +114,9 @@ class GameEnv(gymnasium.Env):
         self.games = games
         self.observation_space = Box(LOW, HIGH, (games.observed,), np.float64)
         self.action_space = Discrete(games.d)
+        described = {"environment": games.environment, "process": games.processes, "d": games.d, "T": games.T}
+        name = f"rmft/{games.environment}-v0"  # not registered: wrappers ask a specification for the number of rounds
+        self.spec = EnvSpec(name, entry_point="rmft:make", kwargs=described, max_episode_steps=games.T)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -15,6 +15,7 @@ from rmft.adapters.games import GameOptions, GameResult, OfferedGames, offered
 from rmft.agents.asked import Message
 from rmft.errors import InputError
 from rmft.params.section import first_error
+from rmft.suite.parts import read_suite
 
 GAME = "rmft"  # where a sample keeps its game
 
@@ -28,7 +29,8 @@ def bandit(**options: Any) -> Task:  # noqa: ANN401
         for instance, uniform in enumerate(games.uniform)
     ]
     config = GenerateConfig(temperature=1.0, max_tokens=games.max_tokens)
-    return Task(dataset=dataset, solver=play(**options), scorer=game_scores(), config=config)
+    version = read_suite().version  # which games are played, beside the version of rmft
+    return Task(dataset=dataset, solver=play(**options), scorer=game_scores(), config=config, version=version)
 
 
 @solver
@@ -37,8 +39,10 @@ def play(**options: Any) -> Solver:  # noqa: ANN401
     games = _games(options)
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
+        before = len(state.messages) - 1  # what solvers before this one put there, before the sample's own prompt
+
         async def ask(messages: list[Message], seed: int) -> str:
-            state.messages[len(messages) - 1 :] = [ChatMessageUser(content=messages[-1]["content"])]
+            state.messages[before + len(messages) - 1 :] = [ChatMessageUser(content=messages[-1]["content"])]
             return (await generate(state, seed=seed)).output.completion
 
         game = await games.play_async(state.metadata["instance"], state.epoch - 1, ask)

@@ -5,6 +5,7 @@ address that verifiers gives it, so that a trace holds every reply. A reply that
 """
 
 from collections import Counter
+from hashlib import sha256
 
 import verifiers.v1 as vf
 from httpx2 import AsyncClient
@@ -12,9 +13,11 @@ from pydantic import field_validator
 
 from rmft.adapters.games import GameOptions, GameResult, offered
 from rmft.agents.asked import Message
+from rmft.errors import InputError
 from rmft.params.section import prefixed
 
 GAME = "rmft"  # where a trace keeps its game
+ROLLOUTS: Counter[tuple[GameOptions, int]] = Counter()  # with seeds, so far; verifiers makes a harness for each
 SUCCESS = vf.ProgramResult(exit_code=0, stdout="", stderr="")
 
 
@@ -63,7 +66,7 @@ class BanditTaskset(vf.Taskset[BanditTask, BanditConfig]):
         games = offered(self.config.games)
         shared = {"prompt": games.opening, "options": self.config.games, "seeded": self.config.seeded}
         return [
-            BanditTask(BanditData(name=f"game {instance + 1}", instance=instance, **shared))
+            BanditTask(BanditData(name=f"game {instance + 1}", instance=instance, **shared), self.config.task)
             for instance in range(len(games.uniform))
         ]
 
@@ -73,10 +76,7 @@ class BanditHarness(vf.Harness[vf.HarnessConfig]):
 
     EXECUTES_CODE = False
     NEEDS_CONTAINER = False
-
-    def __init__(self, config: vf.HarnessConfig) -> None:
-        super().__init__(config)
-        self.rollouts: Counter[int] = Counter()  # of each instance so far
+    APPENDS_SYSTEM_PROMPT = True
 
     async def launch(
         self,
@@ -89,14 +89,16 @@ class BanditHarness(vf.Harness[vf.HarnessConfig]):
         data: BanditData,
     ) -> vf.ProgramResult:
         """Play the game, and keep its result in the trace."""
-        games, trajectory = offered(data.options), self.rollouts[data.instance]
-        self.rollouts[data.instance] += 1
+        games, trajectory = offered(data.options), _trajectory(data, trace)
+        system, _ = self.resolve_prompt(data)
+        first = [{"role": "system", "content": system}] if system else []
         headers = {"Authorization": f"Bearer {secret}"}
         async with AsyncClient(base_url=endpoint, headers=headers, timeout=None, trust_env=False) as client:
 
             async def ask(messages: list[Message], seed: int) -> str:
-                body = {"model": ctx.model, "messages": messages, "max_completion_tokens": games.max_tokens}
-                response = await client.post("chat/completions", json=body | ({"seed": seed} if data.seeded else {}))
+                body = {"model": ctx.model, "messages": [*first, *messages], "max_completion_tokens": games.max_tokens}
+                body |= {"temperature": 1.0} | ({"seed": seed} if data.seeded else {})
+                response = await client.post("chat/completions", json=body)
                 if response.status_code != 200:
                     raise vf.HarnessError(f"{response.status_code}: {response.text.strip()[:500]}")
                 return response.json()["choices"][0]["message"]["content"] or ""
@@ -119,5 +121,21 @@ class BanditEnv(vf.Env[BanditEnvConfig]):
         await agents.agent.run(task)
 
 
+def _trajectory(data: BanditData, trace: vf.Trace) -> int:
+    """Return a number for a rollout, by which its random numbers differ from those of others of the same instance.
+
+    With seeds it counts them in this process, so that a new process plays the same games; else it is a trace's own.
+    """
+    if not data.seeded:
+        return int.from_bytes(sha256(str(trace.id).encode()).digest()[:4])
+    key = data.options, data.instance
+    ROLLOUTS[key] += 1
+    return ROLLOUTS[key] - 1
+
+
 def _game(trace: vf.Trace) -> GameResult:
+    """Return the game of a trace. Raise InputError where a limit ended it before its last round."""
+    if GAME not in trace.info:
+        stop = trace.stop_condition or "an error"
+        raise InputError(f"the game was ended by {stop} before its last round, so that it has no regret")
     return GameResult(**trace.info[GAME])

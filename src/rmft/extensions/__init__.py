@@ -101,7 +101,7 @@ def method(name: str, settings: type, title: str | None = None) -> Callable[[Fun
     """Register a function as a training method, for experiments of kind `method`.
 
     settings: the dataclass or pydantic model that checks the experiment's `settings`. title: in tables; else the name.
-    rmft calls the function as `train(job, trajectories, selection, weights, report)`: see `stages.method`.
+    rmft calls the function as `train(job, trajectories, selection, start, report)`: see `stages.method`.
     """
 
     def register(train: Function) -> Function:

@@ -28,7 +28,7 @@ SMALL, SMALLER = (4, 5, 3), (2, 3, 3)  # (n, T, d) of the games in which an exte
 FEATURES = 2
 # The arguments with which rmft calls a process, an algorithm and a training method
 DRAWS, STARTS = ("streams", "n", "horizon", "d"), ("n", "horizon", "d", "streams")
-TRAINS = ("job", "trajectories", "selection", "weights", "report")
+TRAINS = ("job", "trajectories", "selection", "start", "report")
 
 
 def require_takes(label: str, function: Callable[..., Any], names: Sequence[str], more: str = "") -> None:

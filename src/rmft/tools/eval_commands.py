@@ -121,6 +121,7 @@ def evaluate(
     from urllib.parse import urlsplit
 
     from rmft.language.prompts import Prompts
+    from rmft.params import load_extensions
     from rmft.params.endpoint import TOKEN_LIMIT
     from rmft.suite.measuring import Measurement, ReplySettings
     from rmft.suite.models import at_hand, at_url
@@ -133,6 +134,7 @@ def evaluate(
         chosen = chosen.model_copy(update={"prompts": prompts.as_posix()})
     own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
+        load_extensions()
         _refuse({"--suite": suite, "--part": part or None}, "does not go with --environment")
         chosen = chosen.with_own_games(environment, process, actions, horizon, instances)
         level = CUSTOM
