@@ -32,7 +32,7 @@ def test_usage_is_what_an_answer_states_and_nothing_where_it_states_none():
     assert Usage.of({"usage": {"prompt_tokens": 90, "completion_tokens": 5, **details}}) == Usage(1, 90, 64, 5)
     assert Usage.of({"usage": {"prompt_tokens": 90, "completion_tokens": 5, "prompt_tokens_details": None}}).cached == 0
     apart = {"prompt_tokens": 26, "completion_tokens": 5, **details}  # what is cached is not among the 26
-    assert Usage.of({"usage": apart}) == Usage(1, 64, 64, 5)
+    assert Usage.of({"usage": apart}) == Usage(1, 90, 64, 5)
     assert Usage.of({"id": "file-1"}) == Usage.of({"usage": None}) == Usage()
 
 

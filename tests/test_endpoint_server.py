@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import hashlib
 import json
 import os
 import resource
@@ -43,7 +44,7 @@ from openai import AsyncOpenAI, OpenAI
 from rmft.endpoint_server import fine_tuning_jobs
 from rmft.endpoint_server.fine_tuning_jobs import FineTuningJobs
 from rmft.endpoint_server.fine_tuning_request import FineTuningJobRequest
-from rmft.endpoint_server.models import digest_of_base
+from rmft.endpoint_server.models import digest_of_base, require_tuned_weights
 from rmft.endpoint_server.server import _background, serve
 from rmft.endpoint_server.settings import ServerSettings
 from rmft.endpoint_server.store import Store
@@ -499,6 +500,16 @@ def test_a_job_states_its_settings_and_is_found_by_its_metadata(client, job):
 def test_a_job_that_is_not_supported_is_refused(client, job, options, words):
     request = {"model": "embedded", "training_file": job.training_file, **options}
     refused(lambda: client.fine_tuning.jobs.create(**request), openai.BadRequestError, words)
+
+
+def test_weights_that_are_not_what_fine_tuning_wrote_are_not_served(tmp_path):
+    weights, written = tmp_path / "model.safetensors", b"weights"
+    weights.write_bytes(written)
+    (tmp_path / "model.json").write_text(json.dumps({"sha256": hashlib.sha256(written).hexdigest()}), encoding="utf-8")
+    require_tuned_weights(weights)
+    weights.write_bytes(b"others")
+    with pytest.raises(InputError, match=r"model\.safetensors: not what fine-tuning wrote"):
+        require_tuned_weights(weights)
 
 
 def test_hyperparameters_may_stand_in_their_older_place_too():

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers import wait_until
+from openai import Omit
 from tiny_gguf import write_tiny_gguf
 from trees import digests, done, environment
 
@@ -82,6 +83,16 @@ def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_no
     recorded = PARAMS.models["gpt-4o-mini"]
     with open_endpoint("gpt-4o-mini", recorded, None, tmp_path / "a.jsonl.zst") as endpoint, needed:
         endpoint.client()
+
+
+def test_fine_tuning_goes_to_the_project_of_the_key_as_chat_requests_do(monkeypatch, tmp_path):
+    for name in ("OPENAI_API_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, f"of-{name}")
+    with open_endpoint("gpt-4o-mini", PARAMS.models["gpt-4o-mini"], None, tmp_path / "a.jsonl.zst") as endpoint:
+        headers = endpoint.client().default_headers
+    sent = {name for name, value in headers.items() if not isinstance(value, Omit)}
+    assert "Authorization" in sent
+    assert not sent & {"OpenAI-Organization", "OpenAI-Project"}
 
 
 @pytest.mark.parametrize(

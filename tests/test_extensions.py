@@ -123,6 +123,19 @@ def test_a_process_belongs_where_it_says_and_draws_what_it_draws(written):
     assert (mixed.rewards[:, 0] == mixed.rewards[:, 3]).all(axis=1).sum() in range(3, 7)
 
 
+def test_rmft_eval_plays_a_process_that_params_yaml_lists(rmft, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("extensions").mkdir()
+    Path("extensions/mine.py").write_text(IMPORTS + STEADY, encoding="utf-8")
+    Path("params.yaml").write_text("extensions: [extensions/mine.py]\n", encoding="utf-8")
+    own = ["--environment", "mab", "--process", "steady", "--instances", "4", "--horizon", "2", "--output", "own"]
+    try:
+        code, out, error = rmft("eval", str(ROOT / "data/models/embedded"), *own)
+    finally:
+        extensions.forget("extensions/mine.py")
+    assert (code, "uniform" in out) == (0, True), error
+
+
 def test_an_algorithm_plays_with_its_options_where_it_says(written):
     written(IMPORTS, LAST)
     check_algorithm(AlgorithmSettings("last", options={"skip": 2}), "mab")

@@ -88,6 +88,7 @@ def edited(tmp_path):
         ("experiments.open_fol.model", "linear_attention", "unknown 'linear_attention'; one of embedded"),
         ("experiments.open_fol.protocol.output", "actions", "experiments.open_fol.protocol.output: "),
         ("models.qwen3-8b.revision", "main", "models.qwen3-8b.revision: "),
+        ("models.gpt-4o-mini.base_urls", ["http://127.0.0.1:99999/v1"], "base_urls.0: must look like http://local"),
         ("rollouts.shards", 33, "rollouts.shards: 33 is more than the 16 scenarios of real_mab_gemma"),
         ("scales.demo", {"language": {"model": "tiny"}}, "at scale demo: experiments.open_fol.model: unknown 'tiny'"),
         ("scales.demo", {"language": {"instances": 500}}, "500 is more than the 400 instances of gaussian"),

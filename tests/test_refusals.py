@@ -174,6 +174,19 @@ def test_a_key_of_any_form_is_redacted_where_it_stands_in_full():
     assert redacted("none of the models", NO_KEY) == "none of the models"
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"error": {"message": "Later."}}', True),
+        (b"<html>502 Bad Gateway</html>", False),
+        (b"{}", False),
+        (b"", False),
+    ],
+)
+def test_only_a_server_of_the_protocol_says_later_in_its_words(body, said):
+    assert failure_of(502, {}, body, RequestTarget("https://x/v1", "m", "KEY", "k")).in_protocol is said
+
+
 # --- Whole answers ---
 
 ANSWER = {

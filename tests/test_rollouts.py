@@ -26,7 +26,7 @@ from rmft.params.language import LanguageProblem, ProtocolSettings
 from rmft.params.language_model import LanguageModelSettings
 from rmft.rollouts import roll_out
 from rmft.workflow.games import game_settings_of, games_of, scenarios_for
-from rmft.workflow.plan import held_out_job, rollouts_job, selection_job
+from rmft.workflow.plan import held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
 ROOT = Path(__file__).parents[1]
@@ -394,14 +394,13 @@ def test_trajectories_of_a_scenario_have_the_same_rewards_and_different_replies(
     assert len({tuple(game["reply"]) for game in games.values()}) == 12
 
 
-def test_every_iteration_and_training_seed_draws_rewards_of_its_own_which_selection_can_draw_again():
+def test_every_iteration_and_training_seed_draws_rewards_of_its_own():
     params, tables = load(ROOT / "params.yaml"), []
     for seed, iteration in np.ndindex(2, 3):
         of = rollouts_job(params, "open_mab_gemma", int(seed), int(iteration), 1)
         small = of.model_copy(update={"scenarios": 3, "trajectories": 1, "T": 2, "shard": (1, 1)})
         tables.append(np.array(rolled(small)["rewards"]).reshape(3, 2, 3))
-        later = selection_job(params, "open_mab_gemma", int(seed), int(iteration))
-        drawn = draw_rewards(later.seed, later.stream, later.process, (3, 2, 3))
+        drawn = draw_rewards(of.seed, of.stream, of.process, (3, 2, 3))
         np.testing.assert_array_equal(tables[-1], drawn.rewards)
     assert len({table.tobytes() for table in tables}) == len(tables)
 

@@ -107,6 +107,15 @@ def test_the_growth_table_is_tidy_and_sets_each_row_beside_the_papers():
     assert set(tidy.player) == {"trained", "ftl"}
 
 
+@pytest.mark.parametrize(("exponent", "verdict"), [(0.7, INCONCLUSIVE), (1.1, INCONCLUSIVE), (1.2, NOT_REPRODUCED)])
+def test_where_uniform_plays_regret_is_not_linear_no_exponent_shows_slow_growth(exponent, verdict):
+    fit = Growth(exponent, 1e-9, 0, 0.6, 1e-9)
+    assert (
+        GrowthRow("x", "trained", fit, 0.03, 0.06, 0.03, PaperGrowth(0.332, None, None), 1000, None).slope_verdict
+        == verdict
+    )
+
+
 @pytest.mark.parametrize(
     ("slope", "error", "exponent", "paper", "interchanged", "verdict"),
     [

@@ -22,4 +22,4 @@ rule conversion:
     message:
         "Convert the GGUF file of {wildcards.model}"
     shell:
-        "OMP_NUM_THREADS={threads} rmft conversion --settings {params.settings:q} --folder {params.folder} 2>&1 | tee {log}"
+        "rmft conversion --settings {params.settings:q} --folder {params.folder} 2>&1 | tee {log}"

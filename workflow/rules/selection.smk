@@ -4,7 +4,6 @@
 rule selection:
     input:
         rollouts="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
-        extensions=lambda wildcards: extensions(plan.selection_job(PARAMS, wildcards.experiment, *iteration(wildcards))),
     output:
         selection="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/selection.parquet",
         demonstrations="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/demonstrations.jsonl",

@@ -1,5 +1,6 @@
 """How files are named: artifacts relative to the current folder, as Snakemake names them; others by their last name."""
 
+import hashlib
 import shlex
 from pathlib import Path, PurePath
 from typing import Any
@@ -27,10 +28,15 @@ def without_folder(path: str) -> str:
     return PurePath(path).name if is_outside(path) else path
 
 
+def named_apart(path: str) -> str:
+    """Return a path as `without_folder` does, with a hash of it where it leads out, so that two stay two."""
+    return f"{without_folder(path)} ({hashlib.sha256(path.encode()).hexdigest()[:8]})" if is_outside(path) else path
+
+
 def without_folders(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
     """Return a JSON value with `without_folder` of every text in it that could be a path."""
     if isinstance(value, dict):
-        return {without_folders(name): without_folders(of) for name, of in value.items()}
+        return {name: without_folders(of) for name, of in value.items()}
     if isinstance(value, list):
         return [without_folders(of) for of in value]
     return without_folder(value) if isinstance(value, str) else value

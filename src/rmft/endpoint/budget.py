@@ -40,8 +40,9 @@ class Usage:
         if not usage:
             return cls()
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-        prompt = max(usage["prompt_tokens"], cached)  # some endpoints do not count what is cached as part of the prompt
-        return cls(1, prompt, cached, usage.get("completion_tokens") or 0)
+        prompt = usage["prompt_tokens"]
+        whole = prompt if cached <= prompt else prompt + cached  # some endpoints do not count what is cached in it
+        return cls(1, whole, cached, usage.get("completion_tokens") or 0)
 
 
 def cost(usage: Usage, prices: "Prices") -> float:

@@ -218,7 +218,7 @@ class Connection:
         cure = "all responses are kept: run again when it is back"
         if outcome.reason == BUSY:
             cure += ", or with a lower `concurrency`"
-        elif outcome.unlike_the_protocol and address not in self._reached:
+        elif not outcome.in_protocol and address not in self._reached:
             cure += ", or correct the address: no server of the OpenAI protocol has answered there"
         raise InputError(
             f"{self._url(address)}: no response after {attempts} attempts, of which the last ended in {outcome}; {cure}"
@@ -291,7 +291,7 @@ class Connection:
         except RequestError as error:
             return Failure("connection", redacted(str(error), target.key), paid=not isinstance(error, never_sent))
         except ReportedError as error:
-            return Failure("error", redacted(str(error), target.key), paid=True)
+            return Failure("error", redacted(str(error), target.key), paid=True, in_protocol=True)
         except MalformedError as error:
             return Failure("malformed", str(error), paid=True)
         failure = failure_of(response.status_code, response.headers, response.content, target)

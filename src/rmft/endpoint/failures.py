@@ -58,17 +58,14 @@ class Failure:
     reason: a status, `timeout`, `connection`, `malformed`, or `error` in a response with a status of success.
 
     delay: seconds for which the endpoint wants no requests, or None. paid: whether the request may have been charged.
+    in_protocol: whether a server of the OpenAI protocol said so; else it may be something else that is at the address.
     """
 
     reason: str
     detail: str = ""
     delay: float | None = None
     paid: bool = False
-
-    @property
-    def unlike_the_protocol(self) -> bool:
-        """Return whether the failure may come from something else than a server of the OpenAI protocol."""
-        return self.reason in ("connection", "malformed", "timeout") or not self.detail
+    in_protocol: bool = False
 
     def __str__(self) -> str:
         return f"{self.reason} ({self.detail})" if self.detail else self.reason
@@ -97,7 +94,8 @@ def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: Req
             f"{target.url}: there is no credit left ({message}); add some there and run again: all responses are kept"
         )
     if status in RETRIED or (status >= 500 and status != NOT_IMPLEMENTED):
-        return Failure(str(status), message, requested_delay(headers), paid=status in GATEWAY_TIMEOUTS)
+        ours = bool(codes or message) and _is_object(body)
+        return Failure(str(status), message, requested_delay(headers), status in GATEWAY_TIMEOUTS, in_protocol=ours)
     if status in MOVED:
         new = redacted(headers.get("location") or "an address that it does not name", target.key)
         raise InputError(f"{target.url}: sends requests on to {new} ({status}); name that address, without {ROUTE}")
@@ -152,6 +150,13 @@ def _error(body: bytes) -> tuple[frozenset[str], str]:
         return frozenset(), str(error)
     codes = frozenset(str(error[name]) for name in ("code", "type") if error.get(name) is not None)
     return codes, str(error.get("message") or error.get("detail") or "")
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(json.loads(body), dict)
+    except ValueError:
+        return False
 
 
 def redacted(text: str, key: str) -> str:

@@ -8,12 +8,13 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from rmft.artifacts.files import SCRATCH, note_reading, sha256
+from rmft.artifacts.files import SCRATCH, note_reading, note_response, sha256
 from rmft.endpoint.access import Endpoint
 from rmft.endpoint.budget import SpendingLimit, Usage
 from rmft.endpoint.connection import Connection, Request, text_of
@@ -150,6 +151,7 @@ def fine_tune_at_endpoint(
     request = FineTuningRequest(endpoint.settings.name, base, as_text(lines), settings, seed, suffix, words)
     tuned = recorded_model(endpoint.journal, request)  # without a client, which needs a key
     if tuned and not _has_lost(endpoint, tuned.id):
+        note_response(request.digest("model"), asdict(tuned))
         return tuned
     client = endpoint.client()
     if base != endpoint.settings.model and _has_lost(endpoint, base):
@@ -165,7 +167,9 @@ def fine_tune_at_endpoint(
         retry_policy=RetryPolicy(attempts=endpoint.settings.attempts),
     )
     if tuned is None:
-        return tune(endpoint.journal)
+        tuned = tune(endpoint.journal)
+        note_response(request.digest("model"), asdict(tuned))
+        return tuned
     on_message(f"our own server has lost {tuned.id}, and fine-tunes it again")
     with TemporaryDirectory() as folder, Journal.open(Path(folder) / SUFFIX) as none_yet:
         return tune(none_yet, begin_again="run again")

@@ -242,7 +242,7 @@ class FineTuningJobs:
         result = read_json(model_file)
         losses = await self._write_losses(name, result["log"])
         if self._has_ended(name):  # cancelled meanwhile; nothing below waits, so that none can cancel it any more
-            model_file.unlink(missing_ok=True)
+            shutil.rmtree(model_file.parent, ignore_errors=True)
             return
         model = self.models.add(model_file)
         last = result["log"][-1]

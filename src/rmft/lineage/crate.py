@@ -87,9 +87,15 @@ def write_crate(folder: Path, crate: "ROCrate") -> None:
 def _version(made: Record) -> dict[str, str]:
     """Return the commit of a job where the rules here are those of this commit."""
     commit = (made.receipt.commit or "").removesuffix("-dirty")
-    unchanged = ["git", "--no-optional-locks", "diff", "--quiet", commit, "--", SNAKEFILE, INCLUDED.as_posix()]
-    same = commit and subprocess.run(unchanged, capture_output=True, check=False).returncode == 0
-    return {"version": commit} if same else {}
+    rules = [SNAKEFILE, *(path.as_posix() for path in INCLUDED.rglob("*.smk"))]
+    if not commit:
+        return {}
+    try:
+        for asked in (["ls-files", "--error-unmatch", "--", *rules], ["diff", "--quiet", commit, "--", *rules]):
+            subprocess.run(["git", "--no-optional-locks", *asked], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    return {"version": commit}
 
 
 def _about_file(ancestor: Ancestor) -> dict[str, Any]:

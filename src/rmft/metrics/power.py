@@ -126,4 +126,4 @@ def _game_variance(values: np.ndarray) -> float:
     """Return the residual mean square of values (R, n) after their means over instances and over replicates."""
     n = values.shape[1]
     own = values - values.mean(axis=1, keepdims=True)
-    return float(own.var(axis=0, ddof=1).mean()) * n / (n - 1)
+    return float(own.var(axis=0, ddof=1).mean()) * n / (n - 1) if n > 1 else math.nan

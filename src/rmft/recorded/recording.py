@@ -11,7 +11,7 @@ from typing import Any
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.files import sha256
 from rmft.artifacts.folders import new_folder
-from rmft.artifacts.here import without_folders
+from rmft.artifacts.here import named_apart, without_folders
 from rmft.artifacts.json_files import write_json, write_jsonl
 from rmft.artifacts.text import write_text
 from rmft.artifacts.trajectories import read_selection, read_trajectories
@@ -186,7 +186,7 @@ def _described(folder: Path, params: Params, shown: Params, traced: Trace) -> Bu
         experiments={name: without_folders(parameters_of(params, name)) for name in shown.experiments},
         figures=list(shown.figures.drawn),
         tables=list(shown.tables),
-        weights=dict(sorted(without_folders(weights).items())),
+        weights={named_apart(path): digest for path, digest in sorted(weights.items())},
         commits=sorted({str(record.receipt.commit) for record in jobs}),
         machines=sorted({record.receipt.machine for record in jobs}),
         began=min(record.started for record in jobs).isoformat(timespec="seconds"),

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from rmft.artifacts.files import SHORT, is_artifact
-from rmft.artifacts.here import without_folders
+from rmft.artifacts.here import named_apart
 from rmft.lineage.records import read_record
 
 
@@ -32,4 +32,4 @@ def ancestry(starts: Iterable[str], read: Collection[str]) -> dict[str, list[Any
         inputs = sorted(record.inputs)
         ancestors[path] = [record.rule, record.receipt.sha256[:SHORT] if path in read else "", inputs]
         pending += inputs
-    return without_folders(dict(sorted(ancestors.items())))
+    return {named_apart(path): [*of, [*map(named_apart, inputs)]] for path, (*of, inputs) in sorted(ancestors.items())}

@@ -4,6 +4,7 @@ Reads the GGUF file, the templates of the prompts and sets of scenarios. Writes 
 conversion.csv into a folder, if llama.cpp agrees with them.
 """
 
+import os
 from pathlib import Path
 
 import torch
@@ -24,11 +25,14 @@ from rmft.params.files import prompt_files
 from rmft.progress import now_and_then
 from rmft.workflow.records import ConversionJob
 
+GRANTED = "MKL_NUM_THREADS"  # in which Snakemake says how many threads a job may have
+
 
 def run(job: ConversionJob, folder: Path) -> None:
     """Convert the file; write the model only if it passes the gate."""
     for library in ("gguf", "xllamacpp"):
         check_extra(library, f"{job.name}: weights: {job.checkpoint.file or job.checkpoint.weights}", "gguf")
+    torch.set_num_threads(int(os.environ.get(GRANTED) or os.cpu_count() or 1))
     logging.disable_progress_bar()  # jobs share a terminal
     gguf, say = gguf_file(job.checkpoint), now_and_then(0)
     with unpublished(folder) as made:

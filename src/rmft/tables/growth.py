@@ -91,7 +91,7 @@ class GrowthRow:
         if interchanged is not None and abs(self.apart(interchanged)) <= AGREEMENT:
             return INCONSISTENT
         if self.linear is None:
-            return INCONCLUSIVE
+            return NOT_REPRODUCED if self.fit.exponent - margin > 1 else INCONCLUSIVE
         return DIRECTION_ONLY if self.fit.exponent + margin < self.linear else NOT_REPRODUCED
 
 

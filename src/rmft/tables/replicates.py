@@ -149,7 +149,8 @@ def _notes(replicates: int) -> list[str]:
         f"R: {replicates} replicates. The base model samples anew in each; the trained model was also trained anew.",
         "sd over replicates: of one instance, averaged over instances, as the paper has it. Of three, an sd is 11% too "
         "small on average, its root mean square is not. sd over tasks: of single games, over instances, so that it has "
-        "the sd over replicates in it; sd between tasks without theirs is the root of the difference of their squares. "
+        "the sd over replicates in it. What is without it is the root of a difference of squares; of ours, what one "
+        "training does to all tasks is no part of the sd over replicates there. "
         "±: standard error over instances, of the trained model's mean and the fall over replicates too.",
         f"instances, replicates: with which a one-sided t-test at level {ALPHA:g} sees the observed difference with a "
         f"probability of {POWER:g}, for these training runs. Paired: both models on the same instances; what no number "
