@@ -171,6 +171,7 @@ def test_a_wrapper_that_play_would_not_see_is_refused():
 
 def test_a_model_leaves_torch_and_transformers_as_they_were():
     torch.set_num_threads(2)
+    logging.enable_progress_bar()
     rmft.play("embedded", rmft.make("mab", T=1))
     assert (torch.get_num_threads(), logging.is_progress_bar_enabled()) == (2, True)
     torch.set_num_threads(1)

@@ -91,7 +91,7 @@ def test_fine_tuning_goes_to_the_project_of_the_key_as_chat_requests_do(monkeypa
     with open_endpoint("gpt-4o-mini", PARAMS.models["gpt-4o-mini"], None, tmp_path / "a.jsonl.zst") as endpoint:
         headers = endpoint.client().default_headers
     sent = {name for name, value in headers.items() if not isinstance(value, Omit)}
-    assert "Authorization" in sent
+    assert "User-Agent" in sent
     assert not sent & {"OpenAI-Organization", "OpenAI-Project"}
 
 

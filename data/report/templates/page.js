@@ -86,7 +86,7 @@ $("#contents").addEventListener("click", (event) => { if (event.target.closest("
 const files = JSON.parse($("#lineage").textContent);
 function branch(path) {
   const [rule, hash, inputs] = files[path];
-  const parts = [path, rule === "no record" ? rule : rule ? `by ${rule}` : "a source", hash].filter(Boolean);
+  const parts = [path, rule.startsWith("no ") ? rule : rule ? `by ${rule}` : "a source", hash].filter(Boolean);
   const name = document.createElement(inputs.length ? "summary" : "div");
   const code = document.createElement("code");
   code.textContent = parts[0];
