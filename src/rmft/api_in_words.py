@@ -34,7 +34,7 @@ def play_in_words(
         raise InputError(f"play: {error}") from None
     games = reply.games(part, PROMPTS, seed, STREAM, episodes.table, ids)
     conversations = Conversations(games.settings, episodes.T, reply.limit(part))
-    with _as_before(), _chat_models(player, weights, conversations) as chat_models:
+    with _chat_models(player, weights, conversations) as chat_models:
         return roll_out(games, chat_models.open, chat_models.batch)
 
 
@@ -70,5 +70,5 @@ def _chat_models(player: str | Reply, weights: Path | None, conversations: Conve
         raise InputError(f"play: no algorithm is called so ({', '.join(ALGORITHMS)}); as a model: {error}") from None
     if model.kind != "language" or model.is_gguf:
         raise InputError(f"play: {player}: does not run in this process; pass a function from messages to the reply")
-    with in_process(model, weights, conversations) as chat_models:
+    with _as_before(), in_process(model, weights, conversations) as chat_models:
         yield chat_models

@@ -95,18 +95,18 @@ def read_receipt(artifact: Path) -> Receipt | None:
 def commit(folder: Path = Path(), besides: tuple[str, ...] = ()) -> str | None:
     """Return the commit that is checked out, with -dirty where tracked files differ from it; None outside of git.
 
-    None, too, where git tracks nothing in the folder: the commit is that of another project around it. besides: paths
+    None, too, where the commit holds nothing in the folder: it is that of another project around it. besides: paths
     that may differ, from the root of the repository. The first call of a process counts: a job begins with it.
     """
     git = ["git", "--no-optional-locks"]
     changed = ["diff", "--quiet", "HEAD", "--", ":/", *(f":/!{path}" for path in besides)]
     try:
-        head = subprocess.run([*git, "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, check=True)
-        subprocess.run([*git, "ls-files", "--error-unmatch", "."], cwd=folder, capture_output=True, check=True)
+        both = [*git, "rev-parse", "HEAD", "HEAD:./"]  # the commit, and what it holds in this folder
+        found = subprocess.run(both, cwd=folder, capture_output=True, text=True, check=True)
         dirty = subprocess.run([*git, *changed], cwd=folder, capture_output=True, check=False).returncode
     except (OSError, subprocess.CalledProcessError):
         return None
-    return head.stdout.strip() + "-dirty" * bool(dirty)
+    return found.stdout.split()[0] + "-dirty" * bool(dirty)
 
 
 @functools.cache

@@ -87,15 +87,14 @@ class RequestTarget:
 
 def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: RequestTarget) -> Failure:
     """Return the failure of a response with an error status. Raise InputError if no retry can succeed."""
-    codes, message = _error(body)
+    codes, message, in_protocol = _error(body)
     message = redacted(message, target.key)
     if UNPAID & codes:
         raise InputError(
             f"{target.url}: there is no credit left ({message}); add some there and run again: all responses are kept"
         )
     if status in RETRIED or (status >= 500 and status != NOT_IMPLEMENTED):
-        ours = bool(codes or message) and _is_object(body)
-        return Failure(str(status), message, requested_delay(headers), status in GATEWAY_TIMEOUTS, in_protocol=ours)
+        return Failure(str(status), message, requested_delay(headers), status in GATEWAY_TIMEOUTS, in_protocol)
     if status in MOVED:
         new = redacted(headers.get("location") or "an address that it does not name", target.key)
         raise InputError(f"{target.url}: sends requests on to {new} ({status}); name that address, without {ROUTE}")
@@ -137,26 +136,24 @@ def how_to_restore(model: str) -> str:
     return f"if .rmft was deleted, fine-tune what was in it again: rm {files}; snakemake"
 
 
-def _error(body: bytes) -> tuple[frozenset[str], str]:
-    """Return the code and the type, as far as there are any, and the message of an error response of any shape."""
+def _error(body: bytes) -> tuple[frozenset[str], str, bool]:
+    """Return the code and the type, as far as there are any, and the message of an error response of any shape.
+
+    Last, whether it has the protocol's shape, an object that says something.
+    """
     try:
         value = json.loads(body)
     except ValueError:
         text = re.sub(rb"<[^>]*>", b" ", body[: 50 * LONGEST_MESSAGE]).decode(errors="replace")
-        return frozenset(), text
+        return frozenset(), text, False
+    is_object = isinstance(value, dict)
     value = value[0] if isinstance(value, list) and value else value
     error = value.get("error", value) if isinstance(value, dict) else value
     if not isinstance(error, dict):
-        return frozenset(), str(error)
+        return frozenset(), str(error), is_object and bool(error)
     codes = frozenset(str(error[name]) for name in ("code", "type") if error.get(name) is not None)
-    return codes, str(error.get("message") or error.get("detail") or "")
-
-
-def _is_object(body: bytes) -> bool:
-    try:
-        return isinstance(json.loads(body), dict)
-    except ValueError:
-        return False
+    message = str(error.get("message") or error.get("detail") or "")
+    return codes, message, is_object and bool(codes or message)
 
 
 def redacted(text: str, key: str) -> str:

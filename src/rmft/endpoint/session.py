@@ -28,7 +28,7 @@ from rmft.streams import stream
 from rmft.workflow.records import OwnServer
 
 if TYPE_CHECKING:
-    from rmft.endpoint.fine_tuning import TunedModel
+    from rmft.endpoint.fine_tuning import FineTuningRequest, TunedModel
 
 JOURNALS = Path("journal")
 EPOCHS = 3  # ASSUME: an endpoint's default
@@ -141,7 +141,7 @@ def fine_tune_at_endpoint(
     A model that is on record is not trained again, unless our own server has lost it. Raise InputError where the server
     has lost the base model, or the endpoint refuses.
     """
-    from rmft.endpoint.fine_tuning import FineTuningRequest, RetryPolicy, fine_tune, recorded_model
+    from rmft.endpoint.fine_tuning import FineTuningRequest, recorded_model
     from rmft.endpoint.training_file import as_text, estimated_tokens, training_lines, validate
 
     lines, per_token = training_lines(demonstrations), endpoint.settings.expected.characters_per_token
@@ -150,13 +150,26 @@ def fine_tune_at_endpoint(
     suffix = words.replace("/", "-")[-SUFFIX_CHARACTERS:].strip("-")
     request = FineTuningRequest(endpoint.settings.name, base, as_text(lines), settings, seed, suffix, words)
     tuned = recorded_model(endpoint.journal, request)  # without a client, which needs a key
-    if tuned and not _has_lost(endpoint, tuned.id):
-        note_response(request.digest("model"), asdict(tuned))
-        return tuned
-    client = endpoint.client()
+    if tuned is None or _has_lost(endpoint, tuned.id):
+        expected = Usage(trained=estimated_tokens(lines, per_token) * (settings.epochs or EPOCHS))
+        tuned = _tune(endpoint, request, expected, tuned, on_message)
+    note_response(request.digest("model"), asdict(tuned))
+    return tuned
+
+
+def _tune(
+    endpoint: Endpoint,
+    request: "FineTuningRequest",
+    expected: Usage,
+    lost: "TunedModel | None",
+    on_message: Callable[[str], object],
+) -> "TunedModel":
+    """Have a job fine-tune a model. expected: what it will cost. lost: the model, where our own server had made it."""
+    from rmft.endpoint.fine_tuning import RetryPolicy, fine_tune
+
+    client, base = endpoint.client(), request.base
     if base != endpoint.settings.model and _has_lost(endpoint, base):
         raise InputError(f"{endpoint.settings.name}: there is no model {base!r} any more; {how_to_restore(base)}")
-    expected = Usage(trained=estimated_tokens(lines, per_token) * (settings.epochs or EPOCHS))
     tune = partial(
         fine_tune,
         client,
@@ -166,11 +179,9 @@ def fine_tune_at_endpoint(
         expected_tokens=expected.trained,
         retry_policy=RetryPolicy(attempts=endpoint.settings.attempts),
     )
-    if tuned is None:
-        tuned = tune(endpoint.journal)
-        note_response(request.digest("model"), asdict(tuned))
-        return tuned
-    on_message(f"our own server has lost {tuned.id}, and fine-tunes it again")
+    if lost is None:
+        return tune(endpoint.journal)
+    on_message(f"our own server has lost {lost.id}, and fine-tunes it again")
     with TemporaryDirectory() as folder, Journal.open(Path(folder) / SUFFIX) as none_yet:
         return tune(none_yet, begin_again="run again")
 

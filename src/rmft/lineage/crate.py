@@ -91,8 +91,8 @@ def _version(made: Record) -> dict[str, str]:
     if not commit:
         return {}
     try:
-        for asked in (["ls-files", "--error-unmatch", "--", *rules], ["diff", "--quiet", commit, "--", *rules]):
-            subprocess.run(["git", "--no-optional-locks", *asked], capture_output=True, check=True)
+        for arguments in (["ls-files", "--error-unmatch", "--", *rules], ["diff", "--quiet", commit, "--", *rules]):
+            subprocess.run(["git", "--no-optional-locks", *arguments], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return {}
     return {"version": commit}

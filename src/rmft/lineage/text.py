@@ -102,11 +102,12 @@ def _last_of(trace: Trace, rules: tuple[str, ...]) -> Iterator[str]:
     records = [of.record for path, of in trace.ancestors.items() if path != trace.path and of.record]
     own = trace.ancestors[trace.path].record
     found = [of for of in records if of.rule.startswith(rules) and not (own and own.rule.startswith(rules))]
-    if found:
-        last = max(found, key=lambda record: record.started)
-        others = len({of.job for of in found} - {last.job})
-        yield f"{last.rule}: {_settings(last)}"
-        yield from [f"and {others} more, which --full shows"] * bool(others)
+    if not found:
+        return
+    last = max(found, key=lambda record: record.started)
+    yield f"{last.rule}: {_settings(last)}"
+    if others := {of.job for of in found} - {last.job}:
+        yield f"and {len(others)} more, which --full shows"
 
 
 def _other_code(trace: Trace, record: Record) -> str:

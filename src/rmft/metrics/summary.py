@@ -8,6 +8,7 @@ of the base and the trained model, is over instances, and over several training 
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,10 +65,9 @@ def _of_one(names: tuple[str, str], players: Players, seed: int, floor: float | 
     by_seed = ks_by_seed(trained, base)
     summaries = {name: _summary(played, floor) for name, played in players.items()}
     between = {name: summaries.pop(name) for name in [*summaries] if name.startswith("iteration-")}
-    of_base, of_trained = (
-        summaries.pop(name) | {"exponent_se": _exponent_se((*names, *word), players[name], seed, floor)}
-        for name, word in (("base", ("base",)), ("trained", ()))
-    )
+    error_of = partial(_exponent_se, seed=seed, floor=floor)
+    of_base = summaries.pop("base") | {"exponent_se": error_of((*names, "base"), base)}
+    of_trained = summaries.pop("trained") | {"exponent_se": error_of(names, trained)}
     for name, algorithm in summaries.items():
         difference = paired_difference(trained.final, players[name].final)
         algorithm["paired_difference"] = [difference.low, difference.mean, difference.high]

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from rmft.params.section import Count, Name, NotNegative, Positive, Section
 
 TokenLimit = Literal["max_completion_tokens", "max_tokens"]
+NO_ADDRESS = "must look like http://localhost:8080/v1, without a key in it"
 TOKEN_LIMIT: TokenLimit = "max_completion_tokens"
 
 
@@ -24,7 +25,7 @@ def host_of(address: str) -> str | None:
 
 def _address(text: str) -> str:
     if host_of(text) is None:
-        raise ValueError("must look like http://localhost:8080/v1, without a key in it")
+        raise ValueError(NO_ADDRESS)
     return text
 
 

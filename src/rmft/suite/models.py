@@ -22,7 +22,7 @@ from rmft.endpoint_server.settings import API_KEY
 from rmft.errors import InputError, did_you_mean, first_line
 from rmft.package_data import find_file
 from rmft.params import Params, load
-from rmft.params.endpoint import EndpointSettings, Prices, TokenLimit, host_of
+from rmft.params.endpoint import NO_ADDRESS, EndpointSettings, Prices, TokenLimit, host_of
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp, model_files
 from rmft.rollouts import Games
 from rmft.stages.rollouts import open_chat_models
@@ -144,7 +144,7 @@ def at_url(
     host = host_of(base_url)
     if host is None:
         given = "" if {"@", "?", "#"} & {*base_url} else f" {base_url}:"  # it may hold a password, or a key
-        raise InputError(f"--base-url:{given} must look like http://localhost:8080/v1, without a key in it")
+        raise InputError(f"--base-url:{given} {NO_ADDRESS}")
     if key_env is None and host == OPENAI:
         key_env = "OPENAI_API_KEY"
     if key_env is None and not is_local(base_url):

@@ -145,8 +145,8 @@ def evaluate(
         chosen = chosen.model_copy(update={"seed": seed})
     other = read_result(compare) if compare else None
     if base_url is None:
-        at_endpoint = {"--key-env": key_env, "--concurrency": concurrency, "--prices": prices, "--budget": budget}
-        _refuse(at_endpoint | {"--token-limit": token_limit}, "goes with --base-url, which is not given")
+        at_endpoint = {"--key-env": key_env, "--concurrency": concurrency, "--token-limit": token_limit}
+        _refuse(at_endpoint | {"--prices": prices, "--budget": budget}, "goes with --base-url, which is not given")
         measured = at_hand(model, revision, device)
     else:
         _refuse({"--revision": revision, "--device": device}, "goes with a model that plays here, not with --base-url")
