@@ -91,5 +91,6 @@ def games(n: int = 6, horizon: int = 20, d: int = 3) -> dict[str, list]:
         "attempts": [[1] * horizon for _ in range(n)],
         "fallback": [[False] * horizon for _ in range(n)],
         "ids": [[[1]]] * n,
+        "sampled": [[[True]]] * n,
         "replied": [[[True]]] * n,
     }

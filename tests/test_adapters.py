@@ -221,7 +221,7 @@ def test_grpo_steps_learn_from_games_that_the_trainers_model_plays_as_ours_does(
     ):
         instance = int(prompt.split()[1]) - 1
         assert before + after == ours["ids"][instance][0]
-        assert [0] * len(before) + mask == [int(chosen) for chosen in ours["replied"][instance][0]]
+        assert [0] * len(before) + mask == [int(chosen) for chosen in ours["sampled"][instance][0]]
 
 
 def test_log_probabilities_of_trls_generation_stay_with_their_tokens(language_model):

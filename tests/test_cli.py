@@ -201,7 +201,7 @@ def test_an_evaluation_refuses_a_reward_set_that_holds_less_than_is_asked_for(rm
     files = [tmp_path / "model", tmp_path / "model", "--rewards", tmp_path / "gamma.npz"]
     code, _, error = rmft("evaluation", "--settings", job.canonical(), *files, "--output", tmp_path / "out.parquet")
     assert code == 2
-    assert "reward set gamma: holds (n, T, d) = (20, 30, 3)" in error
+    assert "reward set gamma: has 20 instances of 30 rounds with 3 actions, and the evaluation needs 100" in error
     assert not (tmp_path / "out.parquet").exists()
 
 

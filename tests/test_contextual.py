@@ -232,7 +232,8 @@ def test_games_keep_the_contexts_that_were_shown(tmp_path):
     games = {
         "scenario": [0], "trajectory": [0], "d": [2], "rewards": [[1.0] * 4], "means": [[1.0] * 4],
         "clipped_means": [[1.0] * 4], "prompt": [["a", "b"]], "reply": [["c", "d"]], "policy": [[1.0, 0.0] * 2],
-        "action": [[0, 0]], "attempts": [[1, 1]], "fallback": [[False] * 2], "ids": [[[1]]], "replied": [[[True]]],
+        "action": [[0, 0]], "attempts": [[1, 1]], "fallback": [[False] * 2], "ids": [[[1]]],
+        "sampled": [[[True]]], "replied": [[[True]]],
     }  # fmt: skip
     write_trajectories(tmp_path / "mab.parquet", games)
     assert "contexts" not in read_trajectories(tmp_path / "mab.parquet")

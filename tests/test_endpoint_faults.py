@@ -140,7 +140,7 @@ def test_retry_after_is_a_pause_for_all_and_not_only_for_the_one_that_was_told(u
 def test_an_endpoint_that_asks_to_be_left_alone_for_hours_is_come_back_to_another_day(upstream, journal):
     with connected(journal, upstream.url) as connection:
         upstream.refusals = [(429, {"headers": {"Retry-After": "7200"}})]
-        with pytest.raises(InputError, match=r"wants no requests for 2\.0 hours; all responses are kept"):
+        with pytest.raises(InputError, match=r"asks us to wait 2\.0 hours; all responses are kept"):
             ask(connection)
 
 

@@ -265,8 +265,8 @@ def test_a_model_of_the_hub_is_fetched_from_a_mirror_and_what_was_used_is_on_rec
             ((404, "RepoNotFound"), f"no such model at {hub.url}, or none that you may read"),
             (
                 (403, "GatedRepo"),
-                f"its makers want to know who has it: {hub.url}/Qwen/Qwen3-0.6B; "
-                "accept its conditions there, then `hf auth login`, or export HF_TOKEN=…",
+                f"its makers ask you to accept conditions: {hub.url}/Qwen/Qwen3-0.6B; "
+                "accept them there, then `hf auth login`, or export HF_TOKEN=…",
             ),
         ):
             hub.refused = refused
@@ -309,14 +309,14 @@ def test_an_experiment_is_an_entry(folder):
     title = "A new experiment"
     put(folder, title)
     planned, _, built = type_in(folder, title).partition("This was a dry-run")
-    jobs = {"rewards gaussian", "training my_run", "evaluation my_run/gaussian", "figure my-figure"}
+    jobs = {"rewards gaussian", "training my_numeric_run", "evaluation my_numeric_run/gaussian", "figure my-figure"}
     assert jobs_in(planned) == jobs == jobs_in(built)
-    played = read_players(folder / "results/experiments/my_run/evaluation/gaussian.parquet")
+    played = read_players(folder / "results/experiments/my_numeric_run/evaluation/gaussian.parquet")
     assert list(played) == ["base", "trained", "ucb", "greedy", "uniform"]
     assert (folder / "results/figures/my-figure.pdf").stat().st_size
     # DVC keeps all reward sets in one stage, before the experiments.
-    assert jobs_in(done(folder, "dvc", "repro", "exp@my_run")) == {"rewards linear-contextual"}
-    assert "exp@my_run" in (folder / "dvc.lock").read_text(encoding="utf-8")
+    assert jobs_in(done(folder, "dvc", "repro", "exp@my_numeric_run")) == {"rewards linear-contextual"}
+    assert "exp@my_numeric_run" in (folder / "dvc.lock").read_text(encoding="utf-8")
 
 
 @pytest.mark.long

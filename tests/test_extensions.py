@@ -172,7 +172,7 @@ def test_contexts_of_ones_own_process_are_shown_to_ones_own_algorithm(written):
         ([IMPORTS, STEADY.replace("0, 10, (", "0, 30, (")], "rewards must lie in [0, 10]"),
         ([IMPORTS, STEADY.replace("means, means)", "means * np.nan, means)")], "means are not all finite"),
         ([IMPORTS, STEADY.replace("return RewardTable(", "return (")], "must return a RewardTable, not tuple"),
-        ([IMPORTS, STEADY.replace("(n, 1, d)), horizon", "(n, 1, d)) / horizon, horizon")], "change with n or T"),
+        ([IMPORTS, STEADY.replace("(n, 1, d)), horizon", "(n, 1, d)) / horizon, horizon")], "first ones have other"),
         ([IMPORTS, STEADY.replace('streams("parameters")', "np.random")], "mine.py:8: uses numpy.random.uniform"),
         (["import random\n", IMPORTS, STEADY], "mine.py:1: uses random"),
         (["from numpy.random import default_rng\n", IMPORTS, STEADY], "mine.py:1: uses numpy.random.default_rng"),
@@ -185,7 +185,7 @@ def test_contexts_of_ones_own_process_are_shown_to_ones_own_algorithm(written):
         ([IMPORTS, LAST.replace("zeros((n, d))", "zeros((n, d + 1))")], "policies have the shape (4, 4), not (4, 3)"),
         ([IMPORTS, LAST.replace("return self.choice", "return [[1.0], [0.5, 0.5]]")], "its policies are no array"),
         ([IMPORTS, LAST.replace("self.choice = np.zeros((n, d))", "self.choice = np.eye(9)[:n, :d] * 0").replace(
-            "self.choice[:, -skip]", "self.choice[:, n % d]")], "policies of a replicate change with n"),
+            "self.choice[:, -skip]", "self.choice[:, n % d]")], "policies in one game change with how many games"),
         ([IMPORTS, LAST.replace("pass", "raise KeyError(3)")], "mine.py:15: KeyError: 3"),
         ([IMPORTS, LAST.replace("pass", "raise SystemExit(3)")], "mine.py:15: SystemExit: 3"),
         ([IMPORTS, LAST, "exit(0)\n"], "SystemExit: 0"),

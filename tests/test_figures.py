@@ -102,6 +102,7 @@ def write_dialogue(folder: Path) -> list[Path]:
         **words,
         **done,
         "ids": [[[]]] * 2,
+        "sampled": [[[]]] * 2,
         "replied": [[[]]] * 2,
     }
     write_trajectories(folder / "rollouts.parquet", games)

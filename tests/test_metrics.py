@@ -213,7 +213,7 @@ def test_copies_of_one_difference_are_a_sample_of_one_and_have_no_p_value():
 
 
 @pytest.mark.parametrize("trained", [[[1.0]], [[1.0], [1.2]]])
-def test_one_instance_is_surely_nothing_however_many_trainings_play_it(trained):
+def test_one_instance_is_never_significant_however_many_trainings_play_it(trained):
     found = paired_difference(np.array(trained), np.full((len(trained), 1), 3.0))
     assert found.mean < 0
     assert np.isnan([found.low, found.high, found.p, found.error]).all()

@@ -474,7 +474,7 @@ def write_games(path: Path, replies: list[str], actions: list[int], valid: list[
     game = {
         "scenario": 0, "trajectory": 0, "d": 3, "rewards": table, "means": table, "clipped_means": table,
         "prompt": ["?"] * horizon, "reply": replies, "policy": np.eye(3)[actions].ravel().tolist(), "action": actions,
-        "attempts": [1] * horizon, "fallback": [not of for of in valid], "ids": [[]], "replied": [[]],
+        "attempts": [1] * horizon, "fallback": [not of for of in valid], "ids": [[]], "sampled": [[]], "replied": [[]],
     }  # fmt: skip
     write_trajectories(path, {name: [value] for name, value in game.items()})
     return path

@@ -199,7 +199,7 @@ def test_a_claim_holds_if_it_holds_everywhere_and_fails_if_it_fails_anywhere():
     assert checked("regret below base", played(FELL), played(UNSURE), played(ROSE)) is False
 
 
-def test_growth_is_sublinear_where_the_exponent_is_surely_below_one():
+def test_growth_is_sublinear_where_the_exponent_is_significantly_below_one():
     assert checked("growth sublinear", played(FELL, exponent=0.89)) is True
     assert checked("growth sublinear", played(FELL, exponent=0.91)) is None
     assert checked("growth sublinear", played(FELL, exponent=1.11)) is False
@@ -252,7 +252,7 @@ def test_uniform_play_with_full_information_is_not_called_sublinear():
     assert checked("growth sublinear", metrics) is None
 
 
-def test_a_regret_is_near_another_if_it_is_surely_at_most_a_quarter_above_it():
+def test_a_regret_is_near_another_if_it_is_significantly_at_most_a_quarter_above_it():
     assert checked("regret near", played(FELL, beside=14 / 1.2), of="ucb") is True
     assert checked("regret near", played(FELL, beside=14 / 1.3), of="ucb") is False
     assert checked("regret near", played(FELL, beside=14 / 1.24, se=1.0), of="ucb") is None
@@ -686,7 +686,7 @@ def test_at_smoke_scale_nothing_is_judged(opened):
     assert tab.locator(".verdict, .sign, [data-filter], .share, .answer").count() == 0
     text = tab.locator("main").text_content()
     assert "No answer and no verdicts at scale smoke" in text
-    assert not re.search("reproduced|inconclusive|does not hold|not sure|surely", text.replace("called sure", ""))
+    assert not re.search("reproduced|inconclusive|does not hold|not sure|significantly", text)
 
 
 def test_the_lineage_of_a_figure_opens_where_it_is(opened):

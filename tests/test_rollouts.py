@@ -242,14 +242,14 @@ def now_and_then_too_long(game: int, t: int, attempt: int, numbers: np.ndarray) 
 def test_a_transcript_has_the_tokens_of_the_conversations_and_which_of_them_the_model_chose(interaction):
     transcript, chat_model = played(draw("uniform", 20, 5, 3).rewards, now_and_then_too_long, interaction=interaction)
     kept = [
-        [list(zip(ids, replied, strict=True)) for ids, replied in zip(*of_game, strict=True)]
-        for of_game in zip(transcript.ids, transcript.replied, strict=True)
+        [list(zip(*of_part, strict=True)) for of_part in zip(*of_game, strict=True)]
+        for of_game in zip(transcript.ids, transcript.sampled, transcript.replied, strict=True)
     ]
-    tokens = [[[token for token, _ in part] for part in game] for game in kept]
-    assert tokens == [[[token for token, _ in part] for part in game] for game in chat_model.conversations]
+    tokens = [[[(token, by_model) for token, by_model, _ in part] for part in game] for game in kept]
+    assert tokens == chat_model.conversations
     assert transcript.attempts.max() > 1
     assert transcript.fallback.any()
-    chosen = [token for game in kept for part in game for token, by_model in part if by_model]
+    chosen = [token for game in kept for part in game for token, _, valid in part if valid]
     # The text and its own end; of a reply that was cut, the end is ours. Invalid replies are not to be learnt from.
     own = sum(
         len(reply) + (len(reply) < 40)

@@ -372,7 +372,7 @@ def test_a_process_that_trains_alone_sees_one_gpu(monkeypatch, base, device, vis
     assert on_one_gpu(replace(base, device=device)).device == device.partition(":")[0]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == left
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    with pytest.raises(InputError, match="device: cuda:3: CUDA_VISIBLE_DEVICES has 1"):
+    with pytest.raises(InputError, match="device: cuda:3: no such GPU; CUDA_VISIBLE_DEVICES lists 1 GPU"):
         on_one_gpu(replace(base, device="cuda:3"))
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert on_one_gpu(replace(base, device="cuda")).device == "cuda"

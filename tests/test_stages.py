@@ -114,7 +114,7 @@ def test_a_selection_by_hand_reads_the_workflows_rollouts_and_writes_to_scratch_
     code, _, error = rmft(*arguments)
     assert (code, error) == (2, f"rmft: {rollouts}: not found; run `snakemake {rollouts}` first\n")
     played = trajectories(table := draw_rewards(0, "test", ["gaussian"], (2, 3, 3)), *at_random(table, 4))
-    played |= {"ids": [[[1, 2]]] * 8, "replied": [[[False, True]]] * 8}
+    played |= {"ids": [[[1, 2]]] * 8, **dict.fromkeys(("sampled", "replied"), [[[False, True]]] * 8)}
     write_trajectories(rollouts, played)
     before = rollouts.read_bytes()
     assert rmft(*arguments)[0] == 0

@@ -292,7 +292,7 @@ def test_regret_has_the_papers_shape_with_its_lines_above_ours(tmp_path):
         (28.9, math.nan, 27.99, INCONCLUSIVE),
     ],
 )
-def test_a_value_is_the_papers_if_it_is_near_and_surely_so(ours, error, paper, verdict):
+def test_a_value_is_the_papers_if_it_is_near_and_significantly_so(ours, error, paper, verdict):
     assert value_verdict(ours, error, paper, decimals=2) == verdict
 
 

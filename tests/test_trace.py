@@ -146,9 +146,8 @@ def test_a_trace_verifies_the_artifact_itself_and_everything_on_the_way(recorded
     code, out, error = rmft("lineage", FIGURE)
     assert code == 1
     assert "verified" not in out
-    assert (
-        error == f"altered: {spoil} is not what its job wrote; run `mv {spoil} {spoil.replace('/', '-')}; snakemake`\n"
-    )
+    again = f"mv {spoil} {spoil.replace('/', '-')}; snakemake {spoil}"
+    assert error == f"altered: {spoil} is not what its job wrote; run `{again}`\n"
 
 
 def test_sources_that_changed_or_are_gone_are_problems_with_a_remedy(recorded, rmft):

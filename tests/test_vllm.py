@@ -66,7 +66,7 @@ def played(settings: RolloutsJob, chat_model: Callable | None = None, weights: P
 
 
 def assert_same_games(ours: dict[str, list], theirs: dict[str, list]) -> None:
-    for name in ("reply", "ids", "replied", "action", "attempts"):
+    for name in ("reply", "ids", "sampled", "replied", "action", "attempts"):
         np.testing.assert_equal(ours[name], theirs[name], name)
     np.testing.assert_allclose(np.array(ours["policy"]), np.array(theirs["policy"]), atol=1e-4)
 

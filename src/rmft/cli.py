@@ -5,9 +5,10 @@ Nothing here decides what a stage does: this file is no part of any job's code.
 
 import os
 import sys
+from copy import copy
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -47,14 +48,16 @@ STAGES = "Stages, as Snakemake calls them, or by hand from params.yaml"
 BY_HAND = "By hand, in place of --settings"
 
 Settings = Annotated[str | None, Option(help="The job's record as JSON; the rules build it from params.yaml.")]
-Read = Annotated[Path | None, Option(help="A file to read. By hand: the workflow's, unless given.")]
+Read = Annotated[Path | None, Option(help="The {} to read. By hand: the workflow's file, unless given.")]
 Inputs = Annotated[list[Path] | None, Argument(help="Files to read, in order. By hand: the workflow's, unless given.")]
-Write = Annotated[Path | None, Option(help="A file to write, which appears only when complete. By hand: in scratch/.")]
+Write = Annotated[
+    Path | None, Option(help="Where to write the {}; the file appears when complete. By hand: in scratch/.")
+]
 Folder = Annotated[Path | None, Option(help="The folder to write into. By hand: in scratch/, unless given.")]
 Stem = Annotated[Path | None, Option(help="The path to write, without its ending. By hand: in scratch/, unless given.")]
 
-Name = Annotated[str | None, Option(help="Its name in params.yaml.", rich_help_panel=BY_HAND)]
-Label = Annotated[str | None, Option(help="Its label in outputs.yaml.", rich_help_panel=BY_HAND)]
+Name = Annotated[str | None, Option(help="Its name, as in params.yaml.", rich_help_panel=BY_HAND)]
+Label = Annotated[str | None, Option(help="Its label, as in outputs.yaml.", rich_help_panel=BY_HAND)]
 Experiment = Annotated[str | None, Option(help="An experiment of params.yaml.", rich_help_panel=BY_HAND)]
 TrainingSeed = Annotated[int, Option(help="A training seed, from 0.", rich_help_panel=BY_HAND)]
 Iteration = Annotated[int | None, Option(help="The iteration of the rollouts, from 0.", rich_help_panel=BY_HAND)]
@@ -64,6 +67,13 @@ Player = Annotated[str, Option(help="base, trained-<seed> or iteration-<i>-<seed
 TUNED = {"weights": Read, "output": Write, "log": Write}  # the files of a stage that trains a language model
 OF_ITERATION = {"experiment": Experiment, "training_seed": TrainingSeed, "iteration": Iteration}
 DEFAULTS = {"training_seed": 0, "shard": 1, "player": "base"}  # of the options above; None of the others
+
+
+def _naming(option: str, kind: Any) -> object:  # noqa: ANN401 (a type with its Option)
+    """Return the annotation of an option, with the option's name in its help."""
+    described = copy(kind.__metadata__[0])
+    described.help = described.help.replace("{}", option.replace("_", " "))
+    return Annotated[kind.__origin__, described]
 
 
 def stage(name: str, does: str, /, **options: object) -> None:
@@ -76,7 +86,7 @@ def stage(name: str, does: str, /, **options: object) -> None:
         run_stage(name, settings, given, writes)
 
     run.__signature__ = Signature(
-        Parameter(option, Parameter.KEYWORD_ONLY, default=DEFAULTS.get(option), annotation=kind)
+        Parameter(option, Parameter.KEYWORD_ONLY, default=DEFAULTS.get(option), annotation=_naming(option, kind))
         for option, kind in {"settings": Settings, **options}.items()
     )
     app.command(name, help=does, rich_help_panel=STAGES)(run)

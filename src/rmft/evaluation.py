@@ -45,7 +45,8 @@ def first_instances(rewards: Rewards, name: str, shape: tuple[int, int, int]) ->
     """Return the first instances and rounds of a reward set, (n, T, d); raise InputError where it holds too little."""
     first = rewards.head(*shape[:2])
     if first.shape != shape:
-        raise InputError(f"reward set {name}: holds (n, T, d) = {rewards.shape}, too little for {shape}")
+        has, needs = ("{} instances of {} rounds with {} actions".format(*size) for size in (rewards.shape, shape))
+        raise InputError(f"reward set {name}: has {has}, and the evaluation needs {needs}")
     return first
 
 

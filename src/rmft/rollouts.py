@@ -114,6 +114,7 @@ def _columns(ids: np.ndarray, rewards: RewardTable, transcript: Transcript) -> d
         "attempts": list(transcript.attempts.T),
         "fallback": list(transcript.fallback.T),
         "ids": transcript.ids,
+        "sampled": transcript.sampled,
         "replied": transcript.replied,
         **shown,
     }

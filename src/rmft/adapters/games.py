@@ -59,7 +59,9 @@ class GameOptions(BaseModel):
     )
     seed: int | None = Field(default=None, ge=0, description="A private root of the rewards. Default: the suite's.")
     reasoning: bool = Field(default=False, description="Let the model reason before each decision.")
-    max_tokens: int | None = Field(default=None, ge=1, description="Of a reply. Default: what its form needs.")
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="The most tokens of a reply. Default: what its form needs."
+    )
     retries: int = Field(default=2, ge=0, le=100, description="Further replies asked for after an invalid one.")
 
     @field_validator("process", mode="before")

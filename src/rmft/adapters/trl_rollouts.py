@@ -60,12 +60,12 @@ class BanditRollouts:
         played = roll_out(games, lambda ids: ServedChatModel(client, tokenizer, ids, limit), len(prompts))
         results = self.offered.scored(played)
         conversations = [conversation for (conversation,) in played["ids"]]
-        chosen = [replied for (replied,) in played["replied"]]
-        starts = [max(1, replied.index(True)) if any(replied) else 1 for replied in chosen]
+        sampled = [row for (row,) in played["sampled"]]
+        starts = [max(1, row.index(True)) for row in sampled]
         return {
             "prompt_ids": [row[:start] for row, start in zip(conversations, starts, strict=True)],
             "completion_ids": [row[start:] for row, start in zip(conversations, starts, strict=True)],
-            "env_mask": [[int(of) for of in row[start:]] for row, start in zip(chosen, starts, strict=True)],
+            "env_mask": [[int(of) for of in row[start:]] for row, start in zip(sampled, starts, strict=True)],
             "logprobs": client.logprobs_of(conversations, starts),
             "regret": [game.regret for game in results],
             "game_reward": [game.reward for game in results],

@@ -104,8 +104,8 @@ def hub_errors(settings: Checkpoint, *, is_folder: bool) -> Iterator[None]:
         yield
     except GatedRepoError:
         page = f"{ENDPOINT}/{settings.weights}"
-        cure = "accept its conditions there, then `hf auth login`, or export HF_TOKEN=…"
-        raise InputError(f"{settings.weights}: its makers want to know who has it: {page}; {cure}") from None
+        cure = "accept them there, then `hf auth login`, or export HF_TOKEN=…"
+        raise InputError(f"{settings.weights}: its makers ask you to accept conditions: {page}; {cure}") from None
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         what = "model" if isinstance(error, RepositoryNotFoundError) else f"revision {settings.revision} of it"
         raise InputError(f"{settings.weights}: no such {what} at {ENDPOINT}, or none that you may read") from None

@@ -28,9 +28,10 @@ TRAJECTORY = {  # columns; one trajectory a row
     "attempts": "[int8]",  # replies sampled
     "fallback": "[bool]",  # whether none was valid, so that the policy is uniform
     "ids": "[[int32]]",  # tokens of each conversation: one in a dialogue, T in a summary
-    "replied": "[[bool]]",  # which of them the model chose
+    "sampled": "[[bool]]",  # which of them the model sampled
+    "replied": "[[bool]]",  # and did so in a valid reply
 }
-TOKEN_COLUMNS = ("ids", "replied")
+TOKEN_COLUMNS = ("ids", "sampled", "replied")
 CONTEXTS = "contexts"
 CONTEXTUAL = {**TRAJECTORY, CONTEXTS: "[float64]"}  # T · p, what was shown before each round
 SELECTION = {  # columns; one trajectory a row

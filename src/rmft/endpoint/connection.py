@@ -307,7 +307,7 @@ class Connection:
             return
         if seconds > LONGEST_PAUSE:
             raise InputError(
-                f"{self.endpoint.settings.name}: wants no requests for {seconds / 3600:.1f} hours; all responses are "
+                f"{self.endpoint.settings.name}: asks us to wait {seconds / 3600:.1f} hours; all responses are "
                 "kept: run again then"
             )
         self.statistics.waits += 1

@@ -133,17 +133,19 @@ def try_process(file: str, name: str) -> None:
     for part in vars(fewer):
         if not np.array_equal(getattr(more.head(*SMALLER[:2]), part), getattr(fewer, part)):
             raise InputError(
-                f"{file}: process {name!r}: {part} of an instance change with n or T; draw a round from a stream of its"
-                " own, an instance a row"
+                f"{file}: process {name!r}: with more instances or rounds, the first ones have other {part}; draw each"
+                " round from a stream of its own, such as streams('noise', t), with one row for each instance"
             )
 
 
 def try_algorithm(file: str, name: str) -> None:
-    """Raise InputError where the policies of a replicate change with n."""
+    """Raise InputError where the policies in a game change with n."""
     for environment in ALGORITHMS[name].environments:
         more, fewer = (_policies(name, environment, n) for n in (SMALL[0], SMALLER[0]))
         if not np.array_equal(more[:, : SMALLER[0]], fewer):
-            raise InputError(f"{file}: algorithm {name!r}: policies of a replicate change with n")
+            raise InputError(
+                f"{file}: algorithm {name!r}: its policies in one game change with how many games are played"
+            )
 
 
 def _policies(name: str, environment: str, n: int) -> np.ndarray:

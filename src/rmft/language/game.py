@@ -117,8 +117,8 @@ class Transcript:
     """Everything that was written and played in n games so far.
 
     prompts, replies: (T,) lists of n texts. policies: (T, n, d). actions: (T, n). attempts: (T, n), completions that
-    were sampled. fallback: (T, n), whether none of them was valid. ids, replied: n lists of conversations; a
-    conversation is a list of tokens, and for each token whether the model chose it.
+    were sampled. fallback: (T, n), whether none of them was valid. ids, sampled, replied: n lists of conversations; a
+    conversation is a list of tokens, and for each token whether the model sampled it, and did so in a valid reply.
     """
 
     prompts: list[list[str]]
@@ -128,6 +128,7 @@ class Transcript:
     attempts: np.ndarray
     fallback: np.ndarray
     ids: list[list[list[int]]]
+    sampled: list[list[list[bool]]]
     replied: list[list[list[bool]]]
 
     @classmethod
@@ -141,6 +142,7 @@ class Transcript:
             attempts=np.zeros((horizon, n), dtype=np.int64),
             fallback=np.zeros((horizon, n), dtype=bool),
             ids=[[] for _ in range(n)],
+            sampled=[[] for _ in range(n)],
             replied=[[] for _ in range(n)],
         )
 
@@ -188,10 +190,11 @@ def play_in_words(
         observed = np.where(full | one_hot(actions, d), rewards[:, t], np.nan)  # no template can show a hidden reward
         for game, (completion, decision) in enumerate(zip(completions, decisions, strict=True)):
             if starts:
-                transcript.ids[game].append([])
-                transcript.replied[game].append([])
+                for tokens in (transcript.ids, transcript.sampled, transcript.replied):
+                    tokens[game].append([])
             transcript.ids[game][-1] += [*completion.prompt_ids, *completion.ids]
-            # An invalid completion stays in the conversation, but is not to be learnt from.
+            transcript.sampled[game][-1] += completion.replied
+            # An invalid completion stays in the conversation, but fine-tuning is not to imitate it.
             transcript.replied[game][-1] += completion.replied if decision else [False] * len(completion.replied)
             policy = tuple(policies[game]) if settings.protocol.output == "distribution" else None
             history[game].append(Round(t + 1, int(actions[game]), policy, tuple(observed[game]), shown[game]))

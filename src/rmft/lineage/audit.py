@@ -57,12 +57,12 @@ def as_lines(problems: Iterable[Finding], *, full: bool = False) -> Iterator[str
             yield f"{kind}: {several[0].path} {reason}, {more}; run `{remedy}`"
 
 
-def naming_targets(problems: Iterable[Finding], requested: Collection[str]) -> list[Finding]:
-    """Return problems with commands that mend them: `snakemake` alone does not make what is made on request.
+def naming_targets(problems: Iterable[Finding], targets: Collection[str]) -> list[Finding]:
+    """Return problems with commands that mend them, where `snakemake` alone makes too little or too much.
 
-    requested: the artifacts that are made on request only.
+    targets: the artifacts to name: those that are made on request only, and those that the user asked about.
     """
-    return [_naming_target(problem) if problem.path in requested else problem for problem in problems]
+    return [_naming_target(problem) if problem.path in targets else problem for problem in problems]
 
 
 def _naming_target(problem: Finding) -> Finding:
@@ -129,7 +129,7 @@ def problem_of(path: str, record: Record | None, digest: str) -> Finding | None:
     The receipt says what the job has read, and Snakemake's record what was there when the job ended: a source may have
     been edited in between.
     """
-    again = f"{move_away(path)}; snakemake"
+    again = f"{move_away(path)}; snakemake {path}"
     if record is None:
         return Finding("unrecorded", path, "has no whole record of what made it", again)
     if digest != record.receipt.sha256:

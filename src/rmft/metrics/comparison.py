@@ -43,7 +43,7 @@ def sd_of_numbers(values: Iterable[float]) -> float:
     return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else math.nan
 
 
-def surely_negative(interval: Sequence[float | None]) -> bool | None:
+def below_zero(interval: Sequence[float | None]) -> bool | None:
     """Return whether the whole interval (low, mean, high) is below 0 (True) or above 0 (False)."""
     low, _, high = interval
     if low is None or high is None or max(abs(low), abs(high)) < NOISE:

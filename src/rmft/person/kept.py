@@ -31,8 +31,8 @@ class KeptGame(Section):
     schema_version: Literal[1] = 1
     at: str = Field(description="When it ended.")
     games: Named = Field(description="Which games it is one of.")
-    instance: int = Field(description="Its instance, from 0.")
-    digest: str = Field(description="Of the instance's rewards.")
+    instance: int = Field(description="The instance of the suite, from 0.")
+    digest: str = Field(description="The digest of the instance's rewards.")
     plain: bool = Field(description="Whether the person saw numbers alone, and not what models are told.")
     rounds: int = Field(description="Rounds of the game.")
     replies: list[str] = Field(description="What the person replied in each round; fewer where the game is unfinished.")

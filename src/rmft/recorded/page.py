@@ -14,7 +14,7 @@ from rmft.artifacts.json_files import read_json
 from rmft.artifacts.number_text import difference, number, p_value, percent, signed
 from rmft.artifacts.text import read_text
 from rmft.errors import InputError
-from rmft.metrics.comparison import holm, surely_negative, two_sided
+from rmft.metrics.comparison import below_zero, holm, two_sided
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
 from rmft.suite.measuring import ReplySettings
 from rmft.suite.measuring import difference as paired
@@ -26,6 +26,7 @@ REAL_MODELS, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
 README, BLOCK = Path("README.md"), "readme.md.j2"
 BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
 LEVEL = 0.05  # of tests
+OFTEN_INVALID, MOSTLY_INVALID = 0.1, 1.0  # invalid replies in a round, after which a page says so
 DEMO = "demo/all"  # the bundle of everything that `snakemake` builds at this scale
 
 
@@ -93,6 +94,8 @@ def pages() -> dict[Path, str]:
         loop_of,
         learnt_from,
         verdict,
+        invalid_replies,
+        often_invalid,
         share,
         corrected,
         against_last,
@@ -167,11 +170,36 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
     return f"{scenarios * loop['selected']} of its {scenarios * loop['trajectories']} games, {chosen}"
 
 
-def verdict(interval: Sequence[float | None]) -> str:
-    """Return what a 95% interval (low, difference, high) of trained minus base says."""
+def verdict(interval: Sequence[float | None], invalid: float | None = None) -> str:
+    """Return what a 95% interval (low, difference, high) of trained minus base says.
+
+    invalid: the trained model's invalid replies in a round, on average, if it replies.
+    """
+    if invalid is not None and invalid > MOSTLY_INVALID:
+        return "says nothing: most replies of the trained model are invalid, and chance decides"
     if None in interval:
         return "cannot be told"
-    return {True: "fell", False: "rose", None: "did not surely change"}[surely_negative(interval)]
+    return {True: "fell", False: "rose", None: "did not change significantly"}[below_zero(interval)]
+
+
+def invalid_replies(results: Recorded, experiment: str, evaluation: str) -> dict[str, float] | None:
+    """Return the invalid replies in a round, on average, of the base and the trained model; None of numeric agents."""
+    if results.about.experiments[experiment]["experiment"]["kind"] == "numeric":
+        return None
+    players = results.summary[experiment]["exploration"][evaluation]
+    return {player: players[player]["invalid"] for player in ("base", "trained")}
+
+
+def often_invalid(results: Recorded) -> dict[str, dict[str, float]]:
+    """Return, by experiment and evaluation, the trained models' invalid replies in a round, where they are many."""
+    found = {
+        name: {
+            evaluation: of["trained"] for evaluation in metrics if (of := invalid_replies(results, name, evaluation))
+        }
+        for name, metrics in results.metrics.items()
+    }
+    many = {name: {key: share for key, share in of.items() if share > OFTEN_INVALID} for name, of in found.items()}
+    return {name: of for name, of in many.items() if of}
 
 
 def share(rows: Sequence[Mapping[str, Any]], **values: object) -> str:

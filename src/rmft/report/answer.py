@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmft.metrics.comparison import surely_negative
+from rmft.metrics.comparison import below_zero
 from rmft.report.claims import Metrics
 from rmft.report.evidence import final_regrets
 from rmft.workflow.records_outputs import ReportJob
@@ -21,7 +21,7 @@ TAIL = 0.025  # the chance that an interval lies on a given side of 0 although n
 
 @dataclass(frozen=True)
 class Count:
-    """How many of some evaluations have surely lower regret after training, surely higher, or neither."""
+    """How many of some evaluations have significantly lower regret after training, significantly higher, or neither."""
 
     lower: int
     higher: int
@@ -35,7 +35,7 @@ class Count:
 
 def count(rows: Iterable[Row]) -> Count:
     """Count evaluations by the sign of their difference."""
-    signs = [surely_negative(row["interval"]) for row in rows]
+    signs = [below_zero(row["interval"]) for row in rows]
     return Count(signs.count(True), signs.count(False), signs.count(None))
 
 

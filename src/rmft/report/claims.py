@@ -16,7 +16,7 @@ from pydantic import model_validator
 
 from rmft.artifacts.number_text import difference, signed
 from rmft.environments import PolicySpace
-from rmft.metrics.comparison import NOISE, smallest_sample, surely_negative, t_quantile
+from rmft.metrics.comparison import NOISE, below_zero, smallest_sample, t_quantile
 from rmft.metrics.exploration import LATE, in_round
 from rmft.metrics.growth import linear_exponent
 from rmft.params.outputs import Figure
@@ -28,7 +28,7 @@ from rmft.tables.layout import CONFIDENT
 # ASSUME: the paper gives no number for any of these.
 NEAR = 1.25  # regret is near a reference algorithm's if it is at most so many times as large
 VANISHED = 0.1  # a distance has vanished at this share of its first value
-NO_LOWER = 0.1  # regret that did not surely fall, and by at most this share of the base model's, is no lower
+NO_LOWER = 0.1  # regret that did not fall significantly, and by at most this share of the base model's, is no lower
 FALLEN = 0.1  # a curve falls if it ends this share of its peak below the peak
 EXPLOITS = 0.5  # a player exploits if d · MinFrac(T) is below this: half of the share under equal play
 HIGH_ENTROPY = 0.8  # of log d: policies of at least this entropy are close to uniform
@@ -162,7 +162,7 @@ def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> O
 
 
 def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
-    """Check that the exponent is surely below that of linear growth, see `linear_exponent`; above 1 it is refuted."""
+    """Check that the exponent is significantly below that of linear growth, `linear_exponent`; above 1 is refuted."""
     exponent, error = (metrics["trained"][key] for key in ("exponent", "exponent_se"))
     uniform = metrics["algorithms"].get("uniform", {}).get("exponent")
     if exponent is None or error is None:
@@ -175,13 +175,13 @@ def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> 
 
 
 def _grows_slower_than_base(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
-    """Check that the exponent is surely below the base model's. Errors as of separate instances are cautious."""
+    """Check that the exponent is significantly below the base model's. Errors as of separate instances are cautious."""
     base, trained = ([metrics[model][key] for key in ("exponent", "exponent_se")] for model in ("base", "trained"))
     if None in (*base, *trained):
         return None, f"{name}: exponent unknown"
     margin = _quantile(metrics) * math.hypot(base[1], trained[1])
     text = f"{name}: exponent of base {base[0]:.2f} ± {base[1]:.2f}, trained {trained[0]:.2f} ± {trained[1]:.2f}"
-    return _surely_below(trained[0] - base[0], margin, 0), text
+    return _significantly_below(trained[0] - base[0], margin, 0), text
 
 
 def _quantile(metrics: EvaluationMetrics) -> float:
@@ -195,11 +195,11 @@ def _near_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> Ou
         return None, f"{name}: one game has no standard error"
     margin = _quantile(metrics) * math.hypot(trained["se"], NEAR * other["se"])
     text = f"{name}: trained {trained['mean']:.1f} ± {trained['se']:.1f}, {algorithm} {other['mean']:.1f}"
-    return _surely_below(trained["mean"] - NEAR * other["mean"], margin, 0), text
+    return _significantly_below(trained["mean"] - NEAR * other["mean"], margin, 0), text
 
 
 def _is_below(metrics: EvaluationMetrics) -> bool | None:
-    return surely_negative(metrics["paired_difference"])
+    return below_zero(metrics["paired_difference"])
 
 
 def _is_above(metrics: EvaluationMetrics) -> bool | None:
@@ -208,14 +208,14 @@ def _is_above(metrics: EvaluationMetrics) -> bool | None:
 
 
 def _is_not_below(metrics: EvaluationMetrics) -> bool | None:
-    """Return whether regret did not surely fall, and at most by NO_LOWER; a larger unsure fall is no evidence."""
+    """Return whether regret did not fall significantly, and at most by NO_LOWER; a larger unsure fall says nothing."""
     low, _, high = metrics["paired_difference"]
     known = low is not None and high is not None and max(abs(low), abs(high)) >= NOISE
     small = _is_below(metrics) is None and known and low > -NO_LOWER * metrics["base"]["mean"]
     return True if small else _is_above(metrics)
 
 
-def _surely_below(value: float, margin: float, bound: float) -> bool | None:
+def _significantly_below(value: float, margin: float, bound: float) -> bool | None:
     return True if value + margin < bound else (False if value - margin > bound else None)
 
 
@@ -245,7 +245,7 @@ def _fails_less_than(player: str, *, early: bool) -> Check:
             return [(None, text)]
         first, second = ((share * n + 1) / (n + 2) for share in (ours, theirs))
         margin = CONFIDENT * math.sqrt((first * (1 - first) + second * (1 - second)) / (n + 2))
-        return [(_surely_below(first - second, margin, 0), text)]
+        return [(_significantly_below(first - second, margin, 0), text)]
 
     return check
 
@@ -312,7 +312,7 @@ def _avoids_less(data: FigureData, _: PaperClaim) -> list[Outcome]:
         share, error = of.loc[SHARE], of.loc[SHARE_ERROR]
         se = math.hypot(error["trained"], error["base"])
         text = f"{panel}: base {share['base']:.1%}, trained {share['trained']:.1%} (standard error {se:.1%})"
-        outcomes.append((_surely_below(share["trained"] - share["base"], CONFIDENT * se, 0), text))
+        outcomes.append((_significantly_below(share["trained"] - share["base"], CONFIDENT * se, 0), text))
     return outcomes
 
 

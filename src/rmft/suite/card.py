@@ -13,7 +13,7 @@ from rmft.artifacts.number_text import number, signed
 from rmft.artifacts.text import write_text
 from rmft.figures.frames import CURVE, joined, mean_over_games, rows
 from rmft.figures.style import Drawing, add_legend, draw_curves, finished, panels, set_theme, share_limits
-from rmft.metrics.comparison import surely_negative
+from rmft.metrics.comparison import below_zero
 from rmft.metrics.players import PlayerResults
 from rmft.package_data import find_file
 from rmft.params.outputs import Style
@@ -78,7 +78,7 @@ def _environment() -> Environment:
 
 def verdict(interval: Interval) -> str:
     """Return what the interval of a difference of regrets says: low, mean, high."""
-    return {True: "less", False: "more", None: "not told apart"}[surely_negative(interval)]
+    return {True: "less", False: "more", None: "not told apart"}[below_zero(interval)]
 
 
 def _part(model: str, part: str, played: PlayedPart) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rmft.errors import InputError
-from rmft.metrics.comparison import holm, paired_p, surely_negative, two_sided
+from rmft.metrics.comparison import below_zero, holm, paired_p, two_sided
 from rmft.suite import FILE
 from rmft.suite.results import EvalResult, PartResult, anytime_difference, compared, read_result
 
@@ -60,7 +60,7 @@ def _lines(part: str, results: Mapping[str, EvalResult]) -> Iterator[dict[str, A
         {"name": name, "model": of, "regret": of.regret, "words": results[name].reply.words}
         for name, of in played.items()
     ]
-    apart, above = _surely_apart(played), None
+    apart, above = _significantly_apart(played), None
     for line in sorted(lines, key=lambda line: line["regret"].mean):
         name, difference, sure = line["name"], None, False
         if line["model"]:
@@ -71,7 +71,7 @@ def _lines(part: str, results: Mapping[str, EvalResult]) -> Iterator[dict[str, A
         yield line | {"games": first.instances, "difference": difference, "sure": sure}
 
 
-def _surely_apart(played: Mapping[str, PartResult]) -> dict[frozenset[str], bool]:
+def _significantly_apart(played: Mapping[str, PartResult]) -> dict[frozenset[str], bool]:
     """Return for each pair of models whether they differ, with a chance of LEVEL that any pair is wrong.
 
     Paired t-tests, two-sided, corrected by Holm for all pairs. Where a model stopped early, each pair has its share of
@@ -84,7 +84,7 @@ def _surely_apart(played: Mapping[str, PartResult]) -> dict[frozenset[str], bool
         return {pair: p <= LEVEL for pair, p in zip(pairs, holm(p_values), strict=True)}
     share = LEVEL / max(len(pairs), 1)
     return {
-        pair: surely_negative(anytime_difference(*both, share)) is not None
+        pair: below_zero(anytime_difference(*both, share)) is not None
         if any(of.stopped_early for of in both)
         else p <= share
         for pair, both, p in zip(pairs, of_pairs, p_values, strict=True)

@@ -16,7 +16,7 @@ from rmft.artifacts.here import without_folder
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
-from rmft.metrics.comparison import surely_negative
+from rmft.metrics.comparison import below_zero
 from rmft.metrics.sequential import LEVEL
 from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section, first_error
@@ -91,7 +91,7 @@ class PartResult(Section):
         of, planned = self.stopping.anytime.items(), self.stopping.planned
         sure = "; ".join(f"from {name} {mean:+.2f} [{low:+.2f}, {high:+.2f}]" for name, (low, mean, high) in of)
         early = f"Stopped early, decided after {self.instances} of {planned} games"
-        if COMPARED in self.stopping.anytime and surely_negative(self.stopping.anytime[COMPARED]) is None:
+        if COMPARED in self.stopping.anytime and below_zero(self.stopping.anytime[COMPARED]) is None:
             early += ", as many as the compared result has"
         return (
             f"{early if self.stopped_early else f'All {planned} games were played'}. Differences with 95% "

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from rmft.environments import ENVIRONMENTS, draw_rewards
-from rmft.metrics.comparison import surely_negative
+from rmft.metrics.comparison import below_zero
 from rmft.metrics.sequential import LEVEL, confidence_sequence
 from rmft.suite.parts import Suite
 
@@ -44,7 +44,7 @@ class StoppingRule:
     def decided(self, intervals: Mapping[str, list[float]], played: int) -> bool:
         """Return whether all intervals (low, mean, high) leave out 0 that more games could change. played: games."""
         open_ = [name for name in intervals if name != COMPARED or played < len(self.compared)]
-        return all(surely_negative(intervals[name]) is not None for name in open_)
+        return all(below_zero(intervals[name]) is not None for name in open_)
 
     @cached_property
     def ranges(self) -> dict[str, tuple[float, float]]:

@@ -118,9 +118,9 @@ def growth_table(
         "±: standard error over training seeds and instances. apart: the difference in standard errors of it, the "
         "paper's value having that of one training run.",
         f"{RULE}A value that is equal to three decimals is reproduced, too. direction only: further apart, but our "
-        "exponent too surely lies below that of linear growth: its 95% interval is below 1, or below uniform play's "
-        "exponent where that is lower. inconclusive: further apart, and uniform play's exponent is below 1/2: its "
-        "regret is not linear either. not reproduced: else, or an exponent whose 95% interval is above 1.",
+        "exponent too lies significantly below that of linear growth: its 95% interval is below 1, or below uniform "
+        "play's exponent where that is lower. inconclusive: further apart, and uniform play's exponent is below 1/2: "
+        "its regret is not linear either. not reproduced: else, or an exponent whose 95% interval is above 1.",
         "p: of slope 0 by least squares, as the paper prints it. A small p says that regret grows, not that it grows "
         "slowly; and since errors of a cumulative curve are correlated, it is no valid test. So it has no verdict.",
         "dropped: rounds without regret, which a logarithm cannot use.",

@@ -20,7 +20,7 @@ AGREEMENT = 2.0  # two values agree if they differ by at most so many standard e
 CONFIDENT = 2.0  # a bound is sure if it holds with a margin of so many standard errors
 ROUNDING = 1e-9  # relative error of sums over instances that are all alike
 NEAR = 0.1  # a reproduced value differs by at most this share of the paper's
-TOLERANCE = 0.5  # and surely, with its errors, by at most this share: noise alone never agrees
+TOLERANCE = 0.5  # and significantly, with its errors, by at most this share: noise alone never agrees
 RULE = (
     f"reproduced: at most {AGREEMENT:g} standard errors apart, within {NEAR:.0%} of the paper's value and, with "
     f"{CONFIDENT:g} errors more, within {TOLERANCE:.0%} of it. inconclusive: as few errors apart, but not as near. "

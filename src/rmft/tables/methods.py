@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import PairedDifference, paired_difference, surely_negative
+from rmft.metrics.comparison import PairedDifference, below_zero, paired_difference
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     DIRECTION_ONLY,
@@ -115,7 +115,7 @@ class MethodRow:
         """Return whether this method is worse, or better, than the first experiment as it is in the paper."""
         if self.paper_difference is None or self._cut:
             return ""
-        below = surely_negative((self.difference.low, self.difference.mean, self.difference.high))
+        below = below_zero((self.difference.low, self.difference.mean, self.difference.high))
         if below is None:
             return INCONCLUSIVE
         return DIRECTION_ONLY if below == (self.paper_difference < 0) else NOT_REPRODUCED

@@ -157,6 +157,6 @@ def _notes(replicates: int) -> list[str]:
         "of replicates wears down is that the gain differs between instances. none: no number of them suffices.",
         "In these lines, paper is what follows from its printed values if the gain is the same on every task, which "
         f"is the best case, and if it has {PAPER_INSTANCES} instances; it prints no such numbers.",
-        "direction only: as in the paper regret falls, and replicates are closer together than tasks, surely "
+        "direction only: as in the paper regret falls, and replicates are closer together than tasks, significantly "
         "(95% interval, Student's t; of the fall, instances and replicates are both samples).",
     ]

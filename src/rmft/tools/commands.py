@@ -92,7 +92,7 @@ def serve(
     port: Annotated[int, Option(min=0, max=65535, help="0 for any that is free.")] = 8000,
     host: Annotated[str, Option(help="Where to listen; anyone who has the key can send requests.")] = "127.0.0.1",
     plays: Annotated[str, Option(help="A language model of params.yaml.")] = "embedded",
-    model: Annotated[str | None, Option(help="Its name at the endpoint. Default: the same.")] = None,
+    model: Annotated[str | None, Option(help="The name by which clients ask for the model. Default: the same.")] = None,
     state: Annotated[Path, Option(help="The folder of files, jobs and models.")] = Path(".rmft/serve"),
     settings: Annotated[
         str | None, Option(help="The model and its fine-tuning as JSON, in place of params.yaml.")
@@ -156,14 +156,16 @@ def show(
     path: Annotated[
         Path, Argument(help="A file of games in words, a selection, an evaluation, or a folder with such files.")
     ],
-    worst: Annotated[int | None, Option(min=1, help="So many games of highest regret. Default: 1.")] = None,
-    best: Annotated[int | None, Option(min=1, help="So many games of lowest regret.")] = None,
+    worst: Annotated[int | None, Option(min=1, help="How many games of highest regret to print. Default: 1.")] = None,
+    best: Annotated[int | None, Option(min=1, help="How many games of lowest regret to print.")] = None,
     scenario: Annotated[int | None, Option(help="Only games of this scenario.")] = None,
     trajectory: Annotated[int | None, Option(help="Only this trajectory of each scenario.")] = None,
     rounds: Annotated[
         str | None, Option(metavar="A-B", help="These rounds, in full. Default: the first and the last ones.")
     ] = None,
-    environment: Annotated[EnvironmentName | None, Option(help="For a file of no experiment.")] = None,
+    environment: Annotated[
+        EnvironmentName | None, Option(help="The environment of the games; needed only for a file of no experiment.")
+    ] = None,
     regret: Annotated[
         GameRegret | None, Option(help="The regret that ranks. Default: the experiment's own; else realized.")
     ] = None,
@@ -255,7 +257,9 @@ def paper_map(
 
 @app.command(rich_help_panel=TOOLS)
 def forensics(
-    questions: Annotated[list[str] | None, Argument(help="Of data/forensics/questions.yaml. Default: all.")] = None,
+    questions: Annotated[
+        list[str] | None, Argument(help="Names of questions in data/forensics/questions.yaml. Default: all.")
+    ] = None,
     only: Annotated[
         Literal["check", "page", "sweeps"] | None, Option(help="Only check or make the page, or train the sweeps.")
     ] = None,
@@ -281,14 +285,16 @@ def simulate(
     replicates: Annotated[int, Option(help="Independent instances to play.")] = 1000,
     seed: Annotated[int, Option(help="Root of every random stream.")] = 0,
     policy_space: Annotated[PolicySpace, Option(help="ball: in fol only.")] = "simplex",
-    radius: Annotated[float | None, Option(help="Of the ball. Default: 1.")] = None,
+    radius: Annotated[float | None, Option(help="The radius of the ball. Default: 1.")] = None,
     eta: Annotated[str | None, Option(help=ETA)] = None,
     gamma: Annotated[float | None, Option(help="Exploration of exp3. Default: min(1, eta d / 2).")] = None,
     variation: Annotated[float | None, Option(help="V_T for rexp3. Default: each instance's own.")] = None,
-    features: Annotated[int | None, Option(help="Of the context shown before each round, in cb. Default: 3.")] = None,
+    features: Annotated[
+        int | None, Option(help="The number of features of the context shown before each round, in cb. Default: 3.")
+    ] = None,
     alpha: Annotated[float | None, Option(help="Width of linucb's confidence bound. Default: 1.")] = None,
     options: Annotated[
-        list[str] | None, Option("--option", metavar="NAME=VALUE", help="Of an extension's algorithm.")
+        list[str] | None, Option("--option", metavar="NAME=VALUE", help="An option of an extension's algorithm.")
     ] = None,
     regret: Annotated[Notion | None, Option(help=REGRET)] = None,
     mean: Annotated[Mean, Option(help="Means in regret, before (nominal) or after rewards are clipped.")] = "nominal",

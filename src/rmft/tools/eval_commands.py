@@ -49,14 +49,14 @@ def evaluate(
     ] = None,
     reasoning: Annotated[bool, Option("--reasoning", help="Let the model reason before each decision.")] = False,
     max_tokens: Annotated[int | None, Option(min=1, help="Tokens of a reply. Default: what its form needs.")] = None,
-    temperature: Annotated[float, Option(min=0.01, max=100, help="Of sampling.")] = 1.0,
+    temperature: Annotated[float, Option(min=0.01, max=100, help="The temperature at which the model samples.")] = 1.0,
     revision: Annotated[str | None, Option(help="A commit of the hub repository. Default: the newest.")] = None,
     device: Annotated[
         Literal["cpu", "cuda", "mps"] | None,
         Option(help="Where the model is loaded. Default: as params.yaml says; of other models, the CPU."),
     ] = None,
     base_url: Annotated[
-        str | None, Option(help="Its address, such as http://localhost:8080/v1.", rich_help_panel=ENDPOINT)
+        str | None, Option(help="The endpoint's address, such as http://localhost:8080/v1.", rich_help_panel=ENDPOINT)
     ] = None,
     key_env: Annotated[
         str | None,

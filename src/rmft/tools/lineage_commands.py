@@ -124,7 +124,8 @@ def lineage(
     elif bundle:
         _print_recorded(path, bundle)
     else:
-        _print_problems(_print_trace(path, as_format, output, full=full), full=full)
+        problems = _print_trace(path, as_format, output, full=full)
+        _print_problems(problems, named=[problem.path for problem in problems], full=full)
 
 
 def _audit(*, by_default: bool) -> "Sequence[Finding]":
@@ -157,16 +158,22 @@ def _print_trace(path: Path, as_format: TraceFormat, output: Path | None, *, ful
     return traced.problems
 
 
-def _print_problems(problems: "Sequence[Finding]", *, full: bool) -> None:
-    """Print problems, each with the command that mends it. Exit with code 1 where there are any."""
-    from rmft.lineage.audit import as_lines, naming_targets
+def _print_problems(problems: "Sequence[Finding]", *, named: Sequence[str] = (), full: bool) -> None:
+    """Print problems, each with the command that mends it. Exit with code 1 where there are any.
+
+    named: files that a command is to name where they are few, as it names artifacts that are made on request only.
+    """
+    from rmft.artifacts.files import is_artifact
+    from rmft.lineage.audit import MANY, as_lines, naming_targets
     from rmft.params import load
     from rmft.workflow.targets import requested
 
     if not problems:
         return
+    targets = set(filter(is_artifact, named)) if len(named) <= MANY else set()
     with suppress(InputError):  # in params.yaml, which an artifact's past does not depend on
-        problems = naming_targets(problems, requested(load().at_scale()))
+        targets.update(requested(load().at_scale()))
+    problems = naming_targets(problems, targets)
     for line in as_lines(problems, full=full):
         print(line, file=sys.stderr)
     raise typer.Exit(1)
@@ -209,7 +216,7 @@ def _export(traced: "Trace", as_format: TraceFormat, output: Path | None) -> Non
     elif as_format == "mermaid":
         print(as_mermaid(traced), end="")
     elif traced.problems:
-        print("rmft: no crate of what is not as recorded", file=sys.stderr)
+        print("rmft: no crate was written, because of the problems below", file=sys.stderr)
     elif output is None:
         print(json.dumps(as_crate(traced).metadata.generate(), indent=2))
     else:

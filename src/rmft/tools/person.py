@@ -34,7 +34,7 @@ def play(
     page: Annotated[
         bool, Option("--page", help="Play on a page of this machine: open the address that is printed.")
     ] = False,
-    port: Annotated[int, Option(min=0, max=65535, help="Of the page. Default: any that is free.")] = 0,
+    port: Annotated[int, Option(min=0, max=65535, help="The port of the page. Default: any that is free.")] = 0,
     table: Annotated[bool, Option("--table", help="Print your games beside algorithms and models.")] = False,
     folder: Annotated[Path, Option(help="Where your games are kept. They never leave this machine.")] = Path("play"),
     evals: Annotated[Path, Option(help="Where results of `rmft eval` are, to compare with.")] = Path("evals"),

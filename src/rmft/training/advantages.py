@@ -44,20 +44,18 @@ def normalised(values: np.ndarray, axis: int | None = None) -> np.ndarray:
     return (values - mean) / (deviation + LEAST)
 
 
-def rounds_of(replied: Sequence[Sequence[bool]], valid: Sequence[bool]) -> list[np.ndarray]:
-    """Return for each token of a game's conversations the round, from 0, in which the model chose it, else -1.
+def rounds_of(sampled: Sequence[Sequence[bool]], horizon: int) -> list[np.ndarray]:
+    """Return for each token of a game's conversations the round, from 0, in which the model sampled it, else -1.
 
-    replied: whether the model chose a token, by conversation: one in a dialogue, T in a summary. valid: (T,), whether a
-    round's reply was valid; an invalid one is nowhere marked as replied (# ASSUME: nor learnt from, as in SFT).
+    sampled: whether the model sampled a token, by conversation: one in a dialogue, T in a summary. Raise ValueError
+    where the conversations do not have `horizon` replies.
     """
-    by_conversation, left = [], iter(np.flatnonzero(valid))
-    for conversation in replied:
-        chosen = np.array([False, *conversation])
-        begins = np.flatnonzero(chosen[1:] & ~chosen[:-1])  # a message stands between any two replies
-        rounds = np.array([next(left) for _ in begins], dtype=int)
-        reply = np.zeros(len(conversation), dtype=int)
-        reply[begins] = 1
-        by_conversation.append(np.where(chosen[1:], np.array([-1, *rounds])[reply.cumsum()], -1))
-    if next(left, None) is not None:
-        raise ValueError("a valid reply has no token that the model chose")
+    by_conversation, replies = [], 0
+    for conversation in sampled:
+        of_model = np.array([False, *conversation])
+        begins = of_model[1:] & ~of_model[:-1]  # a message stands between any two replies
+        by_conversation.append(np.where(of_model[1:], replies - 1 + begins.cumsum(), -1))
+        replies += begins.sum()
+    if replies != horizon:
+        raise ValueError(f"conversations have {replies} replies for {horizon} rounds")
     return by_conversation

@@ -21,7 +21,7 @@ from rmft.game import action_uniforms, play
 from rmft.language.prompts import rendered
 from rmft.rollouts import Games, roll_out
 
-MISREAD = "distillation: a reply is not read as what the teacher plays; look at the rationale and at actions' names"
+MISREAD = "distillation: a teacher's reply is read as another action than it chose; look at its rationale and at names"
 
 
 @dataclass(frozen=True)

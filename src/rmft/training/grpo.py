@@ -1,17 +1,19 @@
 """GRPO on games in words: a rival of RMFT that learns from all trajectories, weighted by their rewards.
 
 With advantages A of the rounds (`advantages`), π the model, π_old the one that played and π_0 the base model, a step
-maximises the mean over conversations of the mean over the tokens that the model chose of
+maximises the mean over conversations of the mean over the tokens that the model sampled of
 
     min(r A, clip(r, 1 - ε, 1 + ε) A) - β (π_0/π - log π_0/π - 1),    r = π/π_old,
 
 each π being the token's probability given all before it (Shao et al., 2024, Eqs. 3 and 4). TRL's GRPOTrainer computes
 the loss but does not play: `rollout_func` gives it the tokens of rollouts as they were sampled and, as `env_mask`,
-which of them the model chose, so training is token-exact over many turns. We add one thing, an advantage for every
+which of them the model sampled, so training is token-exact over many turns. We add one thing, an advantage for every
 token: TRL gives a whole conversation one advantage, and leaves those by token to subclasses.
 
 # ASSUME: the paper states nothing about its GRPO but the budget. Each iteration is a new run of AdamW, as in SFT; the
-# reference of the divergence is the base model throughout.
+# reference of the divergence is the base model throughout. An invalid reply is credited with its round, in which chance
+# decided, and diverges like any other: otherwise nothing would keep a model from forgetting how to reply. What was
+# sampled again is in no conversation, and is not learnt from.
 
 Symbols: N conversations (n games; in a summary n · T), P tokens of the longest one, its first left out.
 """
@@ -113,14 +115,14 @@ def reinforce(
 class CreditedConversations:
     """N conversations, and the advantage of each of their tokens; those of a group follow each other.
 
-    groups: (N,), the scenario, and in a summary the round, whose conversations are compared. ids, chosen: the tokens,
-    and which of them the model chose. advantages: of each token, 0 where the model did not choose it. earned: (N,), the
-    rewards of the whole game.
+    groups: (N,), the scenario, and in a summary the round, whose conversations are compared. ids, sampled: the tokens,
+    and which of them the model sampled. advantages: of each token, 0 where the model did not sample it. earned: (N,),
+    the rewards of the whole game.
     """
 
     groups: list[str]
     ids: list[list[int]]
-    chosen: list[list[bool]]
+    sampled: list[list[bool]]
     advantages: list[np.ndarray]
     earned: list[float]
 
@@ -132,16 +134,13 @@ class CreditedConversations:
             for game, conversations in enumerate(played["ids"])
             for part in range(len(conversations))
         ]
-        rounds = [
-            rounds_of(replied, ~np.array(fallback))
-            for replied, fallback in zip(played["replied"], played["fallback"], strict=True)
-        ]
+        rounds = [rounds_of(sampled, credited.shape[1]) for sampled in played["sampled"]]
         conversations = cls([], [], [], [], [])
         for scenario, part, _, game in sorted(keys):
             of_tokens = rounds[game][part]
             conversations.groups.append(f"{scenario}/{part}")
             conversations.ids.append(played["ids"][game][part])
-            conversations.chosen.append((of_tokens >= 0).tolist())
+            conversations.sampled.append((of_tokens >= 0).tolist())
             conversations.advantages.append(np.where(of_tokens >= 0, credited[game][of_tokens], 0.0))
             conversations.earned.append(float(earned[game].sum()))
         return conversations
@@ -180,13 +179,13 @@ class TokenCreditTrainer(GRPOTrainer):
             self.model.delete_adapter("ref")
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
-        self.chosen = _padded(self.credited.chosen).bool()
+        self.sampled = _padded(self.credited.sampled).bool()
         batch = super()._generate_and_score_completions(inputs)
         of_tokens = _padded(self.credited.advantages)[:, 1:]  # (N, P)
         return batch | {"advantages": of_tokens.to(batch["completion_ids"].device)}
 
     def _compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any]) -> torch.Tensor:
-        self.chosen = torch.nn.functional.pad(inputs["tool_mask"].bool(), (1, 0))
+        self.sampled = torch.nn.functional.pad(inputs["tool_mask"].bool(), (1, 0))
         return super()._compute_loss(model, inputs)
 
     def _get_per_token_logps_and_entropies(
@@ -197,17 +196,19 @@ class TokenCreditTrainer(GRPOTrainer):
         batch_size: int | None = None,
         **options: object,
     ) -> tuple[torch.Tensor | None, ...]:
-        """Compute the output layer only at tokens that the model chose: the loss masks all others."""
-        parts = iter(self.chosen.to(input_ids.device).split(batch_size or len(input_ids)))
+        """Compute the output layer only at tokens that the model sampled: the loss masks all others."""
+        parts = iter(self.sampled.to(input_ids.device).split(batch_size or len(input_ids)))
 
-        def at_chosen(*, labels: torch.Tensor, **inputs: object) -> transformers.utils.ModelOutput:
+        def at_sampled(*, labels: torch.Tensor, **inputs: object) -> transformers.utils.ModelOutput:
             scored = model(labels=labels.where(next(parts), NOT_LEARNT), **inputs)
             if not torch.is_grad_enabled():
                 self.scored += len(labels)
                 self.on_scored(self.scored)
             return scored
 
-        return super()._get_per_token_logps_and_entropies(at_chosen, input_ids, *more, batch_size=batch_size, **options)
+        return super()._get_per_token_logps_and_entropies(
+            at_sampled, input_ids, *more, batch_size=batch_size, **options
+        )
 
 
 def _padded(rows: Sequence[Sequence[float]]) -> torch.Tensor:
@@ -226,7 +227,7 @@ def _played(prompts: list[str], trainer: TokenCreditTrainer) -> dict[str, list[A
     return {
         "prompt_ids": [ids[:1] for ids in batch.ids],
         "completion_ids": [ids[1:] for ids in batch.ids],
-        "env_mask": [[int(chosen) for chosen in row[1:]] for row in batch.chosen],
+        "env_mask": [[int(of) for of in row[1:]] for row in batch.sampled],
         "logprobs": None,  # TRL computes them with the weights that played
         "earned": batch.earned,
     }

@@ -106,7 +106,8 @@ def on_one_gpu(model: LanguageModelSettings) -> LanguageModelSettings:
     kind, _, index = model.device.partition(":")
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     if visible and int(index or 0) >= len(visible):
-        raise InputError(f"models: device: {model.device}: CUDA_VISIBLE_DEVICES has {len(visible)}")
+        count = f"CUDA_VISIBLE_DEVICES lists {len(visible)} GPU{'s' if len(visible) > 1 else ''}"
+        raise InputError(f"models: device: {model.device}: no such GPU; {count}, numbered from 0")
     os.environ["CUDA_VISIBLE_DEVICES"] = visible[int(index or 0)] if visible else index or "0"
     return model.model_copy(update={"device": kind})
 
