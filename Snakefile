@@ -26,9 +26,8 @@ include: "workflow/rules/report.smk"
 include: "workflow/checks.smk"
 
 
-# Targets. Every artifact is an input of a target that writes nothing itself. That matters: a killed job loses its
-# output and Snakemake's record of it, and only a target that asks for every artifact by name notices that one is
-# gone while later ones are still there.
+# Targets. Every artifact is an input of a target that writes nothing itself. That matters: a killed job loses its output,
+# and only a target that asks for every artifact by name notices that one is gone while later ones are still there.
 rule all:
     default_target: True
     input:

@@ -91,7 +91,7 @@ def train(
         rate = job.settings["learning_rate"] or job.sft.learning_rate
         steps = job.sft.model_copy(update={"learning_rate": rate})
         settings = DPOConfig(
-            **sft.trainer_arguments(steps, base.device, seeds, folder, job.stream),
+            **sft.trainer_arguments(steps, base, seeds, folder, job.stream),
             beta=job.settings["beta"],
             max_length=None,  # by default conversations are cut to 1,024 tokens
             remove_unused_columns=False,

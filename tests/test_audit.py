@@ -237,6 +237,9 @@ def test_a_build_is_refused_on_what_no_job_wrote_and_many_such_files_can_be_move
         Path(path).write_text("copied from elsewhere", encoding="utf-8")
     with pytest.raises(InputError, match=r"10 more: .*`mkdir old; mv results data/rewards old; snakemake` makes all"):
         refuse_altered(paths)
+    refuse_altered(paths, on_request=paths)
+    with pytest.raises(InputError, match=f"^altered: {EVALUATION} "):
+        refuse_altered(ARTIFACTS, on_request=ARTIFACTS)
 
 
 @pytest.mark.usefixtures("recorded")

@@ -119,17 +119,19 @@ def test_the_card_has_the_regrets_of_the_evaluations_and_says_which_are_missing(
         "regret": list(np.concatenate([*players.values()])),
         **{name: [[0] * horizon] * rows for name in ("action", "best_action")},
         "policy": [None] * rows,
-        "invalid": [0] * rows,
+        "invalid": [0] * n + [3] * n + [0] * n,
     }
     write_evaluation(SEED.parent / "evaluation/gaussian-50.parquet", columns)
     card = (exported(rmft, "peft") / "README.md").read_text(encoding="utf-8")
     (row,) = (line for line in card.splitlines() if line.startswith("| gaussian-50"))
-    _, _, games, rounds, before, after, difference, _ = (cell.strip() for cell in row.split("|"))
+    _, _, games, rounds, before, after, difference, invalid, _ = (cell.strip() for cell in row.split("|"))
     means = {name: of[:, -1].mean() for name, of in players.items()}
     assert (games, rounds) == ("8", "3")
     assert before.startswith(f"{means['base']:.2f} [")
     assert after.startswith(f"{means['trained']:.2f} [")
     assert difference.startswith(f"{means['trained'] - means['base']:+.2f} [")
+    assert invalid == "0.00 → 1.00"
+    assert "from its own trajectories of lowest regret" in card
     assert "Not evaluated on `gaussian-25`" in card
     assert "Not verified" in card  # no job wrote these weights
 

@@ -11,7 +11,6 @@ from rmft.errors import InputError
 from rmft.params import load
 from rmft.params.language_model import VLLM, LlamaCpp
 from rmft.workflow import paths, targets
-from rmft.workflow.parameters import write_parameters
 from rmft.workflow.plan import conversion_job, evaluation_job, held_out_job, rollouts_job, sft_job, training_job
 from rmft.workflow.records import TrainingJob
 
@@ -58,7 +57,7 @@ def edited(tmp_path):
         ("experiments.numeric_mab.process", ["gausian"], "unknown process 'gausian'; did you mean gaussian?"),
         ("extensions", ["extensions/../mine.py"], "extensions.0: must be a Python file below extensions/"),
         ("models.qwen3-8b.revision", "main", "models.qwen3-8b.revision: must be the 40 digits of a commit, not 'main'"),
-        ("server.sft.learning_rate", "5e-4", "a number, not '5e-4', which YAML takes for a text; write 5.0e-4"),
+        ("server.sft.learning_rate", "fast", "server.sft.learning_rate: must be a number, not 'fast'"),
         ("extensions", ["mine/process.py"], "extensions.0: must be a Python file below extensions/"),
         (
             "experiments.open_fol.protocol",
@@ -467,20 +466,12 @@ def test_a_scale_shortens_training_and_never_lengthens_it(edited, written, train
     assert params.at_scale().experiments["closed_fol"].rmft.iterations == trained
 
 
-def test_files_of_parameters_replace_each_other_and_no_other_file(tmp_path):
-    write_parameters(tmp_path, load())
-    (tmp_path / "closed_mab.json").rename(tmp_path / "gone.json")
-    others = {
-        "params.schema.json": (ROOT / "docs/params.schema.json").read_bytes(),
-        "mine.json": b"[",
-        "none.json": b"",
-    }
-    for name, content in others.items():
-        (tmp_path / name).write_bytes(content)
-    write_parameters(tmp_path, load())
-    found = {path.stem for path in tmp_path.iterdir() if path.name not in others}
-    assert found == {*load().experiments}
-    assert {name: (tmp_path / name).read_bytes() for name in others} == others
+def test_numbers_without_a_point_are_numbers_as_dvc_writes_them(edited):
+    path = edited("seed", 0)
+    text = path.read_text(encoding="utf-8")
+    for number in ("5e-5", "5E-05", "5.e-5"):
+        path.write_text(text.replace("learning_rate: 5.0e-05", f"learning_rate: {number}"), encoding="utf-8")
+        assert load(path) == load(), number
 
 
 def test_at_scale_paper_nothing_changes_and_smaller_ones_say_so(edited):

@@ -5,22 +5,22 @@ A run that fails or is stopped says so in its last line.
 
 
 onstart:
+    if OTHER_RUN:
+        stop(OTHER_RUN)
     to_do = [job for job in workflow.dag.needrun_jobs() if job.shellcmd]
     outputs = [path for job in to_do for path in job.output]
     or_stop(refuse_other_targets, outputs, set(artifacts()))
     or_stop(refuse_read_only, outputs)
     up_to_date = [job for job in workflow.dag.jobs if job.shellcmd and not workflow.dag.needrun(job)]
     if not workflow.local_exec:
-        playing = [
-            job for job in to_do if job.shellcmd.split()[1] in ("rollouts", "sft") and own_server(job.wildcards)
-        ]
-        or_stop(refuse_own_server, [EXPERIMENTS[job.wildcards.experiment].model for job in playing])
+        or_stop(refuse_own_server, [job.params.settings for job in to_do])
+    or_stop(refuse_altered, [path for job in up_to_date for path in job.output if path in ON_REQUEST])
     or_stop(write_job_list, to_do, up_to_date)
     if workflow.local_exec and not IN_CONDA:  # the server's forks have the libraries of this environment
-        forkserver.start([job.shellcmd.split()[1] for job in to_do], ENVIRONMENT)  # rmft <command> …
-    # With a limit to jobs a second, 100 unless said otherwise, Snakemake 9 looks for jobs not only when one has ended but
-    # again a second after each time that it looked, so ever more often (snakemake/snakemake#3744).
-    workflow.scheduler.job_rate_limiter = None
+        forkserver.start([stage_of(job) for job in to_do], ENVIRONMENT)
+        # With a limit to jobs a second, 100 unless said otherwise, Snakemake 9 looks for jobs not only when one has ended
+        # but again a second after each time that it looked, so ever more often (snakemake/snakemake#3744).
+        workflow.scheduler.job_rate_limiter = None
     let_sigterm_in(workflow.scheduler)
 
 
@@ -44,7 +44,8 @@ if workflow.is_main_process and not workflow.output_settings.verbose:
 
 
 # Snakemake would take a file that was edited by hand for what a job wrote. `rmft lineage --all` says so itself.
-if workflow.is_main_process and not AUDIT:
-    or_stop(refuse_altered, artifacts())
+ON_REQUEST = targets.requested(PARAMS)
+if workflow.is_main_process and not AUDIT and not OTHER_RUN:
+    or_stop(refuse_altered, artifacts(), ON_REQUEST)
     for difference in not_locked(stages()):
         print(f"rmft: warning: {difference}: jobs run again, and `dvc repro` does not know", file=sys.stderr)

@@ -20,11 +20,19 @@ from rmft.lineage.audit import refuse_altered
 from rmft.lineage.code import check_code, not_locked, stages
 from rmft.params import load
 from rmft.params.files import THEORY, prompt_files, training_log_of
-from rmft.artifacts.job import JOB_OF, this_run
+from rmft.artifacts.job import JOB_OF, ON_CLUSTER, this_run
 from rmft.workflow.checks import check_folder, check_inputs, check_sources
 from rmft.workflow.failures import BriefErrors, interrupted_early, let_sigterm_in, refuse_other_targets, say_last
-from rmft.workflow.job_list import write_job_list
-from rmft.workflow.runs import drop_broken_dvc_locks, hold_folder, or_stop, refuse_own_server, refuse_read_only
+from rmft.workflow.job_list import stage_of, write_job_list
+from rmft.workflow.runs import (
+    drop_broken_dvc_locks,
+    hold_folder,
+    or_stop,
+    refuse_own_server,
+    refuse_read_only,
+    stop,
+    why_not,
+)
 
 if workflow.is_main_process:
     sys.excepthook = interrupted_early
@@ -37,8 +45,9 @@ PersistenceBase._serialize_param = PersistenceBase._serialize_param_builtin
 
 # Before anything is looked at, so that nothing is taken for granted that another run is about to change.
 AUDIT = config.get("audit")  # files are only looked at: "all", or those of the "default" target
+OTHER_RUN = None  # why this one cannot build; whoever only looks, as with --dry-run, may do so meanwhile
 if workflow.is_main_process and not AUDIT:
-    or_stop(hold_folder)
+    OTHER_RUN = why_not(hold_folder)
     drop_broken_dvc_locks()
 
 FULL_SIZE = or_stop(load)
@@ -51,9 +60,11 @@ if workflow.is_main_process:
     or_stop(check_sources if AUDIT else check_inputs, PARAMS)
 EXPERIMENTS = PARAMS.experiments
 
-# Jobs run on one thread each: many of them run side by side. They run the `rmft` of the environment that runs Snakemake,
-# or of the one that conda has made for them.
+# Many jobs run side by side, each on one thread unless it sets its own number. They run the `rmft` of the environment that
+# runs Snakemake, or of the one that conda has made for them.
 ENVIRONMENT = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", JOB_OF: this_run()}
+if not workflow.is_main_process:
+    ENVIRONMENT[ON_CLUSTER] = "1"
 IN_CONDA = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
 in_path = [] if IN_CONDA else [f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"]
 exported = [*in_path, *(f"{name}={shlex.quote(value)}" for name, value in ENVIRONMENT.items())]

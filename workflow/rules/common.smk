@@ -26,12 +26,12 @@ def one_of(names):
     return "|".join(names) or "(?!)"
 
 
-def iteration(wildcards):
+def this_iteration(wildcards):
     """Return the training seed and the iteration that the wildcards name."""
     return int(wildcards.seed), int(wildcards.iteration)
 
 
-def before(wildcards):
+def previous_iteration(wildcards):
     """Return the training seed, and the iteration before the one that the wildcards name."""
     return int(wildcards.seed), int(wildcards.iteration) - 1
 

@@ -8,10 +8,12 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in with_stage("m
             f"method_{weights.partition('.')[0]}"
         input:
             model=lambda wildcards: model_files(wildcards.experiment),
-            rollouts=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *before(wildcards))}/rollouts.parquet",
-            selection=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *before(wildcards))}/selection.parquet",
-            weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *before(wildcards)),
-            extensions=lambda wildcards: extensions(plan.method_job(PARAMS, wildcards.experiment, *before(wildcards))),
+            rollouts=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *previous_iteration(wildcards))}/rollouts.parquet",
+            selection=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *previous_iteration(wildcards))}/selection.parquet",
+            weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *previous_iteration(wildcards)),
+            extensions=lambda wildcards: extensions(
+                plan.method_job(PARAMS, wildcards.experiment, *previous_iteration(wildcards))
+            ),
         output:
             weights=f"results/experiments/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/{weights}",
             log="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/training-log.csv",
@@ -26,7 +28,9 @@ for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in with_stage("m
         resources:
             gpu=gpus,
         params:
-            settings=lambda wildcards: plan.method_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
+            settings=lambda wildcards: plan.method_job(
+                PARAMS, wildcards.experiment, *previous_iteration(wildcards)
+            ).canonical(),
             weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
         message:
             "Learn {wildcards.experiment}, seed {wildcards.seed}, to iteration {wildcards.iteration}"

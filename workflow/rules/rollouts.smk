@@ -4,11 +4,11 @@
 rule rollouts_shard:
     input:
         model=lambda wildcards: played_files(wildcards.experiment),
-        weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
+        weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *this_iteration(wildcards)),
         prompts=lambda wildcards: prompts_of(wildcards.experiment),
         scenarios=lambda wildcards: scenarios_in(EXPERIMENTS[wildcards.experiment].protocol.scenarios),
         extensions=lambda wildcards: extensions(
-            plan.rollouts_job(PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard))
+            plan.rollouts_job(PARAMS, wildcards.experiment, *this_iteration(wildcards), int(wildcards.shard))
         ),
     output:
         "results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/shards/{shard}-of-{shards}.parquet",
@@ -22,7 +22,7 @@ rule rollouts_shard:
         gpu=gpus_to_play,
     params:
         settings=lambda wildcards: plan.rollouts_job(
-            PARAMS, wildcards.experiment, *iteration(wildcards), int(wildcards.shard)
+            PARAMS, wildcards.experiment, *this_iteration(wildcards), int(wildcards.shard)
         ).canonical(),
         weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
     message:
@@ -33,7 +33,7 @@ rule rollouts_shard:
 
 rule gather:
     input:
-        lambda wildcards: targets.shards_of(PARAMS, wildcards.experiment, *iteration(wildcards)),
+        lambda wildcards: targets.shards_of(PARAMS, wildcards.experiment, *this_iteration(wildcards)),
     output:
         "results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.parquet",
     log:
@@ -70,7 +70,6 @@ rule held_out:
     resources:
         gpu=gpus_to_play,
         own_server=own_server,
-        cpus_per_task=threads_to_play,  # Slurm has no job without a core
     params:
         settings=lambda wildcards: held_out_job(wildcards).canonical(),
         weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",

@@ -15,7 +15,9 @@ rule selection:
     conda:
         "../envs/rmft.yaml"
     params:
-        settings=lambda wildcards: plan.selection_job(PARAMS, wildcards.experiment, *iteration(wildcards)).canonical(),
+        settings=lambda wildcards: plan.selection_job(
+            PARAMS, wildcards.experiment, *this_iteration(wildcards)
+        ).canonical(),
     message:
         "Select {wildcards.experiment}, seed {wildcards.seed}, iteration {wildcards.iteration}"
     shell:

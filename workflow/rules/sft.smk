@@ -8,8 +8,8 @@ for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensor
             f"sft_{method}"
         input:
             model=lambda wildcards: model_files(wildcards.experiment),
-            demonstrations=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *before(wildcards))}/demonstrations.jsonl",
-            weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *before(wildcards)),
+            demonstrations=lambda wildcards: f"{paths.iteration_of(wildcards.experiment, *previous_iteration(wildcards))}/demonstrations.jsonl",
+            weights=lambda wildcards: paths.weights_of(PARAMS, wildcards.experiment, *previous_iteration(wildcards)),
         output:
             weights=f"results/experiments/{{experiment}}/seed-{{seed}}/iteration-{{iteration}}/{weights}",
             log="results/experiments/{experiment}/seed-{seed}/iteration-{iteration}/training-log.csv",
@@ -24,7 +24,9 @@ for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensor
         resources:
             gpu=gpus_to_learn,
         params:
-            settings=lambda wildcards: plan.sft_job(PARAMS, wildcards.experiment, *before(wildcards)).canonical(),
+            settings=lambda wildcards: plan.sft_job(
+                PARAMS, wildcards.experiment, *previous_iteration(wildcards)
+            ).canonical(),
             weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
         message:
             "Fine-tune {wildcards.experiment}, seed {wildcards.seed}, to iteration {wildcards.iteration}"

@@ -10,6 +10,7 @@ import psutil
 from rmft.errors import InputError
 
 CLOCK_SECONDS = 60.0  # by which a clock that is set may move the start of a process
+ON_CLUSTER = "RMFT_ON_CLUSTER"  # set by Snakefile for its jobs on the nodes of a cluster
 JOB_OF = "RMFT_JOB_OF"  # set by Snakefile for its jobs: `this_run` of the process that runs Snakemake
 
 _callers: list[str] = []  # `this_run` of the process that Snakemake started, where that one handed its job over

@@ -67,7 +67,7 @@ class SpendingLimit:
     elsewhere: returns the usage in all other journals; it is called at every REFRESH_EVERY-th request, since other
     processes spend at the same time. So several processes together may exceed the limit, by what the others have spent
     since the last call and by their requests in progress.
-    option: the name of the limit, for messages.
+    option, cure: the name of the limit and what to do where it is reached, for messages.
     """
 
     def __init__(
@@ -78,8 +78,9 @@ class SpendingLimit:
         elsewhere: Callable[[], Mapping[str, Usage]] = dict,
         *,
         option: str = "budget.dollars",
+        cure: str = "all responses are kept: raise it and run again",
     ) -> None:
-        self.option = option
+        self.option, self.cure = option, cure
         self.limit, self.prices, self.elsewhere = limit, prices, elsewhere
         self.ours, self.others = self._dollars(spent or {}), 0.0
         self.lost = 0.0  # the most that requests without a response may have cost
@@ -122,7 +123,7 @@ class SpendingLimit:
         if self.committed + dollars > self.limit:
             raise InputError(
                 f"{self.option}: {self.spent:.4f} of {self.limit:g} dollars are spent, and {purpose} could cost "
-                f"{dollars:.4f}; all responses are kept: raise it and run again"
+                f"{dollars:.4f}; {self.cure}"
             )
 
     def settle(self, reservation: Reservation, usage: Usage | None, *, lost: bool = False) -> None:

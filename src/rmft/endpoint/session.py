@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from rmft.endpoint.fine_tuning import FineTuningRequest, TunedModel
 
 JOURNALS = Path("journal")
+COPIES = (".dvc", "tmp", "exps")  # the folder of DVC's temporary copies
+IN_COPY = "DVC deletes this copy, with all responses, where a run fails: run it in the workspace"
 EPOCHS = 3  # ASSUME: an endpoint's default
 SUFFIX_CHARACTERS = 40  # of a fine-tuned model's name, for the part that we choose
 TUNED = "ft:"  # the name of a fine-tuned model begins with this and the name of its base model
@@ -93,8 +95,16 @@ def open_endpoint(
 
     with Journal.open(journal_path) as journal:
         elsewhere = FolderUsage(JOURNALS, but=journal_path).usage
-        budget = SpendingLimit(params.budget.dollars, PriceList(params), usage_of([journal_path]), elsewhere)
+        limit = {"option": "dvc exp run", "cure": IN_COPY} if _in_copy() else {}
+        dollars = 0.0 if limit else params.budget.dollars
+        budget = SpendingLimit(dollars, PriceList(params), usage_of([journal_path]), elsewhere, **limit)
         yield Endpoint(settings, locate, journal, budget)
+
+
+def _in_copy() -> bool:
+    """Return whether this is a temporary copy of `dvc exp run --temp` or `--queue`."""
+    parts = Path.cwd().parts
+    return any(parts[i : i + len(COPIES)] == COPIES for i in range(len(parts)))
 
 
 @contextmanager

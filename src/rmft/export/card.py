@@ -1,7 +1,7 @@
 """The cards (README.md) of exported models and data sets. All numbers come from files of the workflow."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 LOAD = {
     "peft": """\
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer{imports}
 
-model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("{base}"{options}), "FOLDER")
+base = AutoModelForCausalLM.from_pretrained("{base}"{options})
+model = PeftModel.from_pretrained(base, "FOLDER")
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")""",
     "merged": """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -48,7 +49,7 @@ COLUMNS = """\
 | `messages` | the conversation: a prompt and a reply for each round; in summary games one conversation a round |
 | `scenario`, `trajectory` | the trajectories of one scenario had the same rewards |
 | `regret` | {notion} regret of the whole game; the lowest of a scenario are selected |
-| `selected` | whether the model learnt from it |
+| `selected` | {selected} |
 | `invalid_replies` | replies of the conversation from which the model did not learn, since they state no decision |
 """
 INVALID = (
@@ -72,16 +73,13 @@ def model_card(source: BuiltIteration, form: "ModelFormat", trace: Trace) -> str
         "pipeline_tag": "text-generation",
         "tags": ["rmft", "regret", *(["gguf"] if form == "gguf" else []), *([] if form == "merged" else ["lora"])],
     }
-    options = {"revision": source.revision, "gguf_file": source.base.file}
-    given = "".join(f', {name}="{value}"' for name, value in options.items() if value)
-    load = LOAD[form].format(base=base, options=given, file=ADAPTER_GGUF)
+    load = LOAD[form].format(**_base_to_load(source), file=ADAPTER_GGUF)
     on_hub = source.revision or form == "merged"
     alone = "" if on_hub else "\n\nThe base model is not on the hub; without its files an adapter is of no use."
     return _card(
         head,
         f"{source.experiment}, iteration {source.iteration}",
-        f"{kind} that learnt to decide with little regret: {base}, trained with rmft (iterative regret-minimization "
-        "fine-tuning). The model plays games in words, and learns from its own trajectories of lowest regret.",
+        f"{kind} that plays games in words: {base}, trained with rmft. {_learnt_from(source)}",
         ("Load", f"```{'sh' if form == 'gguf' else 'python'}\n{load}\n```{alone}"),
         ("Training", _table(_training(source, trace))),
         ("Regret before and after", "\n".join(_regret(source))),
@@ -96,6 +94,9 @@ def dataset_card(source: BuiltIteration, conversations: int, trace: Trace, *, ev
     player = f"a language model ({source.base_model}{f' after {source.iteration} iterations' * bool(source.iteration)})"
     if "distillation" in source.settings.stages:
         player = f"an algorithm ({source.settings.distillation.teacher})"
+    selected = "whether the model learnt from it"
+    if "method" in source.settings.stages:
+        selected = "whether it is among those of lowest regret; the method itself chooses what the model learns from"
     head = {
         "configs": [{"config_name": "default", "data_files": [{"split": "train", "path": DATA}]}],
         "task_categories": ["text-generation"],
@@ -105,12 +106,41 @@ def dataset_card(source: BuiltIteration, conversations: int, trace: Trace, *, ev
         head,
         f"{source.experiment}, trajectories of iteration {source.iteration}",
         f"{which} that {player} played in iteration {source.iteration}, as {conversations} "
-        "conversations. The model is trained with rmft (iterative regret-minimization fine-tuning).",
+        f"conversations. {_learnt_from(source)}",
         ("Load", f"```python\n{LOAD['dataset']}\n```"),
-        ("Columns", f"{COLUMNS.format(notion=source.settings.training_regret)}\n{INVALID}"),
+        ("Columns", f"{COLUMNS.format(notion=source.settings.training_regret, selected=selected)}\n{INVALID}"),
         ("Games", _table(_training(source, trace))),
         ("Lineage", _lineage(trace)),
     )
+
+
+def _base_to_load(source: BuiltIteration) -> dict[str, str]:
+    """Return the arguments with which transformers loads the base model, as text, and what they import."""
+    base, options = source.base_model, {"revision": source.revision, "gguf_file": source.base.file}
+    if source.base.is_gguf and not source.base.file:
+        path = PurePosixPath(base)
+        base, options["gguf_file"] = str(path.parent), path.name
+    given = "".join(f', {name}="{value}"' for name, value in options.items() if value)
+    if not source.base.is_gguf:
+        return {"base": base, "options": given, "imports": ""}
+    return {
+        "base": base,
+        "options": f"{given}, quantization_config=GgufConfig(dequantize=True)",
+        "imports": ", GgufConfig",
+    }
+
+
+def _learnt_from(source: BuiltIteration) -> str:
+    """Return how the model of an experiment learns, in a sentence."""
+    settings = source.settings
+    if "distillation" in settings.stages:
+        return f"The model learns from games of an algorithm ({settings.method_name}), and not from its own."
+    if "grpo" in settings.stages:
+        return f"The model learns from all games that it plays ({settings.method_name}), a rival of RMFT."
+    if "method" in settings.stages:
+        return f"The model learns from games that it plays ({settings.method_name}), in place of RMFT."
+    lowest = "of lowest regret" if settings.rmft.score == "regret" else f"selected by score `{settings.rmft.score}`"
+    return f"The model learns from its own trajectories {lowest} (iterative regret-minimization fine-tuning, RMFT)."
 
 
 def _card(head: dict[str, Any], title: str, first: str, *sections: tuple[str, str]) -> str:
@@ -152,7 +182,8 @@ def _regret(source: BuiltIteration) -> Iterator[str]:
         missing += why_not
     if rows:
         yield "Mean final regret with its 95% interval over the games; lower is better. Before: the base model.\n"
-        yield "| evaluation | games | rounds | before | after | after less before |\n|---|--:|--:|--:|--:|--:|"
+        yield "| evaluation | games | rounds | before | after | after less before | invalid replies a round |"
+        yield "|---|--:|--:|--:|--:|--:|--:|"
         yield from rows
         yield ""
     yield from missing
@@ -170,9 +201,15 @@ def _measured(source: BuiltIteration, name: str) -> tuple[list[str], list[str]]:
     after, base = players[player].final[source.training_seed], players["base"].final
     before = base[source.training_seed if len(base) > 1 else 0]
     means = [{end: number(value, 2) for end, value in mean_interval(of).items()} for of in (before, after)]
-    cells = [name, str(len(after)), str(players[player].regret.shape[2])]
+    rounds = players[player].regret.shape[2]
+    cells = [name, str(len(after)), str(rounds)]
     cells += ["{mean} [{low}, {high}]".format(**mean) for mean in means]
-    return [f"| {' | '.join([*cells, difference(paired_difference(after, before).interval, 2)])} |"], []
+    cells.append(difference(paired_difference(after, before).interval, 2))
+    invalid = [
+        number(of.invalid[min(source.training_seed, len(of.invalid) - 1)].mean() / rounds, 2)
+        for of in (players["base"], players[player])
+    ]
+    return [f"| {' | '.join([*cells, ' → '.join(invalid)])} |"], []
 
 
 def _lineage(trace: Trace) -> str:

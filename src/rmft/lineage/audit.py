@@ -75,7 +75,7 @@ def _naming_target(problem: Finding) -> Finding:
 # Before a build
 
 
-def refuse_altered(artifacts: Iterable[str]) -> None:
+def refuse_altered(artifacts: Iterable[str], on_request: Collection[str] = ()) -> None:
     """Raise InputError if an artifact is not what its job wrote, or has no record of its job.
 
     Snakemake would take it for the job's, since it compares times of files and hashes of inputs only. A file that
@@ -84,10 +84,16 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
     that it was made from is so marked: Snakemake, asked for this artifact alone, would not look for the missing file.
     A source that is older than the artifact, but has other bytes than its job read, gets a new time: Snakemake looks at
     the bytes of younger files only, and `mv` and `cp -p` keep the time of an older one.
+
+    on_request: those of which a file without a record is left alone. DVC versions their records and not the files, so
+    that going to another commit takes the records away.
     """
     records = {path: read_record(path) for path in artifacts}
-    present = {path for path in artifacts if Path(path).exists()}
-    finished = [path for path in artifacts if path in present and not unfinished(path)]
+    present = {path for path in records if Path(path).exists()}
+    for path in present.intersection(on_request):
+        if records[path] is None:
+            del records[path]
+    finished = [path for path in records if path in present and not unfinished(path)]
     inputs = {name for path in finished if (record := records[path]) for name in record.inputs}
     sources = sorted(name for name in inputs - records.keys() if Path(name).is_file())
     hashes = _hashes([*finished, *sources])

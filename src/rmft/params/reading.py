@@ -1,5 +1,6 @@
 """Reading params.yaml, and outputs.yaml beside it: a mistake is one line with the dotted key."""
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +41,12 @@ class _Checked(yaml.CSafeLoader):
                 pending += [value for _, value in node.value]
                 _check_keys(node)
         return whole
+
+
+# Numbers such as 1e-05, which `dvc exp run --set-param` writes for 1.0e-5: YAML 1.1 takes them for texts.
+_Checked.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
 
 
 def _check_keys(node: yaml.MappingNode) -> None:

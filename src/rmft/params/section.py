@@ -117,8 +117,6 @@ def first_error(error: ValidationError, values: object) -> str:
     elif "input" in first and first["type"] not in ("value_error", "missing"):
         message = MEANT.get(first.get("ctx", {}).get("pattern"), message)
         message += f", not {_cut(repr(first['input']))}"
-        if message.startswith("must be a number") and re.fullmatch(r"\d+e-\d+", str(first["input"])):
-            message += f", which YAML takes for a text; write {with_point(first['input'])}"
     line = f"{key}: {message}" if key else message
     return line + (f" (and {len(others)} more)" if others else "")
 
@@ -130,11 +128,6 @@ def _urgency(found: ErrorDetails) -> int:
 def _all_keys(section: type[Section]) -> set[str]:
     """Return the keys of a kind of sections, and of all kinds that build on it."""
     return set(section.model_fields).union(*map(_all_keys, section.__subclasses__()))
-
-
-def with_point(number: str) -> str:
-    """Return a number's text as YAML takes it for a number: 5.0e-4 for 5e-4."""
-    return re.sub(r"^(-?\d+)e", r"\1.0e", number)
 
 
 def _distinct(error: ValidationError) -> list[ErrorDetails]:

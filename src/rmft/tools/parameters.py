@@ -7,7 +7,6 @@ from pathlib import Path
 from rmft.errors import InputError, unknown
 from rmft.params.inheritance import Path as Place
 from rmft.params.reading import read
-from rmft.params.section import with_point
 
 COLUMN = 44  # where the places begin
 
@@ -29,18 +28,12 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
         shared = next((i for i, (a, b) in enumerate(zip(above, parents, strict=False)) if a != b), len(above))
         lines += [f"{'  ' * i}{parents[i]}:" for i in range(min(shared, len(parents)), len(parents))]
         above = tuple(parents)
-        text = f"{'  ' * len(parents)}{last}: {_in_yaml(value)}"
+        text = f"{'  ' * len(parents)}{last}: {json.dumps(value, ensure_ascii=False)}"
         place = _place(places, ("experiments", name, *key))
         if value != whole.get(key, value):
-            place = f"scales.{full_size.scale}; {_in_yaml(whole[key])} in {place}"
+            place = f"scales.{full_size.scale}; {json.dumps(whole[key], ensure_ascii=False)} in {place}"
         lines.append(f"{text:<{COLUMN}} # {place}")
     return "\n".join(lines)
-
-
-def _in_yaml(value: object) -> str:
-    """Return a value as one writes it into params.yaml: a number such as 5e-05 would be a text there."""
-    text = json.dumps(value, ensure_ascii=False)
-    return with_point(text) if isinstance(value, float) else text
 
 
 def _leaves(value: object, key: Place = ()) -> Iterator[tuple[Place, object]]:

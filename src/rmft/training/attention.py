@@ -1,6 +1,6 @@
 """Sliding-window attention for training on a CPU, which computes only the scores inside the window.
 
-On a GPU flash attention does this. PyTorch's CPU kernel computes the scores of all pairs of tokens and masks most of
+PyTorch's CPU kernel computes the scores of all pairs of tokens and masks most of
 them, which takes half of a training step in a dialogue of 1,516 tokens with a window of 192.
 """
 

@@ -250,7 +250,7 @@ def _config(
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func is experimental; we pin TRL's version
     return GRPOConfig(
         model_init_kwargs={"revision": base.revision} if base.revision else None,  # of the base model, as the reference
-        **trainer_arguments(settings, base.device, seeds, folder, name)
+        **trainer_arguments(settings, base, seeds, folder, name)
         | {"num_train_epochs": 1},  # what TRL calls an epoch plays, and reads its games num_iterations times
         num_iterations=settings.epochs,
         steps_per_generation=len(batch.ids) * settings.accumulation // settings.batch_size,

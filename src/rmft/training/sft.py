@@ -84,7 +84,7 @@ def fine_tune(
         torch.manual_seed(seeds[0])
         model = trainable(model, settings, start, base.device)
         config = SFTConfig(
-            **trainer_arguments(settings, base.device, seeds, folder, "/".join(map(str, words))),
+            **trainer_arguments(settings, base, seeds, folder, "/".join(map(str, words))),
             max_length=None,  # the default truncates conversations to 1,024 tokens
             dataset_kwargs={"skip_prepare_dataset": True},
         )
@@ -221,7 +221,7 @@ def quiet_libraries() -> Iterator[None]:
 
 
 def trainer_arguments(
-    settings: LanguageSFT, device: str, seeds: Sequence[int], folder: str, name: str = ""
+    settings: LanguageSFT, model: LanguageModelSettings, seeds: Sequence[int], folder: str, name: str = ""
 ) -> dict[str, Any]:
     """Return the arguments of all TRL trainers.
 
@@ -247,12 +247,12 @@ def trainer_arguments(
         "adam_epsilon": settings.epsilon,
         "max_grad_norm": settings.max_grad_norm,
         "gradient_checkpointing": settings.gradient_checkpointing,
-        "bf16": device.startswith("cuda"),
-        "use_cpu": device == "cpu",
+        "bf16": model.device.startswith("cuda") and model.dtype != "float32",
+        "use_cpu": model.device == "cpu",
         "fsdp": settings.processes > 1 and settings.method == "full",
         "ddp_find_unused_parameters": False,
         "router_aux_loss_coef": 0.0,  # TRL would add a load-balancing loss for mixtures of experts
-        "dataloader_pin_memory": device != "cpu",
+        "dataloader_pin_memory": model.device != "cpu",
         "seed": seeds[0],
         "data_seed": seeds[1],
         "logging_steps": 1,

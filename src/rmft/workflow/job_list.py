@@ -4,19 +4,21 @@ Snakemake marks the outputs of a job that runs, and writes metadata of each outp
 these files needs no lock, and disturbs no run.
 """
 
+import hashlib
 import json
 import os
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmft.artifacts.files import atomic
-from rmft.artifacts.job import running, this_run
+from rmft.artifacts.job import ON_CLUSTER, running, this_run
+from rmft.errors import InputError
 from rmft.lineage.records import METADATA, UNFINISHED, file_of
 from rmft.workflow.runs import LOCK
 
@@ -47,8 +49,8 @@ class JobList:
     """The jobs of a run that have commands.
 
     process: `this_run` of the run's Snakemake. started: in seconds, as time.time() gives them. earlier: the jobs that
-    need not run again, because an earlier run did them with the same settings. ended: why the run ended early, where
-    it could say so.
+    need not run again, because an earlier run did them with the same settings. planned: digests of the settings of all
+    these jobs. ended: why the run ended early, where it could say so.
     """
 
     process: str
@@ -56,6 +58,7 @@ class JobList:
     started: float
     jobs: tuple[ListedJob, ...]
     earlier: tuple[Took, ...] = ()
+    planned: tuple[str, ...] = ()
     ended: str = ""
 
     @property
@@ -64,7 +67,12 @@ class JobList:
         return running(self.process)
 
 
-def write_job_list(to_do: Collection[Any], up_to_date: Iterable[Any]) -> None:
+def stage_of(job: Any) -> str:  # noqa: ANN401 (Snakemake's, which has no public type)
+    """Return the stage that a job of Snakemake's runs."""
+    return job.shellcmd.split()[1]  # rmft <stage> …
+
+
+def write_job_list(to_do: Collection[Any], up_to_date: Collection[Any]) -> None:
     """Write down the jobs (Snakemake's) that the run of this process is about to do, and how long the others took."""
     if not to_do:
         return
@@ -74,13 +82,27 @@ def write_job_list(to_do: Collection[Any], up_to_date: Iterable[Any]) -> None:
         for job in map(_listed, up_to_date)
         if (recorded := _recorded(job))
     ]
-    _write(JobList(this_run(), command, time.time(), tuple(map(_listed, to_do)), tuple(earlier)))
+    planned = tuple(_digest(job.params.settings) for job in (*to_do, *up_to_date))
+    _write(JobList(this_run(), command, time.time(), tuple(map(_listed, to_do)), tuple(earlier), planned))
+
+
+def refuse_unplanned(settings: str) -> None:
+    """Raise InputError in a job on a cluster whose settings its run did not plan.
+
+    Such a job reads params.yaml and the code when it begins, which may be days after its run began.
+    """
+    run = read_job_list()
+    if ON_CLUSTER in os.environ and run is not None and _digest(settings) not in run.planned:
+        raise InputError("params.yaml or code was edited since this run of snakemake began; run snakemake again")
+
+
+def _digest(settings: str) -> str:
+    return hashlib.sha256(settings.encode()).hexdigest()[:16]
 
 
 def _listed(job: Any) -> ListedJob:  # noqa: ANN401 (Snakemake's, which has no public type)
-    stage = job.shellcmd.split()[1]  # rmft <stage> …
     log, outputs = next(map(str, job.log), None), tuple(map(str, job.output))
-    return ListedJob(job.rule.name, stage, job.message or job.rule.name, log, outputs)
+    return ListedJob(job.rule.name, stage_of(job), job.message or job.rule.name, log, outputs)
 
 
 def note_end(why: str) -> None:
@@ -101,7 +123,8 @@ def read_job_list() -> JobList | None:
         raw = json.loads(JOB_LIST.read_text(encoding="utf-8"))
         running(raw["process"])  # raises ValueError where this names no process
         jobs = tuple(ListedJob(**{**job, "outputs": tuple(job["outputs"])}) for job in raw["jobs"])
-        return JobList(**{**raw, "jobs": jobs, "earlier": tuple(Took(*of) for of in raw["earlier"])})
+        earlier, planned = tuple(Took(*of) for of in raw["earlier"]), tuple(raw["planned"])
+        return JobList(**{**raw, "jobs": jobs, "earlier": earlier, "planned": planned})
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -6,14 +6,11 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from rmft.artifacts.files import delete
 from rmft.artifacts.text import write_text
 from rmft.params import Params
 from rmft.params.reasoning import LEXICAL
 from rmft.workflow import plan
 from rmft.workflow.paths import made_model_of
-
-BASE_GAMES = "games of the base model"  # a key that all files of parameters have
 
 
 def parameters_of(params: Params, name: str) -> dict[str, Any]:
@@ -36,12 +33,14 @@ def parameters_of(params: Params, name: str) -> dict[str, Any]:
         "seed": params.seed,
         "extensions": params.extensions,
         "experiment": whole["experiments"][name],
-        BASE_GAMES: original
+        "games of the base model": original
         and {key: of.model_dump(mode="json") for key, of in original.evaluations.items() if key in chosen.evaluations},
         "first rollouts of": plan.first_rollouts_of(params, name) if chosen.in_words and chosen.sharded else None,
         "model": to_jsonable_python(plan.model_of(params, chosen.model)),
         "made by": _making_of(params, chosen.model),
-        "models that write or judge": {key: to_jsonable_python(plan.model_of(params, key)) for key in sorted(others)},
+        "models that write or judge": {
+            key: [to_jsonable_python(plan.model_of(params, key)), _making_of(params, key)] for key in sorted(others)
+        },
         "scenarios": {key: whole["scenarios"][key] for key in scenarios},
         "mean": params.evaluation.mean,
         "resamples": params.evaluation.resamples,
@@ -55,26 +54,18 @@ def _making_of(params: Params, model: str) -> dict[str, Any] | None:
     """Return the parameters of the job that makes a model, or what our own server plays; None where none makes it."""
     if not made_model_of(params, model):
         return None
-    settings = params.models[params.played_here(model)]
-    of = params.conversion if settings.is_gguf else plan.models_job(params, Path(settings.weights).name).pretraining
-    return of.model_dump(mode="json")
+    played = params.played_here(model)
+    settings = params.models[played]
+    if settings.is_gguf:
+        job = plan.conversion_job(params, played)
+    else:
+        job = plan.models_job(params, Path(settings.weights).name)
+    return job.model_dump(mode="json", exclude={"code"})
 
 
 def write_parameters(folder: Path, params: Params) -> None:
-    """Write each experiment's parameters to a file of its own, and delete files of experiments that are gone."""
-    for path in folder.glob("*.json"):
-        if path.stem not in params.experiments and _is_of_parameters(path):
-            delete(path)
+    """Write each experiment's parameters to a file of its own."""
     for name in params.experiments:
         write_text(
             folder / f"{name}.json", json.dumps(parameters_of(params, name), indent=1, ensure_ascii=False) + "\n"
         )
-
-
-def _is_of_parameters(path: Path) -> bool:
-    """Return whether a JSON file was written here, and is not another file of the user's."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(found, dict) and BASE_GAMES in found

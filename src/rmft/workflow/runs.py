@@ -5,11 +5,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TextIO, TypeVar
+from typing import Literal, NoReturn, TextIO, TypeVar
 
 from rmft.artifacts.job import this_run
 from rmft.errors import InputError, without_workflow
@@ -54,14 +54,17 @@ def drop_broken_dvc_locks() -> None:
             DVC_LOCKS.unlink()
 
 
-def refuse_own_server(models: Sequence[str]) -> None:
+def refuse_own_server(settings: Iterable[str]) -> None:
     """Raise InputError where jobs of a cluster need our own server: it plays for one run, and each is a run of its own.
 
-    models: what those jobs play.
+    settings: the jobs' records, as JSON.
     """
-    if models:
-        cure = f"start `rmft serve` where all nodes reach it, and name it in models.{models[0]}.base_urls"
-        raise InputError(f"{models[0]}: our own server plays on one machine only; {cure}")
+    for record in map(json.loads, settings):
+        player = record.get("judge") or record
+        if player.get("served"):
+            name = player["model_name"]
+            cure = f"start `rmft serve` where all nodes reach it, and name it in models.{name}.base_urls"
+            raise InputError(f"{name}: our own server plays on one machine only; {cure}")
 
 
 def refuse_read_only(outputs: Iterable[str]) -> None:
@@ -79,8 +82,22 @@ def or_stop(check: Callable[..., Result], *arguments: object, **options: object)
     try:
         return check(*arguments, **options)
     except InputError as error:
-        print(f"rmft: {error}", file=sys.stderr, flush=True)
-        os._exit(2)
+        stop(error)
+
+
+def stop(error: InputError) -> NoReturn:
+    """Print the line of an error and exit with code 2."""
+    print(f"rmft: {error}", file=sys.stderr, flush=True)
+    os._exit(2)
+
+
+def why_not(check: Callable[[], object]) -> InputError | None:
+    """Return the InputError that a check raises, if it does."""
+    try:
+        check()
+    except InputError as error:
+        return error
+    return None
 
 
 def check_installed(library: str) -> None:

@@ -15,6 +15,7 @@ from rmft.artifacts.job import is_job
 from rmft.artifacts.receipts import commit
 from rmft.errors import InputError
 from rmft.lineage.code import fingerprint
+from rmft.workflow.job_list import refuse_unplanned
 from rmft.workflow.records import Job
 
 
@@ -37,6 +38,7 @@ def run_stage(name: str, settings: str | None, options: Mapping[str, object], wr
     job = get_type_hints(run)["job"].parse(settings)
     if is_job() and job.code:
         commit()  # for receipts: another one may be checked out before the job ends
+        refuse_unplanned(settings)
         _refuse_edited_code(name, job)
     run(job, **arguments)
 
