@@ -111,7 +111,7 @@ def _table(runs: list[Run]) -> str:
     rows = [(harm, *(of[column] for column in columns), of.total()) for harm, of in outcomes.items()]
     if len(rows) > 1:
         rows.append(("all", *(sum(row[place] for row in rows) for place in range(1, len(columns) + 2))))
-    lines = [("harm", *columns, "cases"), ("---", *["---:"] * (len(columns) + 1)), *rows]
+    lines = [("target", *columns, "cases"), ("---", *["---:"] * (len(columns) + 1)), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 

@@ -36,6 +36,7 @@ from rmft.workflow.runs import (
 
 if workflow.is_main_process:
     sys.excepthook = interrupted_early
+    remove_when_stopped(workflow.snakemake_tmp_dir)
 
 # Planning makes a million objects that stay. Looking for garbage among them as often as Python does takes a tenth of the time.
 gc.set_threshold(50_000, 20, 20)

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
@@ -21,6 +22,7 @@ INTERRUPTED = 130  # the exit code after Ctrl-C
 Result = TypeVar("Result")
 
 _held: list[TextIO] = []  # open until the process ends, by whatever end
+_temporary: list[Path] = []  # folders that this process leaves behind where it stops at once
 
 
 def hold_folder() -> None:
@@ -88,7 +90,14 @@ def or_stop(check: Callable[..., Result], *arguments: object, **options: object)
 def stop(error: InputError) -> NoReturn:
     """Print the line of an error and exit with code 2."""
     print(f"rmft: {error}", file=sys.stderr, flush=True)
+    for folder in _temporary:
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(2)
+
+
+def remove_when_stopped(folder: Path) -> None:
+    """Note a temporary folder that `stop` is to remove."""
+    _temporary.append(folder)
 
 
 def why_not(check: Callable[[], object]) -> InputError | None:

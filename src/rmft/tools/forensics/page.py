@@ -25,7 +25,8 @@ HEAD = """# Which readings of the paper fit its tables
 `rmft forensics QUESTION` answers one again.
 
 Some rows of the paper's tables belong to reference algorithms. These rows need no training, so whoever plays the
-documented game should find the same values up to chance. Where that fails, the text can be read in other ways. For
+documented game should find the same values up to chance. Where that fails, the text can be read in other ways. A
+*reading* is one way to understand it, for example which variance the rewards have. For
 each question below rmft plays every combination of the readings listed, {groups} groups of as many games as the
 paper's row reports.
 
