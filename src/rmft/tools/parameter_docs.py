@@ -1,7 +1,9 @@
 """docs/parameters.md and the JSON schemas for editors, all made from the schema of params.yaml and outputs.yaml."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -95,13 +97,35 @@ def page() -> str:
             lines += [f"## {name}", "", f"In `{file}`. {_description(schema['$defs'], section)}", ""]
             if name == ON_REQUEST:  # has the keys of `experiments`
                 continue
-            for title, rows in tables(schema["$defs"], name, section):
+            for title, rows, same in _told_once(tables(schema["$defs"], name, section)):
                 lines += [*([f"### {title}", ""] if title else []), "| key | type | default | description |"]
                 lines += ["|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows), ""]
+                lines += [line for first, keys in same.items() for line in (f"{_as_in(first)}: {', '.join(keys)}.", "")]
     return "\n".join(lines)
 
 
 Rows = list[tuple[str, str, str, str]]
+
+
+def _told_once(titled: Iterable[tuple[str, Rows]]) -> Iterator[tuple[str, Rows, dict[str, list[str]]]]:
+    """Yield the tables of a section without groups of keys that an earlier one has, and their names by its title."""
+    earlier: dict[tuple[tuple[str, str, str, str], ...], str] = {}
+    for title, rows in titled:
+        own, same = [], {}
+        for key, block in groupby(rows, lambda row: row[0].strip("`").partition(".NAME.")[2].partition(".")[0]):
+            block = tuple(block)
+            if title and len(block) > 1 and block in earlier:
+                same.setdefault(earlier[block], []).append(f"`{key}`")
+            else:
+                earlier[block] = title
+                own += block
+        yield title, own, same
+
+
+def _as_in(title: str) -> str:
+    """Return the beginning of the line that names the keys which an earlier table has."""
+    anchor = re.sub("[^a-z0-9]+", "-", title.lower()).strip("-")
+    return f"And these, as in [{title}](#{anchor})"
 
 
 def tables(defs: Schema, name: str, section: Schema) -> Iterator[tuple[str, Rows]]:
