@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import ROOT, commit, done, edit, environment, set_value
 
+from rmft.errors import InputError
 from rmft.tools.diff.difference import ADDED, CHANGED, DELETED, CodeChange, Difference, LibraryChange, tree_difference
 from rmft.tools.diff.revisions import compare
 from rmft.tools.diff.table import ROWS, as_text
@@ -333,6 +334,16 @@ def test_what_cannot_be_compared_is_refused_in_one_line(repository, rmft, tmp_pa
     assert "no git repository here" in refusal()
     monkeypatch.chdir(tmp_path)
     assert "no DVC repository here" in refusal()
+
+
+@pytest.mark.usefixtures("edits")
+def test_a_clone_without_all_files_of_a_commit_is_refused(repository, tmp_path, monkeypatch):
+    for option in ("allowFilter", "allowAnySHA1InWant"):
+        done(repository, "git", "config", f"uploadpack.{option}", "true")
+    done(tmp_path, "git", "clone", "--quiet", "--filter=blob:none", f"file://{repository}", "part")
+    monkeypatch.chdir(tmp_path / "part")
+    with pytest.raises(InputError, match="^diff: not all files of HEAD~1 are in this clone"):
+        compare("HEAD~1", "HEAD")
 
 
 def test_the_command_prints_its_table_alone_and_from_any_folder(repository, edits):

@@ -5,6 +5,7 @@ DVC gives the parameters, artifacts and metrics of a revision, git the code.
 
 import json
 import logging
+import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
@@ -151,9 +152,27 @@ def _commits(repo: Repo, names: tuple[str, str], experiments: Collection[str]) -
     return [(name, commits[name]) for name in names]
 
 
+def _in_part(root: str, commit: str) -> bool:
+    """Return whether files of a commit are missing from a partial clone: DVC would wait for them for ever."""
+    git = ("git", "-C", root)
+    partial = subprocess.run(
+        [*git, "config", "--get-regexp", r"^remote\..*\.promisor$"], capture_output=True, check=False
+    )
+    if partial.returncode:
+        return False
+    objects = [*git, "rev-list", "--objects", "--missing=print", "--no-walk", commit]
+    listed = subprocess.run(objects, capture_output=True, text=True, check=True).stdout
+    return any(line.startswith("?") for line in listed.splitlines())
+
+
 def _of_revisions(repo: Repo, a: tuple[str, str], b: tuple[str, str]) -> Difference:
     if a[1] == b[1]:
         return Difference(a[0], b[0])
+    for name, commit in (a, b):
+        if commit != WORKSPACE and _in_part(repo.root_dir, commit):
+            raise InputError(
+                f"diff: not all files of {name} are in this clone; `git fetch --refetch --no-filter` gets them"
+            )
     old, new = (_side(repo, *revision) for revision in (a, b))
     parameters, inherited = parameter_difference(*_if_known(old.parameters, new.parameters))
     artifacts, metrics = {}, ({}, {})
