@@ -342,7 +342,7 @@ def test_a_clone_without_all_files_of_a_commit_is_refused(repository, tmp_path, 
         done(repository, "git", "config", f"uploadpack.{option}", "true")
     done(tmp_path, "git", "clone", "--quiet", "--filter=blob:none", f"file://{repository}", "part")
     monkeypatch.chdir(tmp_path / "part")
-    with pytest.raises(InputError, match="^diff: not all files of HEAD~1 are in this clone"):
+    with pytest.raises(InputError, match=r"^diff: not all files of HEAD~1 are in this clone"):
         compare("HEAD~1", "HEAD")
 
 
