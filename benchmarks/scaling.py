@@ -121,6 +121,7 @@ def write_shards(count: int, rounds: int = 25, d: int = 3, tokens: int = CONVERS
     for shard, start in enumerate(range(0, count, 1000)):
         rows = range(start, min(start + 1000, count))
         rewards = draw.normal(5, 1, (len(rows), rounds * d)).tolist()
+        sampled = [[of] for of in (draw.random((len(rows), tokens)) < 0.6).tolist()]
         columns = {
             "scenario": [row // 10 for row in rows],
             "trajectory": [row % 10 for row in rows],
@@ -133,7 +134,8 @@ def write_shards(count: int, rounds: int = 25, d: int = 3, tokens: int = CONVERS
             "attempts": [[1] * rounds] * len(rows),
             "fallback": [[False] * rounds] * len(rows),
             "ids": [[ids] for ids in draw.integers(800, size=(len(rows), tokens)).tolist()],
-            "replied": [[replied] for replied in (draw.random((len(rows), tokens)) < 0.6).tolist()],
+            "sampled": sampled,
+            "replied": sampled,
             **{name: [[f"{text} {row}"] * rounds for row in rows] for name, text in TEXT.items()},
         }
         write_trajectories(Path(f"shards/{shard:06}.parquet"), columns)

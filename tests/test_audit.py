@@ -23,8 +23,10 @@ from rmft.lineage.audit import (
     naming_targets,
     outdated,
     refuse_altered,
+    refuse_unrecorded,
     retired,
     weights_that_differ,
+    without_record,
 )
 from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of, unfinished
 from rmft.params import load
@@ -237,9 +239,10 @@ def test_a_build_is_refused_on_what_no_job_wrote_and_many_such_files_can_be_move
         Path(path).write_text("copied from elsewhere", encoding="utf-8")
     with pytest.raises(InputError, match=r"10 more: .*`mkdir old; mv results data/rewards old; snakemake` makes all"):
         refuse_altered(paths)
-    refuse_altered(paths, on_request=paths)
-    with pytest.raises(InputError, match=f"^altered: {EVALUATION} "):
-        refuse_altered(ARTIFACTS, on_request=ARTIFACTS)
+    assert without_record([*ARTIFACTS, *paths, "results/none.txt"]) == sorted(paths)
+    refuse_unrecorded([])
+    with pytest.raises(InputError, match=f"^unrecorded: {paths[0]} .*, or go to the commit that made it .and 10 more"):
+        refuse_unrecorded(paths)
 
 
 @pytest.mark.usefixtures("recorded")

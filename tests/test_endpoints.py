@@ -13,7 +13,7 @@ import pytest
 from helpers import wait_until
 from openai import Omit
 from tiny_gguf import write_tiny_gguf
-from trees import digests, done, environment
+from trees import checkout, digests, done, environment
 
 from rmft.artifacts.files import SCRATCH
 from rmft.artifacts.job import this_run
@@ -83,6 +83,19 @@ def test_a_missing_key_is_said_in_one_line_when_something_has_to_be_asked_and_no
     recorded = PARAMS.models["gpt-4o-mini"]
     with open_endpoint("gpt-4o-mini", recorded, None, tmp_path / "a.jsonl.zst") as endpoint, needed:
         endpoint.client()
+
+
+def test_in_a_copy_that_dvc_deletes_nothing_is_paid_for_and_what_is_free_is_allowed(monkeypatch, tmp_path):
+    copy = tmp_path / ".dvc/tmp/exps/tmp1"
+    checkout(copy)
+    monkeypatch.chdir(copy)
+    for model in ("gpt-4o-mini", "embedded-endpoint"):
+        with open_endpoint(model, load().models[model], None, Path("a.jsonl.zst")) as endpoint:
+            allowed = endpoint.budget.allows(load().models[model].model, 1000, 10)
+            assert allowed == (model == "embedded-endpoint")
+            if not allowed:
+                with pytest.raises(InputError, match=r"^dvc exp run: 0\.0000 of 0 dollars .* run it in the workspace$"):
+                    endpoint.budget.reserve(load().models[model].model, 1000, 10)
 
 
 def test_fine_tuning_goes_to_the_project_of_the_key_as_chat_requests_do(monkeypatch, tmp_path):

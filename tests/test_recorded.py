@@ -17,7 +17,7 @@ from rmft.environments import draw_rewards
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.recorded.bundle import altered, as_text, bundle_of, bundles, read_bundle
-from rmft.recorded.page import BEGIN, END, pages, with_other_weights
+from rmft.recorded.page import BEGIN, END, pages, verdict, with_other_weights
 from rmft.recorded.recording import record
 from rmft.report.recorded import read_recorded
 from rmft.report.texts import read_texts
@@ -37,6 +37,13 @@ SMALL_GRPO = {
         "gradient_checkpointing": False, "reward": "step",
     },
 }  # fmt: skip
+
+
+def test_a_regret_says_nothing_where_most_replies_are_invalid():
+    interval = (-3.0, -2.0, -1.0)
+    assert verdict(interval) == verdict(interval, {"trained": 1.9, "most": 4}) == "fell"
+    assert verdict(interval, {"trained": 2.1, "most": 4}).startswith("says nothing")
+    assert verdict((-1.0, 0.0, 1.0)) == "did not change significantly"
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """What runs in a folder and how long the rest takes, as `rmft status` prints it."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 from trees import at_work_until, done, snakemake
 
-from rmft.artifacts.job import this_run
-from rmft.errors import NOT_HERE
+from rmft.artifacts.job import ON_CLUSTER, this_run
+from rmft.errors import NOT_HERE, InputError
 from rmft.lineage.records import METADATA, UNFINISHED, file_of
 from rmft.tools.status import spoken, status_of
-from rmft.workflow.job_list import JOB_LIST, JobList, ListedJob, Took, read_job_list
+from rmft.workflow.job_list import JOB_LIST, JobList, ListedJob, Took, read_job_list, refuse_unplanned
 
 NOW = time.time()
 STARTED = NOW - 1000
@@ -130,6 +131,16 @@ def test_durations_are_told_in_two_units_at_most():
         "1 h",
         "2 h 1 min",
     ]
+
+
+def test_on_a_cluster_a_job_that_its_run_did_not_plan_is_refused(monkeypatch):
+    planned = hashlib.sha256(b"{}").hexdigest()[:16]
+    write(JOB_LIST, json.dumps(asdict(replace(run_of(job("a")), planned=(planned,)))), NOW)
+    refuse_unplanned('{"seed": 1}')  # on this machine a run has read params.yaml once
+    monkeypatch.setenv(ON_CLUSTER, "1")
+    refuse_unplanned("{}")
+    with pytest.raises(InputError, match=r"^params\.yaml or code was edited"):
+        refuse_unplanned('{"seed": 1}')
 
 
 def test_a_job_list_is_read_as_it_was_written():

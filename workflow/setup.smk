@@ -16,7 +16,7 @@ sys.path.insert(0, str(SOURCE))
 
 from rmft.workflow import forkserver, paths, plan, plan_outputs, targets
 from rmft.extensions import data_of
-from rmft.lineage.audit import refuse_altered
+from rmft.lineage.audit import refuse_altered, refuse_unrecorded, without_record
 from rmft.lineage.code import check_code, not_locked, stages
 from rmft.params import load
 from rmft.params.files import THEORY, prompt_files, training_log_of
@@ -30,6 +30,7 @@ from rmft.workflow.runs import (
     or_stop,
     refuse_own_server,
     refuse_read_only,
+    remove_when_stopped,
     stop,
     why_not,
 )
@@ -46,9 +47,11 @@ PersistenceBase._serialize_param = PersistenceBase._serialize_param_builtin
 
 # Before anything is looked at, so that nothing is taken for granted that another run is about to change.
 AUDIT = config.get("audit")  # files are only looked at: "all", or those of the "default" target
-OTHER_RUN = None  # why this one cannot build; whoever only looks, as with --dry-run, may do so meanwhile
+OTHER_RUN = None  # why this one may look, and not build
 if workflow.is_main_process and not AUDIT:
     OTHER_RUN = why_not(hold_folder)
+    if OTHER_RUN and not {"-n", "--dry-run", "--dryrun"}.intersection(sys.argv):
+        stop(OTHER_RUN)
     drop_broken_dvc_locks()
 
 FULL_SIZE = or_stop(load)

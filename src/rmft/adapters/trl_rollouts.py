@@ -4,7 +4,7 @@
     GRPOTrainer(model, reward_funcs=minus_regret, train_dataset=rollouts.dataset(), rollout_func=rollouts, args=...)
 
 A prompt of the dataset names an instance, and the completions of its group are games on that instance. A game is one
-sequence of tokens, as they were sampled; `env_mask` says which of them the model chose. Unlike `training.grpo`, which
+sequence of tokens, as they were sampled; `env_mask` says which of them the model sampled. Unlike `training.grpo`, which
 gives every token an advantage of its own, TRL gives one to a whole game.
 """
 
@@ -110,7 +110,7 @@ class TrainerClient:
         )
 
     def logprobs_of(self, conversations: Sequence[Sequence[int]], starts: Sequence[int]) -> list[list[float]] | None:
-        """Return log-probabilities from a start on, 0 where the model chose nothing; None where TRL computes them."""
+        """Return log-probabilities from a start on, 0 where the model sampled nothing; None where TRL computes them."""
         if not self.logprobs:
             return None
         rows = [np.zeros(len(conversation)) for conversation in conversations]

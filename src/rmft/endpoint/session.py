@@ -95,9 +95,10 @@ def open_endpoint(
 
     with Journal.open(journal_path) as journal:
         elsewhere = FolderUsage(JOURNALS, but=journal_path).usage
-        limit = {"option": "dvc exp run", "cure": IN_COPY} if _in_copy() else {}
-        dollars = 0.0 if limit else params.budget.dollars
-        budget = SpendingLimit(dollars, PriceList(params), usage_of([journal_path]), elsewhere, **limit)
+        if _in_copy():
+            budget = SpendingLimit(0.0, PriceList(params), option="dvc exp run", cure=IN_COPY)
+        else:
+            budget = SpendingLimit(params.budget.dollars, PriceList(params), usage_of([journal_path]), elsewhere)
         yield Endpoint(settings, locate, journal, budget)
 
 

@@ -50,12 +50,12 @@ COLUMNS = """\
 | `scenario`, `trajectory` | the trajectories of one scenario had the same rewards |
 | `regret` | {notion} regret of the whole game; the lowest of a scenario are selected |
 | `selected` | {selected} |
-| `invalid_replies` | replies of the conversation from which the model did not learn, since they state no decision |
+| `invalid_replies` | replies of the conversation that state no decision; fine-tuning does not learn from them |
 """
 INVALID = (
-    "A trainer that reads `messages` alone learns from invalid replies, too, which rmft masks; keep rows with "
-    "`invalid_replies` 0 to leave them out. Such a trainer makes tokens of the texts by its chat template; rmft trains "
-    "on the tokens as they were sampled."
+    "A trainer that reads `messages` learns from invalid replies, too, which rmft masks in fine-tuning; keep rows "
+    "with `invalid_replies` 0 to leave them out. Such a trainer makes tokens of the texts by its chat template; rmft "
+    "trains on the tokens as they were sampled."
 )
 LIMITS = (
     "The model was trained for short games in words. The figures above say how it plays such games, and nothing about "

@@ -30,7 +30,7 @@ class Completion(TypingProtocol):
 
     @property
     def replied(self) -> list[bool]:
-        """Return for each token of prompt_ids + ids whether the model chose it."""
+        """Return for each token of prompt_ids + ids whether the model sampled it."""
 
 
 class ChatModel(TypingProtocol):

@@ -4,7 +4,7 @@ import functools
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -75,7 +75,7 @@ def _naming_target(problem: Finding) -> Finding:
 # Before a build
 
 
-def refuse_altered(artifacts: Iterable[str], on_request: Collection[str] = ()) -> None:
+def refuse_altered(artifacts: Iterable[str]) -> None:
     """Raise InputError if an artifact is not what its job wrote, or has no record of its job.
 
     Snakemake would take it for the job's, since it compares times of files and hashes of inputs only. A file that
@@ -84,15 +84,9 @@ def refuse_altered(artifacts: Iterable[str], on_request: Collection[str] = ()) -
     that it was made from is so marked: Snakemake, asked for this artifact alone, would not look for the missing file.
     A source that is older than the artifact, but has other bytes than its job read, gets a new time: Snakemake looks at
     the bytes of younger files only, and `mv` and `cp -p` keep the time of an older one.
-
-    on_request: those of which a file without a record is left alone. DVC versions their records and not the files, so
-    that going to another commit takes the records away.
     """
     records = {path: read_record(path) for path in artifacts}
     present = {path for path in records if Path(path).exists()}
-    for path in present.intersection(on_request):
-        if records[path] is None:
-            del records[path]
     finished = [path for path in records if path in present and not unfinished(path)]
     inputs = {name for path in finished if (record := records[path]) for name in record.inputs}
     sources = sorted(name for name in inputs - records.keys() if Path(name).is_file())
@@ -110,6 +104,22 @@ def refuse_altered(artifacts: Iterable[str], on_request: Collection[str] = ()) -
     for path in finished:
         for name in _replaced_by_older(path, records[path].inputs, of_sources):
             _make_younger(name, path)
+
+
+def without_record(on_request: Iterable[str]) -> list[str]:
+    """Return the artifacts that are there and have no record, sorted, of those that are made on request.
+
+    DVC versions the records of these and not the files: going to another commit takes the records away.
+    """
+    return sorted(path for path in on_request if Path(path).exists() and read_record(path) is None)
+
+
+def refuse_unrecorded(artifacts: Sequence[str]) -> None:
+    """Raise InputError if there are artifacts without a record that a run would take as they are."""
+    if artifacts:
+        problem = problem_of(artifacts[0], None, "")
+        more = f" (and {len(artifacts) - 1} more)" if len(artifacts) > 1 else ""
+        raise InputError(f"{problem}, or go to the commit that made it{more}")
 
 
 def _replaced_by_older(path: str, read: Mapping[str, str | None], sources: Mapping[str, str]) -> list[str]:

@@ -26,7 +26,7 @@ REAL_MODELS, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
 README, BLOCK = Path("README.md"), "readme.md.j2"
 BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
 LEVEL = 0.05  # of tests
-OFTEN_INVALID, MOSTLY_INVALID = 0.1, 1.0  # invalid replies in a round, after which a page says so
+OFTEN_INVALID = 0.1  # invalid replies in a round, beyond which a page says so
 DEMO = "demo/all"  # the bundle of everything that `snakemake` builds at this scale
 
 
@@ -170,24 +170,26 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
     return f"{scenarios * loop['selected']} of its {scenarios * loop['trajectories']} games, {chosen}"
 
 
-def verdict(interval: Sequence[float | None], invalid: float | None = None) -> str:
-    """Return what a 95% interval (low, difference, high) of trained minus base says.
-
-    invalid: the trained model's invalid replies in a round, on average, if it replies.
-    """
-    if invalid is not None and invalid > MOSTLY_INVALID:
-        return "says nothing: most replies of the trained model are invalid, and chance decides"
+def verdict(interval: Sequence[float | None], invalid: Mapping[str, float] | None = None) -> str:
+    """Return what a 95% interval (low, difference, high) of trained minus base says. invalid: of `invalid_replies`."""
+    if invalid and invalid["trained"] > invalid["most"] / 2:
+        return "says nothing: most replies of the trained model are invalid"
     if None in interval:
         return "cannot be told"
     return {True: "fell", False: "rose", None: "did not change significantly"}[below_zero(interval)]
 
 
 def invalid_replies(results: Recorded, experiment: str, evaluation: str) -> dict[str, float] | None:
-    """Return the invalid replies in a round, on average, of the base and the trained model; None of numeric agents."""
-    if results.about.experiments[experiment]["experiment"]["kind"] == "numeric":
+    """Return the invalid replies in a round, on average, of the base and the trained model, and the most there can be.
+
+    None of numeric agents.
+    """
+    chosen = results.about.experiments[experiment]["experiment"]
+    if chosen["kind"] == "numeric":
         return None
     players = results.summary[experiment]["exploration"][evaluation]
-    return {player: players[player]["invalid"] for player in ("base", "trained")}
+    found = {player: players[player]["invalid"] for player in ("base", "trained")}
+    return found | {"most": 1 + chosen["protocol"]["retries"]}
 
 
 def often_invalid(results: Recorded) -> dict[str, dict[str, float]]:

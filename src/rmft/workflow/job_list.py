@@ -93,7 +93,9 @@ def refuse_unplanned(settings: str) -> None:
     """
     run = read_job_list()
     if ON_CLUSTER in os.environ and run is not None and _digest(settings) not in run.planned:
-        raise InputError("params.yaml or code was edited since this run of snakemake began; run snakemake again")
+        raise InputError(
+            "params.yaml or code was edited, or another run began, since this job was planned; run snakemake again"
+        )
 
 
 def _digest(settings: str) -> str:
