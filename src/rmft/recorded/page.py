@@ -99,6 +99,7 @@ def pages() -> dict[Path, str]:
         share,
         corrected,
         against_last,
+        not_above_last,
         algorithm,
         fallen,
         fallen_by_holm,
@@ -235,6 +236,13 @@ def corrected(evaluations: Mapping[str, Any], names: Sequence[str]) -> list[floa
     p_values = [evaluations[name]["paired_p"] for name in names]  # one-sided: of a mean below 0
     known = iter(holm([two_sided(p) for p in p_values if p is not None]))
     return [None if p is None else next(known) for p in p_values]
+
+
+def not_above_last(results: Recorded, label: str) -> list[str]:
+    """Return the methods of a table whose regret is not significantly above that of the table's last method."""
+    compared = results.table(label, statistic="difference")
+    lows = [results.statistics(label, reward=row["reward"], method=row["method"])["difference_low"] for row in compared]
+    return [row["method"] for row, low in zip(compared, lows, strict=True) if low <= 0]
 
 
 def against_last(results: Recorded, label: str, row: Mapping[str, Any]) -> str:
