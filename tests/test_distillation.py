@@ -134,7 +134,7 @@ def test_a_reply_that_a_model_could_not_give_is_refused():
 @pytest.mark.parametrize("retries", [0, 2])
 def test_actions_whose_names_are_other_actions_numbers_are_refused(retries):
     confusing = Scenario("Pick a door.", ("2", "3", "1"))
-    with pytest.raises(InputError, match="not read as what the teacher plays"):
+    with pytest.raises(InputError, match="read as another action than it chose"):
         taught(job(retries=retries), [confusing] * N)
 
 

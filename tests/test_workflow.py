@@ -112,7 +112,8 @@ def test_a_wrong_parameter_or_a_run_at_work_stops_every_command_in_one_line_befo
     before = digests(tree)
     with (tree / ".snakemake/flock").open("w", encoding="utf-8") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert "Nothing to be done" in run(tree, "snakemake", "--dry-run").stderr
+        looked = run(tree, "snakemake", "--dry-run")
+        assert "Nothing to be done" in looked.stdout + looked.stderr
         for command in (("snakemake", "--forcerun", "results/tables/theorem-1.md"), ("rmft", "prune")):
             assert refusal(tree, *command) == (
                 "rmft: another snakemake is at work in this folder (`rmft status` shows it); "
