@@ -102,13 +102,13 @@ def page() -> str:
 
 
 def _table(runs: list[Run]) -> str:
-    """Return all counts of runs as a table in Markdown: a row for each kind of harm, a column for each outcome."""
+    """Return all counts of runs as a table in Markdown: a row for each target of harm, a column for each outcome."""
     outcomes: dict[str, Counter[str]] = {}
     for of in runs:
-        for harm, counts in of["outcomes"].items():
-            outcomes.setdefault(harm, Counter()).update(counts)
+        for target, counts in of["outcomes"].items():
+            outcomes.setdefault(target, Counter()).update(counts)
     columns = list(dict.fromkeys(outcome for of in outcomes.values() for outcome in of))
-    rows = [(harm, *(of[column] for column in columns), of.total()) for harm, of in outcomes.items()]
+    rows = [(target, *(of[column] for column in columns), of.total()) for target, of in outcomes.items()]
     if len(rows) > 1:
         rows.append(("all", *(sum(row[place] for row in rows) for place in range(1, len(columns) + 2))))
     lines = [("target", *columns, "cases"), ("---", *["---:"] * (len(columns) + 1)), *rows]

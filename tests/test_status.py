@@ -1,6 +1,5 @@
 """What runs in a folder and how long the rest takes, as `rmft status` prints it."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ import pytest
 from trees import at_work_until, done, snakemake
 
 from rmft.artifacts.job import ON_CLUSTER, this_run
+from rmft.artifacts.receipts import job_id
 from rmft.errors import NOT_HERE, InputError
 from rmft.lineage.records import METADATA, UNFINISHED, file_of
 from rmft.tools.status import spoken, status_of
@@ -134,8 +134,7 @@ def test_durations_are_told_in_two_units_at_most():
 
 
 def test_on_a_cluster_a_job_that_its_run_did_not_plan_is_refused(monkeypatch):
-    planned = hashlib.sha256(b"{}").hexdigest()[:16]
-    write(JOB_LIST, json.dumps(asdict(replace(run_of(job("a")), planned=(planned,)))), NOW)
+    write(JOB_LIST, json.dumps(asdict(replace(run_of(job("a")), planned=(job_id("{}"),)))), NOW)
     refuse_unplanned('{"seed": 1}')  # on this machine a run has read params.yaml once
     monkeypatch.setenv(ON_CLUSTER, "1")
     refuse_unplanned("{}")

@@ -167,7 +167,7 @@ def demonstrations(played: TrajectoryColumns, selected: Sequence[bool]) -> list[
     """Return the conversations of selected trajectories: tokens with labels, and the same as chat messages to read.
 
     selected: for each trajectory whether it is to be learnt from; raise InputError where there are fewer or more.
-    Labels are NOT_LEARNT where the model did not choose the token. An invalid reply has weight 0 and is not to be
+    Labels are NOT_LEARNT where the model did not sample the token. An invalid reply has weight 0 and is not to be
     learnt from either. A dialogue is one conversation, a summary T of them.
 
     # ASSUME: a conversation without a valid reply is left out, because nothing in it can be learnt. Its game stays

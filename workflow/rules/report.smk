@@ -16,7 +16,8 @@ for shown in filter(lambda params: params.experiments, (BY_DEFAULT, BY_REQUEST))
         conda:
             "../envs/rmft.yaml"
         params:
-            settings=lambda wildcards, shown=shown: plan_outputs.report_job(shown, FULL_SIZE).canonical(),  # a function, since Snakemake takes braces in a text for wildcards, and labels have some
+            # A function, since Snakemake takes braces in a text for wildcards, and labels have some.
+            settings=lambda wildcards, shown=shown: plan_outputs.report_job(shown, FULL_SIZE).canonical(),
         message:
             "Write the report"
         shell:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmft.endpoint.fine_tuning import FineTuningRequest, TunedModel
 
 JOURNALS = Path("journal")
-COPIES = (".dvc", "tmp", "exps")  # the folder of DVC's temporary copies
+COPIES = "/.dvc/tmp/exps/"  # in the path of DVC's temporary copies
 IN_COPY = "DVC deletes this copy, with all responses, where a run fails: run it in the workspace"
 EPOCHS = 3  # ASSUME: an endpoint's default
 SUFFIX_CHARACTERS = 40  # of a fine-tuned model's name, for the part that we choose
@@ -95,17 +95,11 @@ def open_endpoint(
 
     with Journal.open(journal_path) as journal:
         elsewhere = FolderUsage(JOURNALS, but=journal_path).usage
-        if _in_copy():
+        if COPIES in Path.cwd().as_posix():
             budget = SpendingLimit(0.0, PriceList(params), option="dvc exp run", cure=IN_COPY)
         else:
             budget = SpendingLimit(params.budget.dollars, PriceList(params), usage_of([journal_path]), elsewhere)
         yield Endpoint(settings, locate, journal, budget)
-
-
-def _in_copy() -> bool:
-    """Return whether this is a temporary copy of `dvc exp run --temp` or `--queue`."""
-    parts = Path.cwd().parts
-    return any(parts[i : i + len(COPIES)] == COPIES for i in range(len(parts)))
 
 
 @contextmanager

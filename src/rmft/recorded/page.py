@@ -195,14 +195,13 @@ def invalid_replies(results: Recorded, experiment: str, evaluation: str) -> dict
 
 def often_invalid(results: Recorded) -> dict[str, dict[str, float]]:
     """Return, by experiment and evaluation, the trained models' invalid replies in a round, where they are many."""
-    found = {
-        name: {
-            evaluation: of["trained"] for evaluation in metrics if (of := invalid_replies(results, name, evaluation))
-        }
-        for name, metrics in results.metrics.items()
-    }
-    many = {name: {key: share for key, share in of.items() if share > OFTEN_INVALID} for name, of in found.items()}
-    return {name: of for name, of in many.items() if of}
+    found: dict[str, dict[str, float]] = {}
+    for name, metrics in results.metrics.items():
+        for evaluation in metrics:
+            invalid = invalid_replies(results, name, evaluation)
+            if invalid and invalid["trained"] > OFTEN_INVALID:
+                found.setdefault(name, {})[evaluation] = invalid["trained"]
+    return found
 
 
 def share(rows: Sequence[Mapping[str, Any]], **values: object) -> str:

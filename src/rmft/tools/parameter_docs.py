@@ -97,7 +97,7 @@ def page() -> str:
             lines += [f"## {name}", "", f"In `{file}`. {_description(schema['$defs'], section)}", ""]
             if name == ON_REQUEST:  # has the keys of `experiments`
                 continue
-            for title, rows, same in _told_once(tables(schema["$defs"], name, section)):
+            for title, rows, same in _without_repeats(tables(schema["$defs"], name, section)):
                 lines += [*([f"### {title}", ""] if title else []), "| key | type | default | description |"]
                 lines += ["|---|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows), ""]
                 lines += [line for first, keys in same.items() for line in (f"{_as_in(first)}: {', '.join(keys)}.", "")]
@@ -107,7 +107,7 @@ def page() -> str:
 Rows = list[tuple[str, str, str, str]]
 
 
-def _told_once(titled: Iterable[tuple[str, Rows]]) -> Iterator[tuple[str, Rows, dict[str, list[str]]]]:
+def _without_repeats(titled: Iterable[tuple[str, Rows]]) -> Iterator[tuple[str, Rows, dict[str, list[str]]]]:
     """Yield the tables of a section without groups of keys that an earlier one has, and their names by its title."""
     earlier: dict[tuple[tuple[str, str, str, str], ...], str] = {}
     for title, rows in titled:

@@ -140,7 +140,7 @@ class CreditedConversations:
             of_tokens = rounds[game][part]
             conversations.groups.append(f"{scenario}/{part}")
             conversations.ids.append(played["ids"][game][part])
-            conversations.sampled.append((of_tokens >= 0).tolist())
+            conversations.sampled.append(played["sampled"][game][part])
             conversations.advantages.append(np.where(of_tokens >= 0, credited[game][of_tokens], 0.0))
             conversations.earned.append(float(earned[game].sum()))
         return conversations

@@ -4,7 +4,6 @@ Snakemake marks the outputs of a job that runs, and writes metadata of each outp
 these files needs no lock, and disturbs no run.
 """
 
-import hashlib
 import json
 import os
 import shlex
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 from rmft.artifacts.files import atomic
 from rmft.artifacts.job import ON_CLUSTER, running, this_run
+from rmft.artifacts.receipts import job_id
 from rmft.errors import InputError
 from rmft.lineage.records import METADATA, UNFINISHED, file_of
 from rmft.workflow.runs import LOCK
@@ -49,8 +49,8 @@ class JobList:
     """The jobs of a run that have commands.
 
     process: `this_run` of the run's Snakemake. started: in seconds, as time.time() gives them. earlier: the jobs that
-    need not run again, because an earlier run did them with the same settings. planned: digests of the settings of all
-    these jobs. ended: why the run ended early, where it could say so.
+    need not run again, because an earlier run did them with the same settings. planned: `job_id` of all these jobs.
+    ended: why the run ended early, where it could say so.
     """
 
     process: str
@@ -82,7 +82,7 @@ def write_job_list(to_do: Collection[Any], up_to_date: Collection[Any]) -> None:
         for job in map(_listed, up_to_date)
         if (recorded := _recorded(job))
     ]
-    planned = tuple(_digest(job.params.settings) for job in (*to_do, *up_to_date))
+    planned = tuple(job_id(job.params.settings) for job in (*to_do, *up_to_date))
     _write(JobList(this_run(), command, time.time(), tuple(map(_listed, to_do)), tuple(earlier), planned))
 
 
@@ -91,15 +91,13 @@ def refuse_unplanned(settings: str) -> None:
 
     Such a job reads params.yaml and the code when it begins, which may be days after its run began.
     """
+    if ON_CLUSTER not in os.environ:
+        return
     run = read_job_list()
-    if ON_CLUSTER in os.environ and run is not None and _digest(settings) not in run.planned:
+    if run is not None and job_id(settings) not in run.planned:
         raise InputError(
             "params.yaml or code was edited, or another run began, since this job was planned; run snakemake again"
         )
-
-
-def _digest(settings: str) -> str:
-    return hashlib.sha256(settings.encode()).hexdigest()[:16]
 
 
 def _listed(job: Any) -> ListedJob:  # noqa: ANN401 (Snakemake's, which has no public type)

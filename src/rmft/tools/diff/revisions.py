@@ -7,7 +7,7 @@ import json
 import logging
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import packages_distributions
@@ -152,27 +152,23 @@ def _commits(repo: Repo, names: tuple[str, str], experiments: Collection[str]) -
     return [(name, commits[name]) for name in names]
 
 
-def _in_part(root: str, commit: str) -> bool:
-    """Return whether files of a commit are missing from a partial clone: DVC would wait for them for ever."""
+def _refuse_missing_files(root: str, revisions: Iterable[tuple[str, str]]) -> None:
+    """Raise InputError where a partial clone lacks files of a commit: DVC would wait for them for ever."""
     git = ("git", "-C", root)
-    partial = subprocess.run(
-        [*git, "config", "--get-regexp", r"^remote\..*\.promisor$"], capture_output=True, check=False
-    )
-    if partial.returncode:
-        return False
-    objects = [*git, "rev-list", "--objects", "--missing=print", "--no-walk", commit]
-    listed = subprocess.run(objects, capture_output=True, text=True, check=True).stdout
-    return any(line.startswith("?") for line in listed.splitlines())
+    partial = [*git, "config", "--get-regexp", r"^remote\..*\.promisor$"]
+    if subprocess.run(partial, capture_output=True, check=False).returncode:
+        return
+    for name, commit in revisions:
+        objects = [*git, "rev-list", "--objects", "--missing=print", "--no-walk", commit]
+        if commit != WORKSPACE and b"\n?" in subprocess.run(objects, capture_output=True, check=True).stdout:
+            cure = "`git fetch --refetch --no-filter` gets them"
+            raise InputError(f"diff: not all files of {name} are in this clone; {cure}")
 
 
 def _of_revisions(repo: Repo, a: tuple[str, str], b: tuple[str, str]) -> Difference:
     if a[1] == b[1]:
         return Difference(a[0], b[0])
-    for name, commit in (a, b):
-        if commit != WORKSPACE and _in_part(repo.root_dir, commit):
-            raise InputError(
-                f"diff: not all files of {name} are in this clone; `git fetch --refetch --no-filter` gets them"
-            )
+    _refuse_missing_files(repo.root_dir, (a, b))
     old, new = (_side(repo, *revision) for revision in (a, b))
     parameters, inherited = parameter_difference(*_if_known(old.parameters, new.parameters))
     artifacts, metrics = {}, ({}, {})
