@@ -14,7 +14,6 @@ Symbols: n trajectories, N pairs, P tokens of the longest conversation.
 """
 
 import copy
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +24,12 @@ from pydantic import Field
 
 from rmft.errors import InputError
 from rmft.extensions import method
-from rmft.streams import stream
 
 if TYPE_CHECKING:
     import torch
     from trl import DPOTrainer
 
-    from rmft.training.sft import FineTuned, LogCallback
+    from rmft.training.learner import FineTuned, LogCallback
     from rmft.workflow.records import MethodJob
 
 Pair = dict[
@@ -69,46 +67,30 @@ def train(
     machine. The log has the columns of LOGGED. Before each step margin is β times the difference of the log-ratios, and
     accuracy the share of pairs with a positive margin.
     """
-    import torch
-    import transformers
     from datasets import Dataset
     from trl import DPOConfig
 
-    from rmft.agents.context import context_limit
-    from rmft.agents.weights import load_pretrained
-    from rmft.training import sft
+    from rmft.training.learner import Learner
 
-    base = sft.on_one_gpu(job.model)
-    log = _log("settings.learning_rate" if job.settings["learning_rate"] else "sft.learning_rate", report)
-    sft.be_deterministic(base)
-    seeds = [int(stream(job.seed, use, "dpo", job.stream).integers(2**32)) for use in ("initialisation", "shuffle")]
-    with sft.quiet_libraries(), tempfile.TemporaryDirectory() as folder:
-        model, tokenizer = load_pretrained(base)
-        pairs = pairs_of(trajectories, selection["regret"], context_limit(model.config, base.context))
-        dtype = model.dtype
-        torch.manual_seed(seeds[0])
-        model = sft.trainable(model, job.sft, start, base.device)
-        rate = job.settings["learning_rate"] or job.sft.learning_rate
-        steps = job.sft.model_copy(update={"learning_rate": rate})
-        settings = DPOConfig(
-            **sft.trainer_arguments(steps, base, seeds, folder, job.stream),
+    own_rate = job.settings["learning_rate"]
+    steps = job.sft.model_copy(update={"learning_rate": own_rate or job.sft.learning_rate})
+    log = _log("settings.learning_rate" if own_rate else "sft.learning_rate", report)
+    with Learner.of(job.model, start, steps, "dpo", job.seed, (job.stream,)) as learner:
+        pairs = pairs_of(trajectories, selection["regret"], learner.context)
+        config = DPOConfig(
+            **learner.arguments,
             beta=job.settings["beta"],
             max_length=None,  # by default conversations are cut to 1,024 tokens
             remove_unused_columns=False,
         )
-        with sft.keep_precision(model):
-            trainer = _trainer_class()(
-                model,
-                copy.deepcopy(model) if job.sft.method == "full" else None,  # TRL itself keeps a copy of an adapter
-                settings,
-                lambda batch: collate(batch, tokenizer.pad_token_id or 0),
-                train_dataset=Dataset.from_list(pairs),
-                processing_class=tokenizer,
-                callbacks=[log],
-            )
-        trainer.remove_callback(transformers.PrinterCallback)
-        trainer.train()
-    return sft.FineTuned(*sft.to_write(model, model.state_dict(), dtype, job.seed, [job.stream]), log.rows)
+        return learner.train(
+            _trainer_class(),
+            config,
+            log,
+            ref_model=copy.deepcopy(learner.model) if steps.method == "full" else None,  # else TRL copies the adapter
+            data_collator=lambda batch: collate(batch, learner.tokenizer.pad_token_id or 0),
+            train_dataset=Dataset.from_list(pairs),
+        )
 
 
 def pairs_of(trajectories: Mapping[str, Sequence[Any]], regrets: np.ndarray, context: int | None = None) -> list[Pair]:
@@ -164,7 +146,7 @@ def _trainer_class() -> "type[DPOTrainer]":
 
 def _log(key: str, report: Callable[[int, int, float], object]) -> "LogCallback":
     """Return a log with the columns of LOGGED. key: the parameter to lower where the loss diverges."""
-    from rmft.training.sft import LogCallback
+    from rmft.training.learner import LogCallback
 
     class Log(LogCallback):
         def row(self, _args: object, _state: object, logs: dict[str, float]) -> dict[str, float]:

@@ -25,7 +25,7 @@ from rmft.artifacts.tensors import write_tensors
 from rmft.artifacts.trajectories import read_trajectories, write_selection, write_trajectories
 from rmft.export.iteration import BuiltIteration
 from rmft.params.language import LoRA
-from rmft.training.sft import to_write, with_adapter
+from rmft.training.trainable import to_write, with_adapter
 
 ROOT = Path(__file__).parents[1]
 SEED = Path("results/experiments/open_mab_qwen/seed-0")

@@ -20,7 +20,7 @@ from rmft.game import play
 from rmft.lineage.code import fingerprint
 from rmft.params import load
 from rmft.stages.method import check_tuned
-from rmft.training.sft import FineTuned
+from rmft.training.learner import FineTuned
 from rmft.workflow import records
 from rmft.workflow.plan import evaluation_job, rewards_job
 from rmft.workflow.records import RewardsJob
@@ -104,7 +104,7 @@ def written(tmp_path, monkeypatch):
 
 def test_what_a_method_returns_is_a_model_that_can_play():
     for tuned, says in (
-        (None, "m.py: method 'm' must return a FineTuned of rmft.training.sft, not NoneType"),
+        (None, "m.py: method 'm' must return a FineTuned of rmft.training.learner, not NoneType"),
         (FineTuned({"bias": torch.tensor([1.0, math.nan])}, {}, []), "m.py: method 'm': bias is not finite"),
     ):
         with pytest.raises(InputError, match=re.escape(says)):

@@ -31,7 +31,7 @@ from transformers import (
 from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.checkpoint import load_tokenizer
 from rmft.agents.local import load
-from rmft.agents.weights import quantised
+from rmft.agents.weights import ADAPTER_CONFIG, quantised
 from rmft.artifacts.tensors import read_tensors, write_tensors
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts
@@ -42,7 +42,8 @@ from rmft.params.language_model import LanguageModelSettings
 from rmft.rollouts import roll_out
 from rmft.selection import Scoring, demonstrations, select
 from rmft.stages.rollouts import open_chat_models
-from rmft.training.sft import ADAPTER_CONFIG, FineTuned, fine_tune
+from rmft.training.learner import FineTuned
+from rmft.training.sft import fine_tune
 from rmft.workflow.games import games_of
 from rmft.workflow.records import RolloutsJob
 

@@ -27,7 +27,7 @@ from rmft.params.section import Section
 from rmft.selection import Scoring
 from rmft.training.advantages import LEAST, advantages, rounds_of
 from rmft.training.grpo import reinforce
-from rmft.training.sft import FineTuned
+from rmft.training.learner import FineTuned
 from rmft.workflow.plan import rollouts_job
 from rmft.workflow.records import GRPOJob
 

@@ -25,7 +25,7 @@ from rmft.artifacts.tensors import read_tensors, write_tensors
 from rmft.errors import InputError
 from rmft.params.language import check_trainable
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp
-from rmft.training.sft import to_write
+from rmft.training.trainable import to_write
 
 EXACT = ["--cache-type-k", "f32", "--cache-type-v", "f32", "--flash-attn", "off"]  # by default llama.cpp rounds to half
 LLAMA_CPP = LlamaCpp(threads=1, start_seconds=60, arguments=EXACT)

@@ -21,13 +21,16 @@ from trees import ROOT, run
 from trl.kernels.chunked_logprob import ChunkedLogProbFunction
 from trl.trainer import utils
 
+from rmft.agents.weights import ADAPTER_CONFIG
 from rmft.errors import InputError
 from rmft.params import load as load_params
 from rmft.params.language import LoRA
 from rmft.params.language_model import LanguageModelSettings
 from rmft.params.section import Section
 from rmft.training.attention import IN_BLOCKS, within_window
-from rmft.training.sft import ADAPTER_CONFIG, fine_tune, on_one_gpu, trainable
+from rmft.training.learner import on_one_gpu
+from rmft.training.sft import fine_tune
+from rmft.training.trainable import trainable
 from rmft.workflow.records import SFTJob
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # peft calls transformers by an old name
@@ -424,7 +427,7 @@ def test_two_processes_take_the_steps_of_one(settings, base, tmp_path):
 
 
 def test_a_tracker_that_is_not_installed_is_named_and_none_leaves_the_jobs_as_they_were(base, monkeypatch):
-    monkeypatch.setattr("rmft.training.sft.find_spec", lambda _: None)
-    with pytest.raises(InputError, match=r"sft\.report_to: trackio is not installed: pip install trackio"):
+    monkeypatch.setattr("rmft.training.learner.find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"^report_to: trackio is not installed: pip install trackio"):
         fine_tune(BATCH, base, None, ONE_STEP.model_copy(update={"report_to": "trackio"}), seed=0)
     assert "report_to" not in ONE_STEP.canonical()

@@ -30,10 +30,10 @@ def run(job: MethodJob, rollouts: Path, selection: Path, output: Path, log: Path
 
 def check_tuned(label: str, tuned: object) -> None:
     """Raise InputError where a method returned no model, or one that cannot play."""
-    from rmft.training.sft import FineTuned
+    from rmft.training.learner import FineTuned
 
     if not isinstance(tuned, FineTuned):
-        raise InputError(f"{label} must return a FineTuned of rmft.training.sft, not {type(tuned).__name__}")
+        raise InputError(f"{label} must return a FineTuned of rmft.training.learner, not {type(tuned).__name__}")
     for name, tensor in tuned.tensors.items():
         if not tensor.isfinite().all():
             raise InputError(f"{label}: {name} is not finite; a lower learning rate may help")

@@ -19,7 +19,6 @@ Symbols: N conversations (n games; in a summary n · T), P tokens of the longest
 """
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,26 +31,15 @@ from datasets import Dataset
 from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOConfig, GRPOTrainer
 
-from rmft.agents.context import context_limit
-from rmft.agents.weights import fix_rotary_factors, load_pretrained
+from rmft.agents.weights import fix_rotary_factors
 from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
 from rmft.params.grpo import Objective
 from rmft.params.language_model import LanguageModelSettings
 from rmft.selection import Scoring, TrajectoryColumns, earnings, final_regrets, table_of
-from rmft.streams import Word, stream
+from rmft.streams import Word
 from rmft.training.advantages import advantages, rounds_of
-from rmft.training.sft import (
-    FineTuned,
-    LogCallback,
-    be_deterministic,
-    keep_precision,
-    on_one_gpu,
-    quiet_libraries,
-    to_write,
-    trainable,
-    trainer_arguments,
-)
+from rmft.training.learner import FineTuned, Learner, LogCallback
 
 LOGGED = {  # columns of the log by what TRL calls them
     "loss": "loss",
@@ -87,28 +75,15 @@ def reinforce(
     (a round) and regret (at the end), the same in all rows. kl, clipped and entropy are means over the passes of a
     step, each a mean over its tokens.
     """
-    base = on_one_gpu(base)
-    be_deterministic(base)
-    seeds = [int(stream(seed, purpose, "grpo", *words).integers(2**32)) for purpose in ("initialisation", "shuffle")]
     table = table_of(played)
     rewards, regrets = earnings(played, table, scoring), final_regrets(played, table, scoring)
     credited = advantages(settings.reward, np.array(played["scenario"]), rewards, regrets)
     batch = CreditedConversations.of(played, credited, rewards)
     log = _Log("grpo.learning_rate", on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})
-    with quiet_libraries(), tempfile.TemporaryDirectory() as folder:
-        model, tokenizer = load_pretrained(base)
-        batch.check(context_limit(model.config, base.context))
-        dtype = model.dtype
-        torch.manual_seed(seeds[0])
-        model = trainable(model, settings, start, base.device)
-        config = _config(settings, base, batch, temperature, seeds, folder, "/".join(map(str, words)))
-        with keep_precision(model):
-            trainer = TokenCreditTrainer(model, config, batch, tokenizer, log, on_scored)
-        if trainer.ref_model is not None:  # TRL has loaded the base model once more, without our rotary factors
-            fix_rotary_factors(trainer.ref_model, base.context)
-        torch.manual_seed(seeds[1])
-        trainer.train()
-    return FineTuned(*to_write(model, model.state_dict(), dtype, seed, words), log.rows)
+    with Learner.of(base, start, settings, "grpo", seed, words) as learner:
+        batch.check(learner.context)
+        config = _config(settings, base, batch, temperature, learner.arguments)
+        return learner.train(TokenCreditTrainer, config, log, batch=batch, context=base.context, on_scored=on_scored)
 
 
 @dataclass(frozen=True)
@@ -157,26 +132,20 @@ class TokenCreditTrainer(GRPOTrainer):
 
     def __init__(
         self,
-        model: transformers.PreTrainedModel,
-        config: GRPOConfig,
         batch: CreditedConversations,
-        tokenizer: transformers.PreTrainedTokenizerBase,
-        log: "_Log",
+        context: int | None,
         on_scored: Callable[[int], object],
+        args: GRPOConfig,
+        **options: object,
     ) -> None:
         self.credited, self.on_scored, self.scored = batch, on_scored, 0
-        super().__init__(
-            model,
-            reward_funcs=_rewards,
-            args=config,
-            train_dataset=Dataset.from_dict({"prompt": list(dict.fromkeys(batch.groups))}),
-            processing_class=tokenizer,
-            rollout_func=_played,
-            callbacks=[log],
-        )
-        self.remove_callback(transformers.PrinterCallback)
+        groups = Dataset.from_dict({"prompt": list(dict.fromkeys(batch.groups))})
+        super().__init__(reward_funcs=_rewards, args=args, train_dataset=groups, rollout_func=_played, **options)
         if "ref" in getattr(self.model, "peft_config", {}):  # TRL copies the adapter; the base model is meant
             self.model.delete_adapter("ref")
+        if self.ref_model is not None:  # TRL has loaded the base model once more, without our rotary factors
+            fix_rotary_factors(self.ref_model, context)
+        torch.manual_seed(args.data_seed)  # TRL shuffles conversations with the global generator
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         self.sampled = _padded(self.credited.sampled).bool()
@@ -243,14 +212,12 @@ def _config(
     base: LanguageModelSettings,
     batch: CreditedConversations,
     temperature: float,
-    seeds: Sequence[int],
-    folder: str,
-    name: str,
+    arguments: dict[str, Any],
 ) -> GRPOConfig:
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func is experimental; we pin TRL's version
     return GRPOConfig(
         model_init_kwargs={"revision": base.revision} if base.revision else None,  # of the base model, as the reference
-        **trainer_arguments(settings, base, seeds, folder, name)
+        **arguments
         | {"num_train_epochs": 1},  # what TRL calls an epoch plays, and reads its games num_iterations times
         num_iterations=settings.epochs,
         steps_per_generation=len(batch.ids) * settings.accumulation // settings.batch_size,
