@@ -415,12 +415,12 @@ def test_a_leaderboard_says_more_only_where_luck_over_all_pairs_is_ruled_out(mea
     apart = with_regrets([0.5, 0.1, 0.8, 0.6, 0.2, 0.9])  # p = .016 to the one above
     two = ranked({"near": near, "apart": apart})
     many = ranked({"near": near, "apart": apart} | {f"copy {i}": near for i in range(4)})
-    sure = [{line["name"]: line["sure"] for line in lines}["apart"] for lines in (*two.values(), *many.values())]
-    assert sure == [True, False]
+    differ = [{line["name"]: line["apart"] for line in lines}["apart"] for lines in (*two.values(), *many.values())]
+    assert differ == [True, False]
     stopping = Stopping(planned=90, anytime={})
     early = with_regrets([0.5, 0.1, 0.8, 0.6, 0.2, 0.9], stopping=stopping)
     ((*_, last),) = ranked({"near": near, "early": early}).values()
-    assert not last["sure"]  # six games decide nothing that holds whenever one stops
+    assert not last["apart"]  # six games decide nothing that holds whenever one stops
     low, mean, high = compared(early, near)[part]
     usual = compared(apart, near)[part]
     assert (low < usual[0], mean, high > usual[2]) == (True, pytest.approx(usual[1]), True)

@@ -124,7 +124,7 @@ def _draw_luck(ax: Axes, frame: pd.DataFrame, title: str) -> None:
     top = 1.1 * max(map(abs, ax.get_ylim()))
     for advantage, end in ((before, top), (after, -top)):
         ax.vlines(-advantage, *sorted((0, end)), color=COLOURS[SELECTED], linewidth=1.1)
-    sure = f"{error:.0%}" if np.isfinite(error) else "unknown"
-    survives = f"{share:.0%} ± {sure} survives" if np.isfinite(share) else "no advantage"
+    spread = f"{error:.0%}" if np.isfinite(error) else "unknown"
+    survives = f"{share:.0%} ± {spread} survives" if np.isfinite(share) else "no advantage"
     ax.set_title(f"{title}: advantage {before:.1f} → {after:.1f}\n{survives}", fontsize="small")
     ax.set(ylim=(-top, top), yticks=[0], yticklabels=[""], xlabel="", ylabel="")

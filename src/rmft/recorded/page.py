@@ -230,7 +230,7 @@ def fallen_of(evaluations: Mapping[str, Any], names: Sequence[str], *, correct: 
 def corrected(evaluations: Mapping[str, Any], names: Sequence[str]) -> list[float | None]:
     """Return the two-sided p-values of some evaluations, corrected by Holm; None where there is no test.
 
-    They are two-sided as the intervals are, so that no more evaluations are sure after the correction than before.
+    They are two-sided as the intervals are, so that the correction makes no evaluation significant.
     """
     p_values = [evaluations[name]["paired_p"] for name in names]  # one-sided: of a mean below 0
     known = iter(holm([two_sided(p) for p in p_values if p is not None]))

@@ -69,7 +69,7 @@ class PaperClaim(Section):
 
 @dataclass(frozen=True)
 class CheckedClaim:
-    """A claim of the paper and whether it holds here. holds: None if that is not sure. numbers: what shows it."""
+    """A claim of the paper and whether it holds here. holds: None if that is inconclusive. numbers: what shows it."""
 
     claim: PaperClaim
     holds: bool | None

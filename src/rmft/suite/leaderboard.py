@@ -1,4 +1,4 @@
-"""A page that ranks several measurements: models and algorithms by part, and which differences are sure."""
+"""A page that ranks several measurements: models and algorithms by part, and which differences are significant."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -51,7 +51,7 @@ def ranked(results: Mapping[str, EvalResult]) -> dict[str, list[dict[str, Any]]]
 def _lines(part: str, results: Mapping[str, EvalResult]) -> Iterator[dict[str, Any]]:
     """Yield models and algorithms by mean regret; models with the difference to the model above them.
 
-    sure: whether they differ, once it is counted how many pairs of models there are.
+    apart: whether they differ, once it is counted how many pairs of models there are.
     """
     played = {name: result.parts[part] for name, result in results.items()}
     first = next(iter(played.values()))
@@ -62,13 +62,13 @@ def _lines(part: str, results: Mapping[str, EvalResult]) -> Iterator[dict[str, A
     ]
     apart, above = _significantly_apart(played), None
     for line in sorted(lines, key=lambda line: line["regret"].mean):
-        name, difference, sure = line["name"], None, False
+        name, difference, differs = line["name"], None, False
         if line["model"]:
             if above:
                 difference = compared(_only(results[name], part), _only(results[above], part))[part]
-                sure = apart[frozenset((name, above))]
+                differs = apart[frozenset((name, above))]
             above = name
-        yield line | {"games": first.instances, "difference": difference, "sure": sure}
+        yield line | {"games": first.instances, "difference": difference, "apart": differs}
 
 
 def _significantly_apart(played: Mapping[str, PartResult]) -> dict[frozenset[str], bool]:

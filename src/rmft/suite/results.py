@@ -89,14 +89,14 @@ class PartResult(Section):
         if self.stopping is None:
             return ""
         of, planned = self.stopping.anytime.items(), self.stopping.planned
-        sure = "; ".join(f"from {name} {mean:+.2f} [{low:+.2f}, {high:+.2f}]" for name, (low, mean, high) in of)
+        differences = "; ".join(f"from {name} {mean:+.2f} [{low:+.2f}, {high:+.2f}]" for name, (low, mean, high) in of)
         early = f"Stopped early, decided after {self.instances} of {planned} games"
         if COMPARED in self.stopping.anytime and below_zero(self.stopping.anytime[COMPARED]) is None:
             early += ", as many as the compared result has"
         return (
             f"{early if self.stopped_early else f'All {planned} games were played'}. Differences with 95% "
-            f"intervals that hold whenever one stops: {sure}. The other intervals would be right only for a number of "
-            "games that is fixed beforehand."
+            f"intervals that hold whenever one stops: {differences}. The other intervals would be right only for a "
+            "number of games that is fixed beforehand."
         )
 
     @property

@@ -38,7 +38,7 @@ def evaluate(
     compare: Annotated[Path | None, Option(help="An earlier eval.json, perhaps of the model before training.")] = None,
     stop_when: Annotated[
         Literal["decided"] | None,
-        Option(help="Stop a part as soon as its differences to uniform play and --compare are sure."),
+        Option(help="Stop a part as soon as its differences to uniform play and --compare are significant."),
     ] = None,
     output: Annotated[Path | None, Option(help="The folder of the results. Default: named after the model.")] = None,
     seed: Annotated[
@@ -316,7 +316,7 @@ def leaderboard(
     folder: Annotated[Path, Argument(help="A folder with results of `rmft eval`, below which all are read.")],
     output: Annotated[Path, Option(help="The page to write.")] = Path("leaderboard.html"),
 ) -> None:
-    """Rank everything that `rmft eval` measured, as a page: models and algorithms, and which differences are sure."""
+    """Rank all that `rmft eval` measured, as a page: models, algorithms, and which differences are significant."""
     from rmft.suite.card import write_leaderboard
     from rmft.suite.leaderboard import ranked, read_all
 
