@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from rmft.training.learner import FineTuned, LogCallback
     from rmft.workflow.records import MethodJob
 
-Pair = dict[
-    str, list[int]
-]  # token ids and, for each, whether the model chose it: best, best_chosen, worst, worst_chosen
+# Token ids and, for each, whether the model chose it: best, best_chosen, worst, worst_chosen
+Pair = dict[str, list[int]]
 LOGGED = {  # columns of the training log, by the names that TRL gives them
     "epoch": "epoch",
     "loss": "loss",

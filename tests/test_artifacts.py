@@ -16,7 +16,7 @@ from trees import done
 
 from chaos.pickles import payloads
 from rmft.agents.numeric import SYMBOLS, LinearAttention, read_model, write_model
-from rmft.artifacts.csv_files import read_csv
+from rmft.artifacts.csv_files import read_csv, write_rows
 from rmft.artifacts.evaluations import read_evaluation, write_evaluation
 from rmft.artifacts.files import atomic, reading
 from rmft.artifacts.here import from_here
@@ -194,6 +194,13 @@ def test_a_job_killed_while_writing_leaves_no_file_that_counts(tmp_path, kill):
     job.send_signal(kill)
     assert job.wait(timeout=30) != 0
     assert not path.exists()
+
+
+def test_rows_with_other_columns_than_the_first_are_refused(tmp_path):
+    for rows in ([{"a": 1}, {"a": 1, "b": 2}], [{"a": 1, "b": 2}, {"a": 1}]):
+        with pytest.raises(InputError, match=r"log\.csv: not every row has the column b; "):
+            write_rows(tmp_path / "log.csv", rows)
+    assert not list(tmp_path.iterdir())
 
 
 def test_json_has_null_for_what_is_not_finite(tmp_path):

@@ -271,7 +271,7 @@ def test_without_its_library_quantised_weights_are_refused_in_one_line(monkeypat
 def test_adapters_of_experts_have_no_dropout(checkpoint, demonstrated):
     dropping = SFT.model_copy(update={"lora": SFT.lora.model_copy(update={"dropout": 0.05})})
     if "experts" in checkpoint.family.adapted:
-        with pytest.raises(InputError, match=r"sft\.lora\.dropout: .* experts .* set it to 0"):
+        with pytest.raises(InputError, match=r"lora\.dropout: .* experts .* set it to 0"):
             fine_tune(demonstrated, checkpoint.settings, None, dropping, seed=0)
     else:
         fine_tune(demonstrated, checkpoint.settings, None, dropping, seed=0)

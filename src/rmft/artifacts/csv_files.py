@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmft.artifacts.files import artifact, reading
+from rmft.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,10 @@ def write_csv(path: Path, columns: "Mapping[str, Iterable[Any]] | pd.DataFrame")
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows that have the same columns as a CSV file."""
+    """Write rows that have the same columns as a CSV file. Raise InputError where they have not."""
+    if other := next((row for row in rows if row.keys() != rows[0].keys()), None):
+        differing = ", ".join(sorted(other.keys() ^ rows[0].keys()))
+        raise InputError(f"{path}: not every row has the column {differing}; each must have the same columns")
     write_csv(path, {column: [row[column] for row in rows] for column in rows[0]})
 
 

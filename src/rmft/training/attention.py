@@ -35,7 +35,8 @@ def _in_blocks(
     **rest: object,
 ) -> tuple[torch.Tensor, None]:
     """Return attention (N, T, heads, size) of query, key and value (N, heads, T, size): as transformers asks for."""
-    if sliding_window is None or attention_mask is None:
+    cached = query.shape[2] != key.shape[2]  # a cache holds earlier keys, so query i does not meet key i in its middle
+    if sliding_window is None or attention_mask is None or cached:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **rest)
     parts = []
     for start in range(0, query.shape[2], BLOCK):

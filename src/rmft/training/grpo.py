@@ -83,7 +83,7 @@ def reinforce(
     with Learner.of(base, start, settings, "grpo", seed, words) as learner:
         batch.check(learner.context)
         config = _config(settings, base, batch, temperature, learner.arguments)
-        return learner.train(TokenCreditTrainer, config, log, batch=batch, context=base.context, on_scored=on_scored)
+        return learner.train(TokenCreditTrainer, config, log, batch=batch, context=learner.context, on_scored=on_scored)
 
 
 @dataclass(frozen=True)

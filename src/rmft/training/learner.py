@@ -1,11 +1,4 @@
-"""A language model that learns in this process by one of TRL's trainers: what SFT, GRPO and extensions share.
-
-```python
-with Learner.of(base, start, settings, "sft", seed, words) as learner:
-    config = SFTConfig(**learner.arguments)
-    tuned = learner.train(SFTTrainer, config, log, train_dataset=data)
-```
-"""
+"""A language model that learns in this process by one of TRL's trainers: what SFT, GRPO and extensions share."""
 
 import math
 import os
@@ -44,13 +37,53 @@ class FineTuned:
     log: list[dict[str, float]]
 
 
+class LogCallback(transformers.TrainerCallback, ABC):
+    """The log of a training by one of TRL's trainers, which stops where the loss diverges.
+
+    key: the parameter that would have to be lowered then. on_step: called with the step, the number of steps and the
+    loss. rows: a row each time that the trainer logs: the step, and what `row` gives.
+    """
+
+    def __init__(self, key: str, on_step: Callable[[int, int, float], object]) -> None:
+        self.key, self.on_step, self.rows = key, on_step, []
+
+    def on_log(
+        self,
+        args: transformers.TrainingArguments,
+        state: transformers.TrainerState,
+        *_: object,
+        logs: dict[str, float],
+        **__: object,
+    ) -> None:
+        """Add a row. Raise InputError where the loss diverges."""
+        if "loss" not in logs:  # the summary at the end
+            return
+        step = state.global_step
+        if not math.isfinite(logs["grad_norm"]):  # for a NaN loss the trainer logs the mean of earlier losses
+            raise InputError(f"{self.key}: at {args.learning_rate} the loss diverges in step {step}; lower it")
+        self.rows.append({"step": step} | self.row(args, state, logs))
+        self.on_step(step, state.max_steps, logs["loss"])
+
+    @abstractmethod
+    def row(
+        self, args: transformers.TrainingArguments, state: transformers.TrainerState, logs: dict[str, float]
+    ) -> dict[str, float]:
+        """Return the columns of a step, from what TRL logs; the same columns for all steps."""
+
+
 @dataclass(frozen=True)
 class Learner:
-    """θ_i in this process, ready to be trained by one of TRL's trainers.
+    """The model that played (θ_i), ready to be trained once by one of TRL's trainers.
+
+    ```python
+    with Learner.of(job.model, start, job.sft, "my-method", job.seed, (job.stream,)) as learner:
+        config = KTOConfig(**learner.arguments | {"beta": 0.1})
+        return learner.train(KTOTrainer, config, log, train_dataset=data)
+    ```
 
     model: with the adapter that learns, or in float32 where all weights learn. context: how many tokens it can read,
-    None for no limit. arguments: those of any of TRL's configurations. folder: for files that training alone needs.
-    seed, words: name the random streams. dtype: of the base model.
+    None for no limit. arguments: those of every configuration of TRL or transformers. folder: for files that training
+    alone needs, deleted with the block. seed, words: name the random streams. dtype: of the base model.
     """
 
     model: transformers.PreTrainedModel | peft.PeftModel
@@ -73,9 +106,13 @@ class Learner:
         seed: int,
         words: tuple[Word, ...],
     ) -> Iterator[Self]:
-        """Load θ_i: `base` with the weights or the adapter in `start`; `base` itself where `start` is None.
+        """Load the model that played, for a `with` block, once in a process.
 
-        method: of training; with the root seed and the words it names the random streams.
+        base, start: the base model, with the weights or the adapter in `start`; itself where `start` is None. settings:
+        the steps. method, seed, words: the name of the method, the root seed and e.g. `(job.stream,)` name the random
+        streams. Threads, visible GPUs and determinism stay set after the block.
+
+        Raise InputError where the model, its adapter, its device or the tracker of `settings.report_to` is not there.
         """
         base = on_one_gpu(base)
         _be_deterministic(base)
@@ -83,6 +120,8 @@ class Learner:
         with _quiet_libraries(), tempfile.TemporaryDirectory() as folder:
             model, tokenizer = load_pretrained(base)
             context, dtype = context_limit(model.config, base.context), model.dtype
+            if hasattr(text := model.config.get_text_config(), "router_aux_loss_coef"):
+                text.router_aux_loss_coef = 0.0  # TRL would add a load-balancing loss for mixtures of experts
             torch.manual_seed(seeds[0])
             model = trainable(model, settings, start, base.device)
             arguments = _arguments(settings, base, seeds, folder, "/".join(map(str, words)))
@@ -92,10 +131,15 @@ class Learner:
         self,
         trainer_class: type[transformers.Trainer],
         config: transformers.TrainingArguments,
-        log: "LogCallback",
+        log: LogCallback,
         **options: object,
     ) -> FineTuned:
-        """Train with one of TRL's trainers, which is made with this model, a configuration and options of its own."""
+        """Train with one of TRL's trainers; return what is to be written.
+
+        log: a new one. options: what the trainer takes besides model, args, processing_class and callbacks. Where all
+        weights learn, TRL takes the base model for a reference model; pass a copy of `model` as `ref_model` where the
+        model that played is meant. Raise InputError where the loss diverges.
+        """
         with _keep_precision(self.model):
             trainer = trainer_class(
                 model=self.model, args=config, processing_class=self.tokenizer, callbacks=[log], **options
@@ -187,7 +231,6 @@ def _arguments(
         "use_cpu": model.device == "cpu",
         "fsdp": settings.processes > 1 and settings.method == "full",
         "ddp_find_unused_parameters": False,
-        "router_aux_loss_coef": 0.0,  # TRL would add a load-balancing loss for mixtures of experts
         "dataloader_pin_memory": model.device != "cpu",
         "seed": seeds[0],
         "data_seed": seeds[1],
@@ -200,36 +243,3 @@ def _arguments(
         "disable_tqdm": True,
         "log_level": "error",
     }
-
-
-class LogCallback(transformers.TrainerCallback, ABC):
-    """The log of a training by one of TRL's trainers, which stops where the loss diverges.
-
-    key: the parameter that would have to be lowered then. rows: a row for each step: the step, and what `row` gives.
-    """
-
-    def __init__(self, key: str, on_step: Callable[[int, int, float], object]) -> None:
-        self.key, self.on_step, self.rows = key, on_step, []
-
-    def on_log(
-        self,
-        args: transformers.TrainingArguments,
-        state: transformers.TrainerState,
-        *_: object,
-        logs: dict[str, float],
-        **__: object,
-    ) -> None:
-        """Add a row. Raise InputError where the loss diverges."""
-        if "loss" not in logs:  # the summary at the end
-            return
-        step = state.global_step
-        if not math.isfinite(logs["grad_norm"]):  # for a NaN loss the trainer logs the mean of earlier losses
-            raise InputError(f"{self.key}: at {args.learning_rate} the loss diverges in step {step}; lower it")
-        self.rows.append({"step": step} | self.row(args, state, logs))
-        self.on_step(step, state.max_steps, logs["loss"])
-
-    @abstractmethod
-    def row(
-        self, args: transformers.TrainingArguments, state: transformers.TrainerState, logs: dict[str, float]
-    ) -> dict[str, float]:
-        """Return the columns of a step, from what TRL logs."""

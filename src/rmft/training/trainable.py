@@ -36,20 +36,20 @@ def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | 
     """
     if lora.dropout and any(weight.dim() == 3 for weight in model.parameters()):  # one weight holds all experts
         kind = model.config.model_type
-        raise InputError(f"sft.lora.dropout: adapters on the experts of a {kind} have no dropout; set it to 0")
+        raise InputError(f"lora.dropout: adapters on the experts of a {kind} have no dropout; set it to 0")
     target = lora.target if isinstance(lora.target, str) else list(lora.target)
     shape = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout, "target_modules": target}
     try:
         adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **shape))
     except ValueError as error:
-        raise InputError(f"sft.lora.target: {first_line(error)}") from None
+        raise InputError(f"lora.target: {first_line(error)}") from None
     ends = (model.get_input_embeddings(), model.get_output_embeddings())
     if any(isinstance(module, peft.tuners.lora.LoraLayer) for module in ends):
-        raise InputError("sft.lora.target: takes layers between the embedding and the output layer, not these two")
+        raise InputError("lora.target: takes layers between the embedding and the output layer, not these two")
     if start:
         tensors, metadata = read_tensors(start)
         if metadata.get(ADAPTER_CONFIG) != _adapter_config(adapted):
-            raise InputError(f"{start}: not an adapter that sft.lora describes; move it away and run again")
+            raise InputError(f"{start}: not an adapter that the section lora describes; move it away and run again")
         peft.set_peft_model_state_dict(adapted, tensors)
     return adapted
 
