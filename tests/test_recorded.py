@@ -17,7 +17,7 @@ from rmft.environments import draw_rewards
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.recorded.bundle import altered, as_text, bundle_of, bundles, read_bundle
-from rmft.recorded.page import BEGIN, END, pages, verdict, with_other_weights
+from rmft.recorded.page import BEGIN, END, counts, pages, verdict, with_other_weights
 from rmft.recorded.recording import record
 from rmft.report.recorded import read_recorded
 from rmft.report.texts import read_texts
@@ -44,6 +44,15 @@ def test_a_regret_says_nothing_where_most_replies_are_invalid():
     assert verdict(interval) == verdict(interval, {"trained": 1.9, "most": 4}) == "fell"
     assert verdict(interval, {"trained": 2.1, "most": 4}).startswith("says nothing")
     assert verdict((-1.0, 0.0, 1.0)) == "did not change significantly"
+
+
+def test_falls_are_corrected_for_all_evaluations_that_are_counted_and_rises_counted_too():
+    fell = {"paired_difference": [-3.0, -2.0, -1.0], "paired_p": 0.012}  # of one side
+    rose = {"paired_difference": [1.0, 2.0, 3.0], "paired_p": 0.99}
+    unclear = {"paired_difference": [-1.0, 0.0, 1.0], "paired_p": 0.5}
+    results = SimpleNamespace(metrics={"one": {"a": fell}, "other": {"a": rose, "b": unclear}})
+    assert counts(results, ["one"]) == {"of": 1, "fell": 1, "rose": 0, "fell_by_holm": 1}
+    assert counts(results, ["one", "other"]) == {"of": 3, "fell": 1, "rose": 1, "fell_by_holm": 0}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 def number(value: float | None, decimals: int = 1) -> str:
     """Return a number with some decimals."""
-    return "–" if value is None or value != value else f"{value:.{decimals}f}".replace("-", "−")
+    return "–" if value is None or value != value else f"{round(value, decimals) + 0.0:.{decimals}f}".replace("-", "−")
 
 
 def signed(value: float | None, decimals: int = 1) -> str:

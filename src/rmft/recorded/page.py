@@ -101,8 +101,7 @@ def pages() -> dict[Path, str]:
         against_last,
         not_above_last,
         algorithm,
-        fallen,
-        fallen_by_holm,
+        counts,
         fallen_of,
         over_trainings,
     )
@@ -209,25 +208,29 @@ def share(rows: Sequence[Mapping[str, Any]], **values: object) -> str:
     return f"{sum(all(row[name] == value for name, value in values.items()) for row in rows)} of {len(rows)}"
 
 
-def fallen(results: Recorded, experiments: Sequence[str]) -> str:
-    """Return in how many evaluations of some experiments regret fell, as `3 of 7`."""
-    found = [results.metrics[name] for name in experiments]
-    return f"{sum(fallen_of(of, [*of]) for of in found)} of {sum(map(len, found))}"
+def counts(results: Recorded, experiments: Sequence[str]) -> dict[str, int]:
+    """Count the evaluations of some experiments: of, all; fell, rose: in which regret did so significantly.
+
+    fell_by_holm: those of `fell` whose p, corrected by Holm for all evaluations that are counted, is below .05.
+    """
+    every = {(name, evaluation): of for name in experiments for evaluation, of in results.metrics[name].items()}
+    verdicts = [verdict(of["paired_difference"]) for of in every.values()]
+    return {
+        "of": len(every),
+        "fell": verdicts.count("fell"),
+        "rose": verdicts.count("rose"),
+        "fell_by_holm": fallen_of(every, [*every], correct=True),
+    }
 
 
-def fallen_by_holm(results: Recorded, experiments: Sequence[str]) -> str:
-    """Return in how many evaluations regret fell and p, corrected by Holm within its experiment, is below .05."""
-    return str(sum(fallen_of(results.metrics[name], [*results.metrics[name]], correct=True) for name in experiments))
-
-
-def fallen_of(evaluations: Mapping[str, Any], names: Sequence[str], *, correct: bool = False) -> int:
+def fallen_of(evaluations: Mapping[Any, Any], names: Sequence[Any], *, correct: bool = False) -> int:
     """Return in how many of the named evaluations regret fell; `correct`: and p, by Holm within all, is below .05."""
     p_values = dict(zip(evaluations, corrected(evaluations, [*evaluations]), strict=True))
     fell = [name for name in names if verdict(evaluations[name]["paired_difference"]) == "fell"]
     return sum(not correct or (p_values[name] is not None and p_values[name] < LEVEL) for name in fell)
 
 
-def corrected(evaluations: Mapping[str, Any], names: Sequence[str]) -> list[float | None]:
+def corrected(evaluations: Mapping[Any, Any], names: Sequence[Any]) -> list[float | None]:
     """Return the two-sided p-values of some evaluations, corrected by Holm; None where there is no test.
 
     They are two-sided as the intervals are, so that the correction makes no evaluation significant.

@@ -25,7 +25,7 @@ from rmft.environments import (
 from rmft.environments.regret import Mean, Notion, best_actions, regret
 from rmft.errors import InputError
 from rmft.game import action_uniforms, play
-from rmft.metrics.exploration import in_round, scaled_min_frac, suffix_failure
+from rmft.metrics.exploration import scaled_min_frac, suffix_failure
 from rmft.metrics.growth import Growth, growth
 from rmft.streams import blocks
 
@@ -117,8 +117,8 @@ class Summary:
         )
         if self.min_frac is None:
             return text
-        half = in_round(self.suff_fail_freq, 1 / 2)
-        explored = f"d·MinFrac(T) {self.min_frac[-1]:.3f}, SuffFailFreq(T/2) {half:.3f}"
+        half = self.suff_fail_freq[len(self.suff_fail_freq) // 2]
+        explored = f"d·MinFrac {self.min_frac[-1]:.3f}, SuffFailFreq of the second half {half:.3f}"
         return f"{text}\nexploration    {explored}"
 
 

@@ -19,6 +19,7 @@ from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.regret import best_actions, regret
 from rmft.environments.tables import variation
 from rmft.game import action_uniforms, play
+from rmft.metrics.comparison import NOISE
 from rmft.metrics.exploration import LATE, in_round, suffix_failure
 from rmft.streams import stream
 from rmft.tools.forensics.questions import Question, Row, row_read
@@ -126,7 +127,7 @@ def _statistics(row: Row, groups: int, seed: int) -> np.ndarray:
 def growth_of_curves(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return slope and exponent of many curves (G, T) at once, as `metrics.growth` has them of one."""
     rounds = np.broadcast_to(np.arange(1, curves.shape[1] + 1), curves.shape)
-    positive = curves > 0
+    positive = curves > NOISE
     logarithms = np.log(curves, out=np.zeros_like(curves), where=positive)
     return _slopes(rounds, curves, np.ones_like(positive)), _slopes(np.log(rounds), logarithms, positive)
 
