@@ -240,7 +240,9 @@ def test_the_size_of_a_model_is_read_from_its_files_and_unknown_without_them(tmp
 
 
 def test_an_estimate_of_local_models_says_what_it_does_not_know():
-    params = PARAMS.model_copy(update={"scale": "paper"}).at_scale()
+    not_here = PARAMS.models["gemma-3-270m"].model_copy(update={"weights": "models/not-here.gguf"})
+    models = {**PARAMS.models, "gemma-3-270m": not_here}
+    params = PARAMS.model_copy(update={"scale": "paper", "models": models}).at_scale()
     assert chosen(params, ["open_mab_qwen"]) == ([], ["open_mab_qwen"])
     remote, local = chosen(params, [])
     assert {"closed_fol", "closed_mab", "closed_nsmab"} < {*remote}
@@ -248,7 +250,7 @@ def test_an_estimate_of_local_models_says_what_it_does_not_know():
     assert qwen.games == 3 * 100 * 10 + 4 * 50 * 2
     assert qwen.hours.keys() == {"A100-80", "H200"}
     assert real.hours is None
-    assert "gemma-3-270m (models/gemma-3-270m-q4_k_m.gguf)" in unknown_sizes([qwen, real], params)
+    assert "gemma-3-270m (models/not-here.gguf)" in unknown_sizes([qwen, real], params)
     assert {"real_mab_gemma", "open_mab_qwen"} < {*local}
     with pytest.raises(InputError, match="estimate: numeric_mab: no language model plays in it"):
         chosen(params, ["numeric_mab"])

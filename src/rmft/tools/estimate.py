@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 CACHED_FROM, CACHED_BY = 1024, 128  # ASSUME: OpenAI's cache holds beginnings of prompts this long, in steps
 TYPICAL_REWARD = 5.0
-load_prompts = cache(lambda folder: Prompts.load(Path(folder)))  # compiling templates takes longer than the rest
+# A hundred parts of the work have the same prompts and scenarios, and reading those takes longer than the rest.
+load_prompts = cache(lambda folder: Prompts.load(Path(folder)))
+load_scenarios = cache(lambda file: read_scenarios(Path(file)))
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,7 @@ def message_tokens(job: RolloutsJob, counter: TokenCounter) -> tuple[float, floa
     rounds = [Round(t, 0, policy, (TYPICAL_REWARD,) * d, context) for t in (1, 2)]
     scenarios: list[Scenario | None] = [None]
     if job.scenario_set:
-        scenarios = list(dict.fromkeys(scenarios_for(job, read_scenarios(Path(job.scenario_set)))))
+        scenarios = list(dict.fromkeys(scenarios_for(job, load_scenarios(job.scenario_set))))
     protocols = [game.about(scenario) for scenario in scenarios]
 
     def tokens(past: list[Round]) -> float:
