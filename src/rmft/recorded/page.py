@@ -95,6 +95,7 @@ def pages() -> dict[Path, str]:
         learnt_from,
         verdict,
         invalid_replies,
+        mostly_invalid,
         often_invalid,
         share,
         corrected,
@@ -172,11 +173,16 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
 
 def verdict(interval: Sequence[float | None], invalid: Mapping[str, float] | None = None) -> str:
     """Return what a 95% interval (low, difference, high) of trained minus base says. invalid: of `invalid_replies`."""
-    if invalid and invalid["trained"] > invalid["most"] / 2:
+    if mostly_invalid(invalid):
         return "says nothing: most replies of the trained model are invalid"
     if None in interval:
         return "cannot be told"
     return {True: "fell", False: "rose", None: "did not change significantly"}[below_zero(interval)]
+
+
+def mostly_invalid(invalid: Mapping[str, float] | None) -> bool:
+    """Return whether most replies of the trained model are invalid, so that its regret is that of chance."""
+    return invalid is not None and invalid["trained"] > invalid["most"] / 2
 
 
 def invalid_replies(results: Recorded, experiment: str, evaluation: str) -> dict[str, float] | None:
