@@ -104,6 +104,20 @@ def test_a_game_played_alone_is_the_one_that_our_rollouts_play(environment):
     assert [game.reward for game in alone] == pytest.approx([-game.regret / 40 for game in alone])
 
 
+def test_games_of_another_name_are_the_same_instances_with_other_random_numbers():
+    """As of two rollouts in verifiers, whose traces have names and no numbers."""
+    games = offered(OPTIONS)
+
+    def seeds_of(name: str) -> list[int]:
+        asked = []
+        games.named(name).play(2, 0, lambda _, seed: asked.append(seed) or "Action: 1")
+        return asked
+
+    assert seeds_of("a") == seeds_of("a")
+    assert set(seeds_of("a")).isdisjoint(seeds_of("b"))
+    assert games.named("a").games.rewards is games.games.rewards
+
+
 def test_uniform_play_has_the_regret_of_the_mean_action():
     games = offered(OPTIONS)
     means = games.games.rewards.means
@@ -190,7 +204,7 @@ def test_grpo_steps_learn_from_games_that_the_trainers_model_plays_as_ours_does(
 
     from rmft.adapters.trl_rollouts import BanditRollouts, minus_regret
 
-    rollouts, returned = BanditRollouts(OPTIONS.model_copy(update={"seed": 3})), []
+    rollouts, returned = BanditRollouts(OPTIONS.model_copy(update={"seed": 3}), held_out=OPTIONS), []
     folder = ROOT / "data/models/embedded"
 
     def kept(prompts: list[str], trainer: GRPOTrainer) -> dict:
@@ -198,18 +212,26 @@ def test_grpo_steps_learn_from_games_that_the_trainers_model_plays_as_ours_does(
         return returned[-1][1]
 
     config = GRPOConfig(
-        output_dir=str(tmp_path), per_device_train_batch_size=6, num_generations=2, max_completion_length=16, top_k=1,
+        output_dir=str(tmp_path), per_device_train_batch_size=6, per_device_eval_batch_size=6, num_generations=2,
+        max_completion_length=16, top_k=1,
         max_steps=2, report_to="none", use_cpu=True, bf16=False, logging_steps=1, save_strategy="no", disable_tqdm=True,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     data, tokenizer = rollouts.dataset(), AutoTokenizer.from_pretrained(folder)
-    trainer = GRPOTrainer(model, minus_regret, config, data, processing_class=tokenizer, rollout_func=kept)
+    trainer = GRPOTrainer(
+        model, minus_regret, config, data, rollouts.held_out(), processing_class=tokenizer, rollout_func=kept
+    )
     trainer.train()
     log = [row for row in trainer.state.log_history if "reward" in row]
+    trained = len(returned)
+    measured = trainer.evaluate()["eval_reward"]
+    assert measured == pytest.approx(-np.mean([of["regret"] for _, of in returned[trained:]]) / 40, rel=1e-4)
+    assert {prompt.rpartition(" ")[0] for prompts, _ in returned[trained:] for prompt in prompts} == {"held-out game"}
+    del returned[trained:]
     for (_, output), row in zip(returned, log, strict=True):
         assert row["reward"] == pytest.approx(-np.mean(output["regret"]) / 40, rel=1e-4)
 
-    games, (prompts, output) = rollouts.offered.games, returned[0]
+    games, (prompts, output) = rollouts.offered["game"].games, returned[0]
     greedy = GameSettings(**{**vars(games.settings), "temperature": 0.0})
     ours = roll_out(
         SimpleNamespace(**{**vars(games), "settings": greedy}),
@@ -259,6 +281,24 @@ def test_games_of_the_suite_are_not_for_training():
     for seed in (None, read_suite().seed):
         with pytest.raises(InputError, match="seed: needed, and another than the suite's"):
             BanditRollouts(GameOptions(seed=seed))
+
+
+def test_held_out_games_are_others_and_a_prompt_of_another_dataset_is_refused():
+    from rmft.adapters.trl_rollouts import BanditRollouts
+
+    trainer = SimpleNamespace(accelerator=SimpleNamespace(process_index=0), state=SimpleNamespace(global_step=0))
+    own, held_out = OPTIONS.model_copy(update={"seed": 3}), OPTIONS.model_copy(update={"seed": None, "instances": 8})
+    rollouts = BanditRollouts(own, held_out)
+    assert rollouts.held_out()["prompt"] == [f"held-out game {i}" for i in range(1, 9)]
+    for prompts, options in ((rollouts.dataset(), own), (rollouts.held_out(), held_out)):
+        _, games = rollouts._games(prompts["prompt"], trainer)
+        np.testing.assert_array_equal(games.rewards.means, offered(options).games.rewards.means)
+    alone = BanditRollouts(own)
+    for prompts in (["held-out game 1"], ["What is 2+2?"], ["game 1", "What is 2+2?"], ["game 7"], ["game 0"]):
+        with pytest.raises(InputError, match="is no row of the datasets that this BanditRollouts made"):
+            alone(prompts, trainer)
+    with pytest.raises(InputError, match="held_out: BanditRollouts got no options"):
+        alone.held_out()
 
 
 def test_games_that_do_not_fit_into_the_models_context_are_refused(language_model):

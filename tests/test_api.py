@@ -112,6 +112,11 @@ def test_what_cannot_play_is_refused_in_a_line(player, words):
         rmft.play(player, rmft.make("mab"))
 
 
+def test_a_deterministic_player_plays_its_action_although_rounding_gives_another_one_a_chance():
+    nearly = np.array([[1e-9, 1 - 1e-9, 0.0]])
+    assert (rmft.play(Sure(nearly, deterministic=True), rmft.make("mab")).actions == 1).all()
+
+
 @pytest.mark.parametrize(
     ("choices", "words"),
     [
@@ -132,6 +137,7 @@ def test_arrays_that_do_not_fit_have_no_regret(choices, words):
         ([[[1.0, 2.0], [1.0]]], [[0, 0]], "rows of one length"),
         ([[[1.0, 2.0]]], [[[1.0], 0]], "rows of one length"),
         ([[["a", 2.0]]], [[0]], "arrays of numbers"),
+        ([[[float("nan"), 2.0]]], [[0]], "values must be finite numbers"),
         ([[[1.0, 2.0]]], [[["a", "b"]]], "policies must be numbers"),
         (np.zeros((0, 2, 2)), np.zeros((0, 2, 2)), r"values \(0, 2, 2\) must have a game, a round and an action"),
         (np.zeros((1, 1, 0)), np.zeros((1, 1), dtype=int), "must have a game, a round and an action"),

@@ -9,9 +9,8 @@ from trees import ROOT
 
 from rmft.artifacts.json_files import read_jsonl
 from rmft.errors import InputError
-from rmft.metrics.growth import growth
 from rmft.tools import forensics
-from rmft.tools.forensics.fits import LEVEL, Region, answers, chance, growth_of_curves
+from rmft.tools.forensics.fits import LEVEL, Region, answers, chance
 from rmft.tools.forensics.questions import Question, paper_values, read_questions
 from rmft.tools.forensics.readings import MEANS, READINGS, SAME, VARIANCES, draw, gaussian, processes_named, sine
 from rmft.tools.forensics.sweeps import AXES, COLUMNS, Sweep, Sweeps, read_sweeps, sweep
@@ -68,15 +67,6 @@ def test_the_documented_reading_of_a_row_that_follows_fits_and_other_steps_do_no
     assert documented["ours"] == pytest.approx([6.19, 6.19], abs=0.005)
     assert [line["reading"] for line in others] == [{"eta": "T=50"}, {"eta": "anytime"}]
     assert max(line["p"] for line in others) < 1e-6
-
-
-def test_growth_of_many_curves_is_the_growth_of_each():
-    curves = np.random.default_rng(0).normal(2, 2, size=(50, 30)).cumsum(axis=1) - 3
-    slopes, exponents = growth_of_curves(curves)
-    one_by_one = [growth(curve) for curve in curves]
-    assert any(fit.dropped for fit in one_by_one)
-    np.testing.assert_allclose(slopes, [fit.slope for fit in one_by_one])
-    np.testing.assert_allclose(exponents, [fit.exponent for fit in one_by_one])
 
 
 # --- Readings of processes ---

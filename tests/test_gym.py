@@ -140,9 +140,16 @@ def test_actions_of_another_shape_or_type_are_refused_and_play_no_round(environm
 def test_a_game_takes_a_number_not_a_list():
     env = rmft.make("mab")
     env.reset(seed=0)
-    for action in ([0], 1.0):
+    for action in ([0], 1.0, [0, [1]]):
         with pytest.raises(InputError, match="actions must be whole numbers"):
             env.step(action)
+
+
+def test_seeds_of_numpy_are_seeds():
+    ours, theirs = (rmft.make_vec("mab", num_envs=2) for _ in range(2))
+    ours.reset(seed=3)
+    theirs.reset(seed=np.int64(3))
+    np.testing.assert_array_equal(ours.games.table.rewards, theirs.games.table.rewards)
 
 
 def test_a_step_before_the_first_reset_is_refused():

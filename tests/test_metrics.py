@@ -16,7 +16,7 @@ from scipy import stats
 from rmft.errors import InputError
 from rmft.metrics.comparison import expected_largest, holm, ks_p, paired_difference, paired_p
 from rmft.metrics.exploration import relative_entropy, scaled_min_frac, suffix_failure
-from rmft.metrics.growth import growth
+from rmft.metrics.growth import growth, growth_of_each, resampled_growth
 from rmft.metrics.luck import advantages, around_average, survival
 from rmft.metrics.power import MOST, POWER, instances_needed, paired_sd, power, spread
 from rmft.metrics.sequential import confidence_sequence
@@ -98,6 +98,27 @@ def test_a_floor_raises_low_regret_for_the_exponent_only(curve, floor):
     assert floored.exponent == growth(np.array([max(value, floor) for value in curve])).exponent
     assert floored.slope == growth(curve).slope
     assert floored.dropped == 0
+
+
+@pytest.mark.parametrize("floor", [None, 0.5])
+@pytest.mark.parametrize("horizon", [2, 4, 30])
+def test_growth_of_many_curves_is_the_growth_of_each(horizon, floor):
+    curves = np.random.default_rng(0).normal(2, 3, size=(50, horizon)).cumsum(axis=1) - 3
+    one_by_one, at_once = [growth(curve, floor) for curve in curves], growth_of_each(curves, floor)
+    assert {fit.dropped > 0 for fit in one_by_one} == ({True, False} if floor is None else {False})
+    for name in ("exponent", "dropped", "slope"):
+        np.testing.assert_allclose(getattr(at_once, name), [getattr(fit, name) for fit in one_by_one], atol=1e-12)
+
+
+def test_resampled_growth_is_the_growth_of_resampled_instances_and_seeds():
+    regret, generator = np.random.default_rng(0).normal(1, 1, (3, 20, 10)).cumsum(axis=2), np.random.default_rng(1)
+    means, singles = resampled_growth(regret, 5, None, np.random.default_rng(1))
+    for one in range(5):
+        games = regret[:, generator.integers(20, size=20)]
+        runs = games[generator.integers(3, size=2)].mean(axis=1)
+        fits = growth(runs.mean(axis=0)), growth(runs[0])
+        assert (means.slope[one], singles.slope[one]) == pytest.approx([fit.slope for fit in fits])
+        assert (means.exponent[one], singles.exponent[one]) == pytest.approx([fit.exponent for fit in fits])
 
 
 def test_the_slope_of_the_mean_curve_is_the_mean_of_the_replicates_slopes():

@@ -88,6 +88,8 @@ def regret(
         raise InputError(f"regret: values {values.shape} must be (n, T, d), and choices {choices.shape} (n, T[, d])")
     if not values.size:
         raise InputError(f"regret: values {values.shape} must have a game, a round and an action at least")
+    if not np.isfinite(values).all():
+        raise InputError("regret: values must be finite numbers")
     if comparator not in ("hindsight", "best mean"):
         raise InputError(f"regret: comparator: {comparator!r}: must be 'hindsight' or 'best mean'")
     if choices.ndim == 3:

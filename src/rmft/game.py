@@ -64,7 +64,8 @@ def play(
         if adaptive:
             drawn[:, t] = reward
         if actions is not None:
-            actions[:, t] = action = sample_actions(policy, 0.0 if player.deterministic else uniforms(t))
+            # In the middle, since a policy of one action may give others a rounding error's probability.
+            actions[:, t] = action = sample_actions(policy, 0.5 if player.deterministic else uniforms(t))
         revealed = everything if full_feedback else one_hot(action, d)
         player.observe(revealed, revealed * ((reward - LOW) / (HIGH - LOW)))
         if on_round:

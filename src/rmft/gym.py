@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import ArrayLike
 
 from rmft.environments import ADAPTIVE, ENVIRONMENTS, RewardTable, check_processes, draw_rewards
 from rmft.environments.clipping import HIGH, LOW
@@ -64,7 +65,7 @@ class Episodes:
             raise InputError("no game has begun: call reset before step")
         return self._t
 
-    def play(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def play(self, actions: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Play a round; return the observation (n, …) and the rewards (n,) of actions (n,), whole numbers.
 
         Raise InputError for actions of another shape or type, for an action that there is none of, before the first
@@ -72,6 +73,10 @@ class Episodes:
         """
         if self.t == self.T:
             raise InputError(f"the game is over after {self.T} rounds: call reset")
+        try:
+            actions = np.asarray(actions)
+        except ValueError:  # rows of several lengths
+            raise InputError(f"actions must be whole numbers, one for each game, not {actions}") from None
         if actions.shape != (self.n,) or actions.dtype.kind not in "iu":
             wanted = f"whole numbers of shape ({self.n},), one for each game"
             raise InputError(f"actions must be {wanted}, not {actions.dtype} of shape {actions.shape}")
@@ -127,7 +132,7 @@ class GameEnv(gymnasium.Env):
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Play a round. Raise InputError for a wrong action, before `reset` and after the last round."""
-        observation, paid = self.games.play(np.array([action]))
+        observation, paid = self.games.play([action])
         info = {name: of[0].item() for name, of in self.games.info().items()}
         return observation[0], float(paid[0]), False, self.games.t == self.games.T, info
 
@@ -150,7 +155,7 @@ class GamesEnv(VectorEnv):
         """Begin n games; the same seed draws the same rewards. Raise InputError for a seed that is no whole number."""
         if seed is not None:
             check_whole("seed", seed, 0)
-        super().reset(seed=seed)
+        super().reset(seed=None if seed is None else int(seed))
         return self.games.begin(self.np_random), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
@@ -161,10 +166,6 @@ class GamesEnv(VectorEnv):
         none = np.zeros(self.games.n, dtype=bool)
         if self.games.t == self.games.T:
             return self.games.begin(self.np_random), np.zeros(self.games.n), none, none, {}
-        try:
-            actions = np.asarray(actions)
-        except ValueError:  # rows of several lengths
-            raise InputError(f"actions must be whole numbers, one for each game, not {actions}") from None
         observation, paid = self.games.play(actions)
         return observation, paid, none, np.full(self.games.n, self.games.t == self.games.T), self.games.info()
 

@@ -125,8 +125,12 @@ class OfferedGames:
         settings = self.games.settings
         return settings.prompts.message(settings.protocol, [])
 
+    def named(self, name: str) -> "OfferedGames":
+        """Return the same games with other random numbers; the name tells them from those of other names."""
+        return replace(self, games=replace(self.games, words=f"{self.games.words}/{name}"))
+
     def play(self, instance: int, trajectory: int, ask: Ask) -> GameResult:
-        """Play a game. trajectory: tells repetitions of an instance apart, which have other random numbers."""
+        """Play a game. trajectory: counts repetitions of an instance from 0, which have other random numbers."""
         games = replace(self.games, ids=np.array([[instance, trajectory]]))
         (game,) = self.scored(roll_out(games, lambda _: AskedChatModel(ask, self.max_tokens), 1))
         return game

@@ -3,7 +3,7 @@
     rollouts = BanditRollouts(GameOptions(seed=1, instances=64, horizon=10, environment="mab"))
     GRPOTrainer(model, reward_funcs=minus_regret, train_dataset=rollouts.dataset(), rollout_func=rollouts, args=...)
 
-A prompt of the dataset names an instance, and the completions of its group are games on that instance. A game is one
+A prompt of a dataset names an instance, and the completions of its group are games on that instance. A game is one
 sequence of tokens, as they were sampled; `env_mask` says which of them the model sampled. Unlike `training.grpo`, which
 gives every token an advantage of its own, TRL gives one to a whole game.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from datasets import Dataset
 from trl import GRPOTrainer
 
-from rmft.adapters.games import GameOptions, offered
+from rmft.adapters.games import GameOptions, OfferedGames, offered
 from rmft.agents.chat_models import Conversations
 from rmft.agents.chat_tokenizer import ChatTokenizer
 from rmft.agents.served import SampledTokens, ServedChatModel, TokenRequest
@@ -24,41 +24,51 @@ from rmft.errors import InputError
 from rmft.rollouts import Games, roll_out
 from rmft.suite.parts import read_suite
 
-PROMPT = "game "  # and the number of the instance, from 1
-
 
 class BanditRollouts:
     """The games that options name, as TRL's `rollout_func`. Raise InputError for options without a seed of their own.
 
-    TRL's `max_completion_length` limits one reply; the whole game must fit into the model's context.
+    held_out: other games, which the trainer's evaluation plays; they may be the suite's. TRL's `max_completion_length`
+    limits one reply; the whole game must fit into the model's context.
     """
 
-    def __init__(self, options: GameOptions) -> None:
+    def __init__(self, options: GameOptions, held_out: GameOptions | None = None) -> None:
         if options.seed in (None, read_suite().seed):
             raise InputError(
                 "seed: needed, and another than the suite's, since a model that has trained on the suite's own games "
                 "cannot be measured"
             )
-        if options.max_tokens is not None:
+        sets = {"game": options, **({"held-out game": held_out} if held_out else {})}
+        if any(of.max_tokens is not None for of in sets.values()):
             raise InputError("max_tokens: in TRL, max_completion_length of GRPOConfig limits a reply")
-        self.offered = offered(options)
+        self.offered = {name: offered(of) for name, of in sets.items()}
 
     def dataset(self) -> Dataset:
         """Return a row for each instance."""
-        return Dataset.from_dict({"prompt": [f"{PROMPT}{i + 1}" for i in range(len(self.offered.uniform))]})
+        return self._dataset("game")
+
+    def held_out(self) -> Dataset:
+        """Return a row for each held-out instance, for `eval_dataset`. Raise InputError where there are none."""
+        if "held-out game" not in self.offered:
+            raise InputError("held_out: BanditRollouts got no options for held-out games")
+        return self._dataset("held-out game")
+
+    def _dataset(self, name: str) -> Dataset:
+        return Dataset.from_dict({"prompt": [f"{name} {i + 1}" for i in range(len(self.offered[name].uniform))]})
 
     def __call__(self, prompts: Sequence[str], trainer: GRPOTrainer) -> dict[str, list[object] | None]:
         """Play a game for each prompt, and return what TRL asks for, with the regret and `minus_regret`'s reward.
 
-        Raise InputError where a game may not fit into the model's context.
+        Raise InputError for a prompt that is no row of `dataset` or `held_out`, and where a game may not fit into the
+        model's context.
         """
-        games = self._games(prompts, trainer)
+        offered_games, games = self._games(prompts, trainer)
         client = TrainerClient(trainer)
         tokenizer = ChatTokenizer.of(trainer.processing_class, trainer.model.config, trainer.eos_token_ids, None)
         limit = trainer.max_completion_length
         Conversations(games.settings, games.rewards.shape[1], limit).capacity(tokenizer)
         played = roll_out(games, lambda ids: ServedChatModel(client, tokenizer, ids, limit), len(prompts))
-        results = self.offered.scored(played)
+        results = offered_games.scored(played)
         conversations = [conversation for (conversation,) in played["ids"]]
         sampled = [row for (row,) in played["sampled"]]
         starts = [max(1, row.index(True)) for row in sampled]
@@ -71,17 +81,22 @@ class BanditRollouts:
             "game_reward": [game.reward for game in results],
         }
 
-    def _games(self, prompts: Sequence[str], trainer: GRPOTrainer) -> Games:
+    def _games(self, prompts: Sequence[str], trainer: GRPOTrainer) -> tuple[OfferedGames, Games]:
         """Return the games of prompts; the name of their random streams differs in each step and process."""
         seen: Counter[int] = Counter()
         ids = []
+        name = prompts[0].rpartition(" ")[0]  # a step trains or evaluates, so that its prompts are of one dataset
         for prompt in prompts:
-            instance = int(prompt.removeprefix(PROMPT)) - 1
+            of, _, number = prompt.rpartition(" ")
+            known = of == name and of in self.offered and number.isdecimal()
+            if not known or not 1 <= int(number) <= len(self.offered[of].uniform):
+                raise InputError(f"prompt {prompt!r}: is no row of the datasets that this BanditRollouts made")
+            instance = int(number) - 1
             ids.append((instance, seen[instance]))
             seen[instance] += 1
-        games = self.offered.games
-        words = f"{games.words}/process-{trainer.accelerator.process_index}/step-{trainer.state.global_step}"
-        return replace(games, ids=np.array(ids), words=words)
+        place = f"process-{trainer.accelerator.process_index}/step-{trainer.state.global_step}"
+        chosen = self.offered[name].named(place)
+        return chosen, replace(chosen.games, ids=np.array(ids))
 
 
 class TrainerClient:

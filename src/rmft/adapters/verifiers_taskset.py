@@ -5,13 +5,12 @@ address that verifiers gives it, so that a trace holds every reply. A reply that
 """
 
 from collections import Counter
-from hashlib import sha256
 
 import verifiers.v1 as vf
 from httpx2 import AsyncClient
 from pydantic import field_validator
 
-from rmft.adapters.games import GameOptions, GameResult, offered
+from rmft.adapters.games import GameOptions, GameResult, OfferedGames, offered
 from rmft.agents.asked import Message
 from rmft.errors import InputError
 from rmft.params.section import prefixed
@@ -89,7 +88,7 @@ class BanditHarness(vf.Harness[vf.HarnessConfig]):
         data: BanditData,
     ) -> vf.ProgramResult:
         """Play the game, and keep its result in the trace."""
-        games, trajectory = offered(data.options), _trajectory(data, trace)
+        games, repetition = _games(data, trace)
         system, _ = self.resolve_prompt(data)
         first = [{"role": "system", "content": system}] if system else []
         headers = {"Authorization": f"Bearer {secret}"}
@@ -103,7 +102,7 @@ class BanditHarness(vf.Harness[vf.HarnessConfig]):
                     raise vf.HarnessError(f"{response.status_code}: {response.text.strip()[:500]}")
                 return response.json()["choices"][0]["message"]["content"] or ""
 
-            trace.info[GAME] = vars(await games.play_async(data.instance, trajectory, ask))
+            trace.info[GAME] = vars(await games.play_async(data.instance, repetition, ask))
         return SUCCESS
 
 
@@ -121,16 +120,17 @@ class BanditEnv(vf.Env[BanditEnvConfig]):
         await agents.agent.run(task)
 
 
-def _trajectory(data: BanditData, trace: vf.Trace) -> int:
-    """Return a number for a rollout, by which its random numbers differ from those of others of the same instance.
+def _games(data: BanditData, trace: vf.Trace) -> tuple[OfferedGames, int]:
+    """Return the games, and which repetition of its instance a rollout is: no two have the same random numbers.
 
-    With seeds it counts them in this process, so that a new process plays the same games; else it is a trace's own.
+    With seeds the repetitions are counted in this process, so that a new process plays the same games. Without, every
+    trace plays games of its own.
     """
+    games, key = offered(data.options), (data.options, data.instance)
     if not data.seeded:
-        return int.from_bytes(sha256(str(trace.id).encode()).digest()[:4])
-    key = data.options, data.instance
+        return games.named(str(trace.id)), 0
     ROLLOUTS[key] += 1
-    return ROLLOUTS[key] - 1
+    return games, ROLLOUTS[key] - 1
 
 
 def _game(trace: vf.Trace) -> GameResult:

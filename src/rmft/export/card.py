@@ -48,7 +48,7 @@ COLUMNS = """\
 |---|---|
 | `messages` | the conversation: a prompt and a reply for each round; in summary games one conversation a round |
 | `scenario`, `trajectory` | the trajectories of one scenario had the same rewards |
-| `regret` | {notion} regret of the whole game; the lowest of a scenario are selected |
+| `regret` | {notion} regret of the whole game |
 | `selected` | {selected} |
 | `invalid_replies` | replies of the conversation that state no decision; fine-tuning does not learn from them |
 """
@@ -91,7 +91,8 @@ def model_card(source: BuiltIteration, form: "ModelFormat", trace: Trace) -> str
 def dataset_card(source: BuiltIteration, conversations: int, trace: Trace, *, everything: bool) -> str:
     """Return the card of an exported data set."""
     which = "All trajectories" if everything or not source.settings.selects else "The selected trajectories"
-    player = f"a language model ({source.base_model}{f' after {source.iteration} iterations' * bool(source.iteration)})"
+    after = f" after {source.iteration} iteration{'s' * (source.iteration > 1)}" if source.iteration else ""
+    player = f"a language model ({source.base_model}{after})"
     if "distillation" in source.settings.stages:
         player = f"an algorithm ({source.settings.distillation.teacher})"
     selected = "whether the model learnt from it"
@@ -140,7 +141,11 @@ def _learnt_from(source: BuiltIteration) -> str:
     if "method" in settings.stages:
         return f"The model learns from games that it plays ({settings.method_name}), in place of RMFT."
     lowest = "of lowest regret" if settings.rmft.score == "regret" else f"selected by score `{settings.rmft.score}`"
-    return f"The model learns from its own trajectories {lowest} (iterative regret-minimization fine-tuning, RMFT)."
+    among = "each scenario" if settings.rmft.pool == "scenario" else "all scenarios together"
+    return (
+        f"The model learns from its own trajectories {lowest} among those of {among} (iterative regret-minimization "
+        "fine-tuning, RMFT)."
+    )
 
 
 def _card(head: dict[str, Any], title: str, first: str, *sections: tuple[str, str]) -> str:
@@ -159,7 +164,12 @@ def _training(source: BuiltIteration, trace: Trace) -> Iterator[tuple[str, objec
     facts = {"T": settings.T, "process": settings.process, "seed": source.params.seed, **sizes}
     for ancestor in reversed(trace.part(trace.path).ancestors.values()):  # the nearest last
         recorded = ancestor.record.settings if ancestor.record else {}
-        facts |= {name: recorded[name] for name in facts.keys() & recorded.keys()}
+        games = recorded.get("games")  # of distillation: those that the teacher plays
+        recorded |= games if isinstance(games, dict) else {}
+        # A job of another stage may have a section of a fact's name.
+        facts |= {
+            name: recorded[name] for name in facts.keys() & recorded.keys() if type(recorded[name]) is type(facts[name])
+        }
     yield "base model", f"{source.base_model}{f' at {source.revision}' if source.revision else ''}"
     yield "experiment", f"{source.experiment}, training seed {source.training_seed}, root seed {facts['seed']}"
     yield "iteration", f"{source.iteration} of {loop.iterations}"

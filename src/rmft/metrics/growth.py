@@ -1,14 +1,14 @@
 """How regret grows: the two regressions of Sec. `ssec:regret` (Park et al., 2024, Section 3)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from rmft.metrics.comparison import NOISE, sd_of_numbers
+from rmft.metrics.comparison import NOISE
 
 SQUARE_ROOT = 0.5  # the exponent of regret that is noise alone
+FEWEST = 3  # rounds that a fit needs
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,15 @@ class Growth:
     slope_p: float
 
 
+@dataclass(frozen=True)
+class Growths:
+    """What `Growth` holds, of B curves: arrays (B,). The p-values are left out."""
+
+    exponent: np.ndarray
+    dropped: np.ndarray
+    slope: np.ndarray
+
+
 def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
     """Fit both regressions to a regret curve (T,). # ASSUME: the paper's β̂ is of the mean curve, not of each game.
 
@@ -41,22 +50,31 @@ def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
     return Growth(exponent, exponent_p, int((~positive).sum()), slope, slope_p)
 
 
+def growth_of_each(curves: np.ndarray, floor: float | None = None) -> Growths:
+    """Fit both regressions to each of many regret curves (B, T) at once, as `growth` fits them to one."""
+    rounds = np.broadcast_to(np.arange(1, curves.shape[1] + 1), curves.shape)
+    values = curves if floor is None else np.maximum(curves, floor)
+    positive = values > NOISE
+    logarithms = np.log(values, out=np.zeros_like(values), where=positive)
+    exponent = _slopes(np.log(rounds), logarithms, positive)
+    return Growths(exponent, (~positive).sum(axis=1), _slopes(rounds, curves, np.ones_like(positive)))
+
+
 def resampled_growth(
     regret: np.ndarray, resamples: int, floor: float | None, generator: np.random.Generator
-) -> tuple[list[Growth], list[Growth]]:
+) -> tuple[Growths, Growths]:
     """Return fits to bootstrap resamples of regret (S, n, T): to the mean over training seeds, and to one seed.
 
     Seeds share their instances, so instances are resampled once for all seeds; of S seeds, S - 1 are resampled, which
     makes the variance of their mean unbiased (Rao and Wu, 1988).
     """
     seeds, n, _ = regret.shape
-    means, singles = [], []
-    for _ in range(resamples):
-        instances = generator.integers(n, size=n)
-        curves = regret[:, instances].mean(axis=1)[generator.integers(seeds, size=max(seeds - 1, 1))]
-        means.append(growth(curves.mean(axis=0), floor))
-        singles.append(growth(curves[0], floor))
-    return means, singles
+    shares, runs = np.empty((resamples, n)), np.empty((resamples, max(seeds - 1, 1)), dtype=int)
+    for one in range(resamples):
+        shares[one] = np.bincount(generator.integers(n, size=n), minlength=n) / n
+        runs[one] = generator.integers(seeds, size=runs.shape[1])
+    curves = (shares @ regret)[runs, np.arange(resamples)[:, None]]  # (B, S - 1, T)
+    return growth_of_each(curves.mean(axis=1), floor), growth_of_each(curves[:, 0], floor)
 
 
 def linear_exponent(uniform: float | None) -> float | None:
@@ -72,13 +90,17 @@ def linear_exponent(uniform: float | None) -> float | None:
     return min(1.0, uniform) if uniform >= SQUARE_ROOT else None
 
 
-def exponent_error(fits: Sequence[Growth]) -> float:
-    """Return the standard deviation of exponents; see `sd_of_numbers`."""
-    return sd_of_numbers(fit.exponent for fit in fits)
-
-
 def _regress(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    if len(x) < 3:
+    if len(x) < FEWEST:
         return float("nan"), float("nan")
     fit = stats.linregress(x, y)
     return float(fit.slope), float(fit.pvalue)
+
+
+def _slopes(x: np.ndarray, y: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Return the least-squares slope of each row of y on x, (B,), over the points that are kept; NaN of too few."""
+    count = kept.sum(axis=1, keepdims=True)
+    weights = kept / np.maximum(count, 1)
+    dx, dy = (values - (weights * values).sum(axis=1, keepdims=True) for values in (x, y))
+    products, squares = (weights * dx * dy).sum(axis=1), (weights * dx**2).sum(axis=1)
+    return np.divide(products, squares, out=np.full(len(kept), np.nan), where=count[:, 0] >= FEWEST)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from rmft.metrics.comparison import PairedDifference, paired_difference, paired_p
-from rmft.metrics.growth import exponent_error, growth, resampled_growth
+from rmft.metrics.comparison import PairedDifference, paired_difference, paired_p, sd_of_numbers
+from rmft.metrics.growth import growth, resampled_growth
 from rmft.metrics.players import PlayerResults, ks_by_seed, pairs_of_seeds
 from rmft.metrics.power import ALPHA, POWER, instances_needed
 from rmft.streams import stream
@@ -92,7 +92,7 @@ def _of_one(names: tuple[str, str], players: Players, seed: int, floor: float | 
 def _exponent_se(words: tuple[str, ...], played: PlayerResults, seed: int, floor: float | None) -> float:
     """Return the standard error of the exponent. words: of its random stream."""
     drawn = stream(seed, "bootstrap", "metrics", *words, "exponent")
-    return exponent_error(resampled_growth(played.regret, RESAMPLES, floor, drawn)[0])
+    return sd_of_numbers(resampled_growth(played.regret, RESAMPLES, floor, drawn)[0].exponent)
 
 
 def _power(fall: np.ndarray) -> dict[str, float | int | None]:

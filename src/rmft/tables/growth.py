@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import smallest_sample, t_quantile
-from rmft.metrics.growth import Growth, exponent_error, growth, linear_exponent, resampled_growth
+from rmft.metrics.comparison import sd_of_numbers, smallest_sample, t_quantile
+from rmft.metrics.growth import Growth, growth, linear_exponent, resampled_growth
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     AGREEMENT,
@@ -161,9 +161,10 @@ def _row(
         return GrowthRow(reward, player, fit, math.nan, math.nan, math.nan, paper, sample, linear)
     generator = estimation.stream(reward, player)
     means, singles = resampled_growth(played.regret, estimation.resamples, estimation.floor, generator)
-    slope_error, of_one = (float(np.std([of.slope for of in fits], ddof=1)) for fits in (means, singles))
+    slope_error, of_one = (float(np.std(fits.slope, ddof=1)) for fits in (means, singles))
     of_one *= math.sqrt(seeds / max(seeds - 1, 1))
-    return GrowthRow(reward, player, fit, slope_error, exponent_error(means), of_one, paper, sample, linear)
+    exponent_error = sd_of_numbers(means.exponent)
+    return GrowthRow(reward, player, fit, slope_error, exponent_error, of_one, paper, sample, linear)
 
 
 def _tidy(row: GrowthRow) -> list[tuple]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rmft.metrics.comparison import expected_largest, paired_difference, smallest_sample, t_quantile
 from rmft.metrics.exploration import LATE, in_round, suffix_failure
-from rmft.metrics.growth import growth
+from rmft.metrics.growth import growth, growth_of_each
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import Estimation
 
@@ -93,11 +93,13 @@ def regret_statistics(
     runs = estimation.stream(reward, player).integers(seeds, size=(estimation.resamples, max(seeds - 1, 1)))
 
     def resample(runs: np.ndarray, size: int) -> Resampled:
-        draws = zip(runs, instances[:, :size], strict=True)
-        each = [
-            _statistics(regret[run][:, chosen], failed[run][:, chosen], m, estimation.floor) for run, chosen in draws
-        ]
-        return {name: np.array([statistics[name] for statistics in each]) for name in each[0]}
+        each, curves = [], []
+        for run, chosen in zip(runs, instances[:, :size], strict=True):
+            games = regret[run][:, chosen]
+            each.append(_without_growth(games[:, :, -1], failed[run][:, chosen], m))
+            curves.append(games.mean(axis=(0, 1)))
+        of_games = {name: np.array([statistics[name] for statistics in each]) for name in each[0]}
+        return of_games | vars(growth_of_each(np.array(curves), estimation.floor))
 
     one_run = resample(runs[:, :1], m)
     return [
@@ -123,13 +125,16 @@ def _statistics(regret: np.ndarray, failed: np.ndarray, m: int, floor: float | N
     max: the mean of the largest final regret of m instances, over all ways to take m of n; max_of_all: the largest of
     n. Both are averages over training seeds.
     """
-    final, fit = regret[:, :, -1], growth(regret.mean(axis=(0, 1)), floor)
+    fit = growth(regret.mean(axis=(0, 1)), floor)
+    growing = {"exponent": fit.exponent, "slope": fit.slope, "dropped": fit.dropped}
+    return _without_growth(regret[:, :, -1], failed, m) | growing
+
+
+def _without_growth(final: np.ndarray, failed: np.ndarray, m: int) -> Statistics:
+    """Return the statistics of final regrets (S, n) and of late failures."""
     return {
         "max": float(np.mean([expected_largest(of_seed, m) for of_seed in final])),
         "max_of_all": float(final.max(axis=1).mean()),
         "mean": float(final.mean()),
-        "exponent": fit.exponent,
-        "slope": fit.slope,
-        "dropped": fit.dropped,
         **({"suff_fail_freq": float(failed.mean())} if failed.size else {}),
     }

@@ -19,8 +19,8 @@ from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.regret import best_actions, regret
 from rmft.environments.tables import variation
 from rmft.game import action_uniforms, play
-from rmft.metrics.comparison import NOISE
 from rmft.metrics.exploration import LATE, in_round, suffix_failure
+from rmft.metrics.growth import growth_of_each
 from rmft.streams import stream
 from rmft.tools.forensics.questions import Question, Row, row_read
 from rmft.tools.forensics.readings import draw
@@ -112,31 +112,16 @@ def _statistics(row: Row, groups: int, seed: int) -> np.ndarray:
     n = row.instances
     curves, late_failures = _games(row, groups * n, seed)
     of_groups = curves.reshape(groups, n, row.T)
-    fits = dict(zip(("slope", "exponent"), growth_of_curves(of_groups.mean(axis=1)), strict=True))
+    fits = growth_of_each(of_groups.mean(axis=1))
     found = {
         "mean": of_groups[:, :, -1].mean(axis=1),
         "max": of_groups[:, :, -1].max(axis=1),
-        "exponent": fits[row.growth or "exponent"],
-        "beta_hat": fits[row.growth or "slope"],
+        "exponent": getattr(fits, row.growth or "exponent"),
+        "beta_hat": getattr(fits, row.growth or "slope"),
     }
     if late_failures is not None:
         found["suff_fail_freq"] = late_failures.reshape(groups, n).mean(axis=1)
     return np.array([found[name] for name in row.values()])
-
-
-def growth_of_curves(curves: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return slope and exponent of many curves (G, T) at once, as `metrics.growth` has them of one."""
-    rounds = np.broadcast_to(np.arange(1, curves.shape[1] + 1), curves.shape)
-    positive = curves > NOISE
-    logarithms = np.log(curves, out=np.zeros_like(curves), where=positive)
-    return _slopes(rounds, curves, np.ones_like(positive)), _slopes(np.log(rounds), logarithms, positive)
-
-
-def _slopes(x: np.ndarray, y: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return the least-squares slope of each row of y on x, (G,), over the points that are kept."""
-    weights = kept / kept.sum(axis=1, keepdims=True)
-    dx, dy = (values - (weights * values).sum(axis=1, keepdims=True) for values in (x, y))
-    return (weights * dx * dy).sum(axis=1) / (weights * dx**2).sum(axis=1)
 
 
 def _games(row: Row, n: int, seed: int) -> tuple[np.ndarray, np.ndarray | None]:
