@@ -23,10 +23,9 @@ from rmft.lineage.audit import (
     naming_targets,
     outdated,
     refuse_altered,
-    refuse_unrecorded,
+    refuse_left_alone,
     retired,
     weights_that_differ,
-    without_record,
 )
 from rmft.lineage.records import METADATA, UNFINISHED, Record, file_of, unfinished
 from rmft.params import load
@@ -239,10 +238,24 @@ def test_a_build_is_refused_on_what_no_job_wrote_and_many_such_files_can_be_move
         Path(path).write_text("copied from elsewhere", encoding="utf-8")
     with pytest.raises(InputError, match=r"10 more: .*`mkdir old; mv results data/rewards old; snakemake` makes all"):
         refuse_altered(paths)
-    assert without_record([*ARTIFACTS, *paths, "results/none.txt"]) == sorted(paths)
-    refuse_unrecorded([])
-    with pytest.raises(InputError, match=f"^unrecorded: {paths[0]} .*, or go to the commit that made it .and 10 more"):
-        refuse_unrecorded(paths)
+
+
+@pytest.mark.usefixtures("recorded")
+def test_what_is_made_on_request_is_left_alone_where_its_record_is_of_another_commit_and_refused_where_a_run_uses_it():
+    flip(Path(EVALUATION))  # as where `dvc checkout` has brought the record of another file
+    paths = [f"results/{number}.txt" for number in range(11)]
+    for path in paths:
+        Path(path).write_text("of a commit whose records are gone", encoding="utf-8")
+    on_request = {EVALUATION, *paths, "results/none.txt"}
+    left_alone = refuse_altered([*ARTIFACTS, *paths, "results/none.txt"], on_request)
+    assert left_alone.keys() == {EVALUATION, *paths}
+    assert not any(map(unfinished, left_alone))
+    refuse_left_alone([])
+    cure = r"`mv results/experiments/(\S+) results-experiments-\1; snakemake exp_\1`"
+    with pytest.raises(
+        InputError, match=f"^altered: {EVALUATION} .*{cure}, or go to the commit that made it .and 11 mo"
+    ):
+        refuse_left_alone([left_alone[path] for path in (EVALUATION, *paths)])
 
 
 @pytest.mark.usefixtures("recorded")

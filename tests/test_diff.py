@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trees import ROOT, commit, done, edit, environment, set_value
 
+from rmft.artifacts.evaluations import write_evaluation
 from rmft.errors import InputError
 from rmft.tools.diff.difference import ADDED, CHANGED, DELETED, CodeChange, Difference, LibraryChange, tree_difference
 from rmft.tools.diff.revisions import compare
@@ -283,14 +284,18 @@ def test_two_experiments_of_the_parameters_are_compared_in_the_workspace(tmp_pat
         folder = tmp_path / "results/experiments" / name
         (folder / "evaluation").mkdir(parents=True)
         (folder / "training-log.csv").write_text("always the same", encoding="utf-8")
-        (folder / "evaluation/gaussian.parquet").write_text(name, encoding="utf-8")
+        columns = {
+            "player": ["base", "base", "trained", "trained"], "training_seed": [0] * 4, "instance": [0, 1] * 2,
+            "d": [3] * 4, "regret": [[0.0, 1.0, 2.0]] * 2 + [[0.0, 0.0, len(name)]] * 2, "action": [[0, 0, 0]] * 4,
+            "best_action": [[0, 0, 0]] * 4, "policy": [None] * 4, "invalid": [0] * 4,
+        }  # fmt: skip
+        write_evaluation(Path(f"results/experiments/{name}/evaluation/gaussian.parquet"), columns)
         write_receipt(tmp_path, f"results/experiments/{name}/training-log.csv", f"a machine for {name}")
-    summary = {name: {"gaussian": {"regret": len(name)}} for name in (a, b)}
-    (tmp_path / "results/summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    (tmp_path / "results/summary.json").write_text('{"of": "before an edit"}', encoding="utf-8")
     difference = compare(a, b)
     assert {"normalise": (False, True), "rmft.perturb": ("policy", "logits")}.items() <= difference.parameters.items()
     assert difference.results == {"evaluation/gaussian.parquet": CHANGED}
-    assert difference.metrics == {"gaussian": {"regret": (len(a), len(b))}}
+    assert difference.metrics["gaussian"]["regret"] == (len(a), len(b))
     assert difference.machines == ([f"a machine for {a}"], [f"a machine for {b}"])
     set_value(tmp_path, "scale", "smoke")
     set_value(tmp_path, f"experiments.{b}.rmft.scenarios", 50)

@@ -105,11 +105,16 @@ def written(tmp_path, monkeypatch):
 def test_what_a_method_returns_is_a_model_that_can_play():
     for tuned, says in (
         (None, "m.py: method 'm' must return a FineTuned of rmft.training.learner, not NoneType"),
-        (FineTuned({"bias": torch.tensor([1.0, math.nan])}, {}, []), "m.py: method 'm': bias is not finite"),
+        (
+            FineTuned({"bias": torch.tensor([1.0, math.nan])}, {}, [{"loss": 1.0}]),
+            "m.py: method 'm': bias is not finite",
+        ),
+        (FineTuned({"bias": torch.ones(2)}, {}, []), "m.py: method 'm': the log of its FineTuned must have a row"),
+        (FineTuned({"bias": torch.ones(2)}, {}, [1.0]), "m.py: method 'm': the log of its FineTuned must have a row"),
     ):
         with pytest.raises(InputError, match=re.escape(says)):
             check_tuned("m.py: method 'm'", tuned)
-    assert check_tuned("m.py: method 'm'", FineTuned({"bias": torch.ones(2)}, {}, [])) is None
+    assert check_tuned("m.py: method 'm'", FineTuned({"bias": torch.ones(2)}, {}, [{"loss": 1.0}])) is None
 
 
 def test_a_process_belongs_where_it_says_and_draws_what_it_draws(written):

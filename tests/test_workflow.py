@@ -93,7 +93,7 @@ def test_an_edit_makes_the_jobs_that_depend_on_it_due_and_no_other(tree):
     for key, (value, expected) in DUE.items():
         set_value(tree, key, value)
         assert due() == {*expected, "report"}, key
-    edit(growth, "len(x) < 3", "len(x) < 4")
+    edit(growth, "FEWEST = 3", "FEWEST = 4")
     assert due() == {*(f"table {label}" for label in GROWTH), "metrics", "report"}
     experiments = yaml.safe_load((tree / "params.yaml").read_text(encoding="utf-8"))["experiments"]
     set_value(tree, "experiments.mine", experiments["numeric_mab"])

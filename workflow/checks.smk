@@ -9,11 +9,10 @@ onstart:
     outputs = [path for job in to_do for path in job.output]
     or_stop(refuse_other_targets, outputs, set(artifacts()))
     or_stop(refuse_read_only, outputs)
-    up_to_date = [job for job in workflow.dag.jobs if job.shellcmd and not workflow.dag.needrun(job)]
     if not workflow.local_exec:
         or_stop(refuse_own_server, [job.params.settings for job in to_do])
-    or_stop(refuse_unrecorded, [path for job in up_to_date for path in job.output if path in NO_RECORD])
-    or_stop(write_job_list, to_do, up_to_date)
+    or_stop(refuse_left_alone, left_alone_that_is_used())
+    or_stop(write_job_list, to_do, up_to_date())
     if workflow.local_exec and not IN_CONDA:  # the server's forks have the libraries of this environment
         forkserver.start([stage_of(job) for job in to_do], ENVIRONMENT)
     if workflow.local_exec:
@@ -25,6 +24,16 @@ onstart:
 
 onerror:
     say_last(workflow.scheduler, len(workflow.dag))
+
+
+def up_to_date():
+    """Return the jobs that this run would take as they are."""
+    return [job for job in workflow.dag.jobs if job.shellcmd and not workflow.dag.needrun(job)]
+
+
+def left_alone_that_is_used():
+    """Return the problems of artifacts on request that this run would take as they are."""
+    return [LEFT_ALONE[path] for job in up_to_date() for path in job.output if path in LEFT_ALONE]
 
 
 def artifacts():
@@ -43,12 +52,12 @@ if workflow.is_main_process and not workflow.output_settings.verbose:
 
 
 # Snakemake would take a file that was edited by hand for what a job wrote. `rmft lineage --all` says so itself.
-NO_RECORD = []
+LEFT_ALONE = {}
 if workflow.is_main_process and not AUDIT and not OTHER_RUN:
-    NO_RECORD = without_record(targets.requested(PARAMS))
-    if NO_RECORD:
-        left = f"{len(NO_RECORD)} results on request have no record of what made them, as after going to another commit"
-        print(f"rmft: warning: {left}, and are left alone, such as {NO_RECORD[0]}", file=sys.stderr)
-    or_stop(refuse_altered, [path for path in artifacts() if path not in NO_RECORD])
+    LEFT_ALONE = or_stop(refuse_altered, artifacts(), targets.requested(PARAMS))
+    if LEFT_ALONE:
+        left = f"{len(LEFT_ALONE)} results on request are not what their records describe, as after going to another commit"
+        print(f"rmft: warning: {left}, and are left alone, such as {min(LEFT_ALONE)}", file=sys.stderr)
+        logger.addFilter(WithNothingToDo(lambda: or_stop(refuse_left_alone, left_alone_that_is_used())))
     for difference in not_locked(stages()):
         print(f"rmft: warning: {difference}: jobs run again, and `dvc repro` does not know", file=sys.stderr)

@@ -16,17 +16,25 @@ sys.path.insert(0, str(SOURCE))
 
 from rmft.workflow import forkserver, paths, plan, plan_outputs, targets
 from rmft.extensions import data_of
-from rmft.lineage.audit import refuse_altered, refuse_unrecorded, without_record
+from rmft.lineage.audit import refuse_altered, refuse_left_alone
 from rmft.lineage.code import check_code, not_locked, stages
 from rmft.params import load
 from rmft.params.files import THEORY, prompt_files, training_log_of
 from rmft.artifacts.job import JOB_OF, ON_CLUSTER, this_run
 from rmft.workflow.checks import check_folder, check_inputs, check_sources
-from rmft.workflow.failures import BriefErrors, interrupted_early, let_sigterm_in, refuse_other_targets, say_last
+from rmft.workflow.failures import (
+    BriefErrors,
+    WithNothingToDo,
+    interrupted_early,
+    let_sigterm_in,
+    refuse_other_targets,
+    say_last,
+)
 from rmft.workflow.job_list import stage_of, write_job_list
 from rmft.workflow.runs import (
     drop_broken_dvc_locks,
     hold_folder,
+    is_dry_run,
     or_stop,
     refuse_own_server,
     refuse_read_only,
@@ -49,8 +57,9 @@ PersistenceBase._serialize_param = PersistenceBase._serialize_param_builtin
 AUDIT = config.get("audit")  # files are only looked at: "all", or those of the "default" target
 OTHER_RUN = None  # why this one may look, and not build
 if workflow.is_main_process and not AUDIT:
-    OTHER_RUN = why_not(hold_folder)
-    if OTHER_RUN and not {"-n", "--dry-run", "--dryrun"}.intersection(sys.argv):
+    DRY_RUN = is_dry_run(sys.argv[1:])
+    OTHER_RUN = why_not(lambda: hold_folder(dry=DRY_RUN))
+    if OTHER_RUN and not DRY_RUN:
         stop(OTHER_RUN)
     drop_broken_dvc_locks()
 

@@ -1,6 +1,6 @@
 """GRPO: model(i) on all games of iteration i, without a selection, gives model(i + 1)."""
 
-# A rule for each method, because the file is named by what is in it.
+# A rule for each name of the weights' file, which says what is in it.
 for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in with_stage("grpo")):
 
     rule:

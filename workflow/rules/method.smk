@@ -1,6 +1,6 @@
 """Training methods of extensions: model(i) on the games of iteration i, with their regret, gives model(i + 1)."""
 
-# A rule for each method, because the file is named by what is in it.
+# A rule for each name of the weights' file, which says what is in it.
 for weights in dict.fromkeys(EXPERIMENTS[name].weights for name in with_stage("method")):
 
     rule:

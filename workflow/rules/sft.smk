@@ -1,7 +1,7 @@
 """Supervised fine-tuning: model(i) on the demonstrations of iteration i gives model(i + 1)."""
 
 # A rule for each method, because the file is named by what is in it.
-for method, weights in {"full": "model.safetensors", "lora": "adapter.safetensors", "api": "model.json"}.items():
+for method, weights in {EXPERIMENTS[name].sft.method: EXPERIMENTS[name].weights for name in with_stage("sft")}.items():
 
     rule:
         name:

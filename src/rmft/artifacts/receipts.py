@@ -109,12 +109,17 @@ def commit(folder: Path = Path(), besides: tuple[str, ...] = ()) -> str | None:
     return found.stdout.split()[0] + "-dirty" * bool(dirty)
 
 
-@functools.cache
 def machine() -> str:
-    """Return the kind of this machine, and no name or address."""
+    """Return the kind of this machine, and no name or address; with its GPUs where the job may compute with them."""
+    # Not whether torch is loaded, which depends on the jobs beside this one: forks have the libraries of all.
+    return _machine(gpus='"torch":' in JOB_CONTEXT.settings or not JOB_CONTEXT.settings)
+
+
+@functools.cache
+def _machine(*, gpus: bool) -> str:
     of_processor = " ".join(filter(None, processor()))  # its instructions decide how libraries round
     parts = [f"{platform.system()} {platform.machine()}", of_processor, f"{os.cpu_count()} cores"]
-    torch = sys.modules.get("torch")  # loaded where jobs of the run compute with it
-    if torch is not None and torch.cuda.is_available():
+    torch = sys.modules.get("torch")
+    if gpus and torch is not None and torch.cuda.is_available():
         parts.append(f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}")
     return ", ".join(filter(None, parts))

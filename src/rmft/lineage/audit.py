@@ -75,8 +75,11 @@ def _naming_target(problem: Finding) -> Finding:
 # Before a build
 
 
-def refuse_altered(artifacts: Iterable[str]) -> None:
+def refuse_altered(artifacts: Iterable[str], on_request: Collection[str] = ()) -> dict[str, Finding]:
     """Raise InputError if an artifact is not what its job wrote, or has no record of its job.
+
+    Of the artifacts on request among them, return these by path instead. DVC versions the records of these and not the
+    files: going to another commit takes the records away, or puts those of another file in their place.
 
     Snakemake would take it for the job's, since it compares times of files and hashes of inputs only. A file that
     Snakemake itself has marked as unfinished is left to it. An artifact whose source was edited while its job ran is so
@@ -92,34 +95,32 @@ def refuse_altered(artifacts: Iterable[str]) -> None:
     sources = sorted(name for name in inputs - records.keys() if Path(name).is_file())
     hashes = _hashes([*finished, *sources])
     found = [problem for path in finished if (problem := problem_of(path, records[path], hashes[path]))]
-    problems = [problem for problem in found if problem.kind != "stale"]
+    left_alone = {problem.path: problem for problem in found if problem.kind != "stale" and problem.path in on_request}
+    problems = [problem for problem in found if problem.kind != "stale" and problem.path not in on_request]
     if problems:
         others = f" (and {len(problems) - 1} more: `rmft lineage --all`)" if len(problems) > 1 else ""
         if len(problems) > MANY:
             others += f"; `mkdir old; mv {' '.join(ARTIFACTS)} old; snakemake` makes all anew"
         raise InputError(f"{problems[0]}, or `dvc checkout` what you last committed{others}")
-    for path in (outdated(records, present) & set(finished)) | {problem.path for problem in found}:
+    spoilt = (outdated(records, present) & set(finished)) | {problem.path for problem in found}
+    for path in spoilt - left_alone.keys():
         mark_unfinished(path)
     of_sources = {name: hashes[name] for name in sources}
     for path in finished:
-        for name in _replaced_by_older(path, records[path].inputs, of_sources):
+        for name in _replaced_by_older(path, records[path].inputs, of_sources) if path not in left_alone else ():
             _make_younger(name, path)
+    return left_alone
 
 
-def without_record(on_request: Iterable[str]) -> list[str]:
-    """Return the artifacts that are there and have no record, sorted, of those that are made on request.
-
-    DVC versions the records of these and not the files: going to another commit takes the records away.
-    """
-    return sorted(path for path in on_request if Path(path).exists() and read_record(path) is None)
-
-
-def refuse_unrecorded(artifacts: Sequence[str]) -> None:
-    """Raise InputError if there are artifacts without a record that a run would take as they are."""
-    if artifacts:
-        problem = problem_of(artifacts[0], None, "")
-        more = f" (and {len(artifacts) - 1} more)" if len(artifacts) > 1 else ""
-        raise InputError(f"{problem}, or go to the commit that made it{more}")
+def refuse_left_alone(problems: Sequence[Finding]) -> None:
+    """Raise InputError if a run would take artifacts on request as they are that `refuse_altered` left alone."""
+    if problems:
+        first, more = problems[0], f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        path = PurePosixPath(first.path)
+        if more and path.is_relative_to(EXPERIMENTS):
+            name = path.relative_to(EXPERIMENTS).parts[0]
+            first = replace(first, remedy=f"{move_away(EXPERIMENTS / name)}; snakemake exp_{name}")
+        raise InputError(f"{first}, or go to the commit that made it{more}")
 
 
 def _replaced_by_older(path: str, read: Mapping[str, str | None], sources: Mapping[str, str]) -> list[str]:

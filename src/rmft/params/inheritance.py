@@ -14,20 +14,20 @@ from rmft.params.kinds import KINDS
 EACH = "each_evaluation"
 ON_REQUEST = "on_request"
 SECTIONS = ("experiments", ON_REQUEST)  # that hold experiments
-Path = tuple[str, ...]
+Place = tuple[str, ...]  # the keys that lead to a value in the file
 
 
 class Leaf(NamedTuple):
     """A value that is no map, and its place in the file; a reward set named by its evaluation has none."""
 
     value: Any
-    place: Path | None
+    place: Place | None
 
 
 Tree = dict[str, Any]  # keys → trees or leaves
 
 
-def with_origins(values: object) -> tuple[object, dict[Path, Path | None]]:
+def with_origins(values: object) -> tuple[object, dict[Place, Place | None]]:
     """Return the values of params.yaml with all inheritance done, without `defaults`; malformed ones as they are.
 
     With them, of each leaf of an experiment, by its path, the place that it comes from.
@@ -54,7 +54,9 @@ def _names(values: Mapping[str, Any], section: str) -> list[str]:
     return list(values[section]) if isinstance(values.get(section), Mapping) else []
 
 
-def _experiment(values: Mapping[str, Any], sections: Mapping[str, str], name: str, varied_by: Path = ()) -> Tree | Leaf:
+def _experiment(
+    values: Mapping[str, Any], sections: Mapping[str, str], name: str, varied_by: Place = ()
+) -> Tree | Leaf:
     """Return an experiment and what it inherits.
 
     sections: where each experiment is written. varied_by: experiments that wait for this one, so as not to loop.
@@ -103,7 +105,7 @@ def _of_kind(tree: Tree, kind: object) -> Tree:
     return {key: value for key, value in tree.items() if key in fields}
 
 
-def _placed(values: object, place: Path) -> Tree | Leaf:
+def _placed(values: object, place: Place) -> Tree | Leaf:
     if not isinstance(values, Mapping):
         return Leaf(values, place)
     return {key: _placed(value, (*place, str(key))) for key, value in values.items()}
@@ -126,7 +128,7 @@ def _value(leaf: Tree | Leaf | None) -> object:
     return leaf.value if isinstance(leaf, Leaf) and isinstance(leaf.value, str) else None
 
 
-def _leaves(tree: Tree | Leaf, path: Path = ()) -> Iterator[tuple[Path, Leaf]]:
+def _leaves(tree: Tree | Leaf, path: Place = ()) -> Iterator[tuple[Place, Leaf]]:
     if isinstance(tree, Leaf):
         yield path, tree
         return

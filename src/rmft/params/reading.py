@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from rmft import extensions
 from rmft.errors import NOT_HERE, InputError, unknown
-from rmft.params.inheritance import SECTIONS, with_origins
-from rmft.params.inheritance import Path as Place
+from rmft.params.inheritance import SECTIONS, Place, with_origins
 from rmft.params.outputs import Outputs
 from rmft.params.section import EXTENSION, Section, first_error
 from rmft.params.whole import Params, Science

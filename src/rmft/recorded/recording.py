@@ -19,12 +19,10 @@ from rmft.environments.regret import EVALUATED
 from rmft.errors import InputError, unknown
 from rmft.lineage.crate import as_crate, identity
 from rmft.lineage.trace import Trace, trace
-from rmft.metrics.summary import Metrics, all_metrics
 from rmft.params import Params
-from rmft.params.files import evaluation_of
 from rmft.recorded.bundle import LINEAGE, SUMMARY, Bundle
 from rmft.recorded.summary import summary_of
-from rmft.results import read_players
+from rmft.results import built_metrics
 from rmft.selection import Scoring, final_regrets, table_of
 from rmft.workflow import paths, targets
 from rmft.workflow.current import refuse_other_parameters
@@ -57,7 +55,7 @@ def record(folder: Path, params: Params, experiment: str) -> Bundle:
             _copy(source, whole)
         _copy_training(whole, shown, experiment)
         _copy_games(whole, shown, experiment)
-        write_json(whole / paths.BUNDLE_METRICS, _metrics(shown, experiment))
+        write_json(whole / paths.BUNDLE_METRICS, built_metrics(shown, experiment))
         write_json(whole / SUMMARY, {experiment: summary_of(shown, experiment)})
         _write_lineage(whole, shown, traced)
         return _described(whole, params, shown, traced)
@@ -122,13 +120,6 @@ def _copy(source: str, folder: Path) -> None:
     target = folder / Path(source).relative_to("results")
     target.parent.mkdir(parents=True, exist_ok=True)
     copyfile(source, target)
-
-
-def _metrics(shown: Params, experiment: str) -> Metrics:
-    """Return the metrics of all evaluations of the experiment, as results/metrics.json has them."""
-    names = shown.experiments[experiment].evaluations
-    played = ((experiment, name, read_players(Path(evaluation_of(experiment, name)))) for name in names)
-    return all_metrics(played, shown.seed, shown.evaluation.floor)
 
 
 def _copy_training(folder: Path, shown: Params, experiment: str) -> None:

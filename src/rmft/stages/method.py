@@ -5,6 +5,7 @@ which has the regret of every trajectory (parquet). Writes weights or adapter (s
 (csv).
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from rmft import extensions
@@ -29,11 +30,13 @@ def run(job: MethodJob, rollouts: Path, selection: Path, output: Path, log: Path
 
 
 def check_tuned(label: str, tuned: object) -> None:
-    """Raise InputError where a method returned no model, or one that cannot play."""
+    """Raise InputError where a method returned no model, one that cannot play, or no log of its steps."""
     from rmft.training.learner import FineTuned
 
     if not isinstance(tuned, FineTuned):
         raise InputError(f"{label} must return a FineTuned of rmft.training.learner, not {type(tuned).__name__}")
+    if not tuned.log or not all(isinstance(row, Mapping) for row in tuned.log):
+        raise InputError(f"{label}: the log of its FineTuned must have a row, a dict, for each step")
     for name, tensor in tuned.tensors.items():
         if not tensor.isfinite().all():
             raise InputError(f"{label}: {name} is not finite; a lower learning rate may help")

@@ -26,7 +26,7 @@ from rmft.params.reasoning import LEXICAL
 from rmft.reasoning.judges import PassingReply, question
 from rmft.tools.terminal import empty_table
 from rmft.workflow.games import game_settings_of, scenarios_for
-from rmft.workflow.plan import first_rollouts_of, held_out_job, rollouts_job
+from rmft.workflow.plan import first_rollouts_of, held_out_job, own_players, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
 if TYPE_CHECKING:
@@ -114,9 +114,7 @@ def _parts(params: Params, name: str) -> Iterator[ExpectedWork]:
     yield ExpectedWork(name, "fine-tuning", runs * loop.iterations, trained, cost(trained, base), 0.0)
     for evaluation in experiment.evaluations:
         job = held_out_job(params, name, evaluation)
-        players = experiment.evaluations[evaluation].players(runs)
-        # A variant shares the base model's games with the experiment that it varies.
-        playing = [player for player, seed in players if not experiment.varies or (player, seed) != ("base", 0)]
+        playing = [player for player, _seed in own_players(params, name, evaluation)]
         replicates = playing.count("base")
         yield _played(name, f"{evaluation}, base model", job, settings, counter, base, replicates)
         yield _played(name, f"{evaluation}, fine-tuned", job, settings, counter, tuned, len(playing) - replicates)
@@ -131,7 +129,7 @@ def _judged(params: Params, name: str) -> Iterator[ExpectedWork]:
     counter, prices = _token_counter(params, settings, experiment.feedback), PriceList(params)[settings.model]
     for evaluation in reasoning.of.get(name, []):
         job = held_out_job(params, name, evaluation)
-        protocol = game_settings_of(job, Prompts.load(Path(job.problem.protocol.prompts))).about(None)
+        protocol = game_settings_of(job, load_prompts(job.problem.protocol.prompts)).about(None)
         empty = question(read_template(Path(reasoning.prompt)), PassingReply("", protocol, 0, frozenset(), None))
         calls = job.games * job.T * len(experiment.evaluations[evaluation].players(experiment.loop.training_seeds))
         prompt = counter.tokens(empty) + counter.reply_tokens + MESSAGE_TOKENS
@@ -144,11 +142,12 @@ def _token_counter(params: Params, settings: EndpointSettings, feedback: str) ->
     """Return how an endpoint is expected to count tokens; our own server's model has a tokenizer that counts them."""
     expected = settings.expected
     reply = getattr(expected.reply_tokens, feedback)
-    if settings.serves is None:
+    at_hand = settings.serves and Path(params.models[settings.serves].folder, "tokenizer.json")
+    if not at_hand or not at_hand.exists():  # elsewhere, on the hub, or not converted yet
         return TokenCounter(lambda text: len(text) / expected.characters_per_token, reply, CACHED_FROM, CACHED_BY)
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(Path(params.models[settings.serves].folder) / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(at_hand))
     return TokenCounter(lambda text: len(tokenizer.encode(text, add_special_tokens=False)), reply, 0, 1)
 
 

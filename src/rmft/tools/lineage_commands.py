@@ -132,15 +132,11 @@ def _audit(*, by_default: bool) -> "Sequence[Finding]":
     """Return the problems of all artifacts, or of those that are made by default; print how many there are."""
     from rmft.lineage.audit import audit
     from rmft.params import load
-    from rmft.workflow.paths import on_demand
     from rmft.workflow.runs import reasons_to_run
     from rmft.workflow.targets import requested
 
-    reasons, others = reasons_to_run(by_default=by_default), set()
-    if by_default:
-        params = load().at_scale()
-        others = {*requested(params), *on_demand(params)}
-    problems = audit(reasons, others)
+    reasons = reasons_to_run(by_default=by_default)
+    problems = audit(reasons, requested(load().at_scale()) if by_default else ())
     print(f"{len(reasons)} artifacts, {len(problems) or 'no'} problems")
     return problems
 

@@ -16,7 +16,7 @@ from rmft.tools.estimate import MESSAGE_TOKENS, TokenCounter, endpoint_experimen
 from rmft.tools.model_shapes import BYTES, ModelShape, local_folder, shape_of, weights_bytes
 from rmft.tools.terminal import empty_table
 from rmft.workflow.contexts import PIECE, TURN
-from rmft.workflow.plan import first_rollouts_of, held_out_job, rollouts_job
+from rmft.workflow.plan import first_rollouts_of, held_out_job, own_players, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
 if TYPE_CHECKING:
@@ -163,11 +163,8 @@ def _games(params: Params, name: str, experiment: Experiment) -> Iterator[GameLo
         later = (loop.iterations - 1) * loop.training_seeds
         shards = (later + first_rollouts_of(params, name).count(name)) * params.shards(name)
         yield _played(rollouts_job(params, name, 0, 0, 1), shards)
-    for evaluation, of in experiment.evaluations.items():
-        playing = [
-            player for player in of.players(loop.training_seeds) if not experiment.varies or player != ("base", 0)
-        ]
-        yield _played(held_out_job(params, name, evaluation), len(playing))
+    for evaluation in experiment.evaluations:
+        yield _played(held_out_job(params, name, evaluation), len(own_players(params, name, evaluation)))
 
 
 def _played(job: RolloutsJob, jobs: int = 1) -> GameLoad:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmft.errors import InputError, unknown
-from rmft.params.inheritance import Path as Place
+from rmft.params.inheritance import Place
 from rmft.params.reading import read
 
 COLUMN = 44  # where the places begin

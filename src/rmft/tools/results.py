@@ -12,7 +12,7 @@ from rmft.params import Params
 from rmft.params.files import evaluation_of
 from rmft.results import read_players
 from rmft.tools.terminal import empty_table, interval
-from rmft.workflow.current import OTHER, made_otherwise
+from rmft.workflow.current import why_not_current
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,8 +29,8 @@ LEGEND = (
 class BuiltEvaluation:
     """Mean final regrets by player.
 
-    difference: trained minus base, over n instances. trainings: runs of training. current: whether `model` and all else
-    in params.yaml is what made the evaluations of the experiment.
+    difference: trained minus base, over n instances. trainings: runs of training. otherwise: why the evaluations of the
+    experiment are not what `model` and all else in params.yaml give; None where they are.
     """
 
     experiment: str
@@ -40,7 +40,7 @@ class BuiltEvaluation:
     trainings: int
     regrets: dict[str, float]
     difference: PairedDifference
-    current: bool = True
+    otherwise: str | None = None
 
 
 def built(params: Params, experiments: Sequence[str]) -> list[BuiltEvaluation]:
@@ -66,7 +66,7 @@ def _built(params: Params, experiments: Sequence[str]) -> Iterator[BuiltEvaluati
     for name in experiments:
         paths = {evaluation: evaluation_of(name, evaluation) for evaluation in params.experiments[name].evaluations}
         there = {evaluation: path for evaluation, path in paths.items() if Path(path).exists()}
-        current = made_otherwise(params, there.values()) is None
+        otherwise = why_not_current(params, there.values())
         for evaluation, path in there.items():
             players = read_players(Path(path))
             trained = players["trained"]
@@ -78,7 +78,7 @@ def _built(params: Params, experiments: Sequence[str]) -> Iterator[BuiltEvaluati
                 len(trained.regret),
                 {player: float(of.final.mean()) for player, of in players.items()},
                 against_base(players),
-                current,
+                otherwise,
             )
 
 
@@ -102,14 +102,16 @@ def as_tables(evaluations: Sequence[BuiltEvaluation]) -> Iterator["Table"]:
 
 def _described(of_one: Sequence[BuiltEvaluation]) -> str:
     """Return the model of an experiment's evaluations; where they are not current, params.yaml may name another one."""
-    if of_one[0].current:
-        return of_one[0].model
-    return f"{OTHER}; run `snakemake exp_{of_one[0].experiment}`"
+    one = of_one[0]
+    return f"{one.otherwise}; run `snakemake exp_{one.experiment}`" if one.otherwise else one.model
 
 
 def plot_note(full_size: Params, evaluations: Sequence[BuiltEvaluation]) -> str | None:
     """Return what a plot of evaluations must say of their size and parameters. full_size: not yet at scale."""
     scaled = full_size.scale_note(list({one.experiment: None for one in evaluations}))
-    others = dict.fromkeys(one.experiment for one in evaluations if not one.current)
-    notes = [f"{', '.join(others)}: {OTHER}"] if others else []
+    others: dict[str, list[str]] = {}
+    for one in evaluations:
+        if one.otherwise and one.experiment not in others.setdefault(one.otherwise, []):
+            others[one.otherwise].append(one.experiment)
+    notes = [f"{', '.join(names)}: {reason}" for reason, names in others.items()]
     return "; ".join([f"scale {full_size.scale}: not the paper's results"] * bool(scaled) + notes) or None

@@ -3,24 +3,50 @@
 import json
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
+from rmft.artifacts.files import sha256
 from rmft.errors import InputError
+from rmft.lineage.audit import problem_of
 from rmft.lineage.records import Record, read_record
 from rmft.params import Params
 from rmft.params.files import THEORY
-from rmft.workflow import paths, plan
+from rmft.workflow import paths, plan, plan_outputs, targets
 from rmft.workflow.records import Job
 
 OTHER = "made with other parameters than params.yaml has now"
+NOT_ON_RECORD = "altered, or without a whole record of what made it"
 EXPERIMENT = r"results/experiments/([^/]+)"
 HELD_OUT = re.compile(rf"{EXPERIMENT}/evaluation/([^/]+)/([^/]+)\.parquet")
+GATHERED = re.compile(rf"{EXPERIMENT}/seed-(\d+)/iteration-(\d+)/rollouts\.parquet")
+NOT_COMPARED = {"code", "scale_note"}  # keys of a record; a note says which scale the parameters are at
 
 
 def refuse_other_parameters(command: str, params: Params, artifacts: Iterable[str], target: str) -> None:
     """Raise InputError where `made_otherwise` finds an artifact. target: of Snakemake's, makes the artifacts anew."""
     if path := made_otherwise(params, artifacts):
         raise InputError(f"{command}: {path} was {OTHER}; run `snakemake {target}` first")
+
+
+def refuse_other_rewards(command: str, evaluation: str, rewards: str) -> None:
+    """Raise InputError where an evaluation was not played on a reward set as it is now. Both are paths."""
+    record = read_record(evaluation)
+    if record and Path(rewards).exists() and record.inputs.get(rewards) != sha256(Path(rewards)):
+        raise InputError(
+            f"{command}: {evaluation} was not played on {rewards} as it is now; run `snakemake {evaluation}`"
+        )
+
+
+def why_not_current(params: Params, artifacts: Iterable[str]) -> str | None:
+    """Return why artifacts are not what params.yaml asks for now, in words that follow their name; None if they are.
+
+    These artifacts are hashed, and what they were made from is not.
+    """
+    paths_there = list(artifacts)
+    if any(problem_of(path, read_record(path), sha256(Path(path))) for path in paths_there):
+        return NOT_ON_RECORD
+    return OTHER if made_otherwise(params, paths_there) else None
 
 
 def made_otherwise(params: Params, artifacts: Iterable[str]) -> str | None:
@@ -42,20 +68,28 @@ def made_otherwise(params: Params, artifacts: Iterable[str]) -> str | None:
 
 
 def _as_planned(params: Params, record: Record) -> bool:
-    """Return whether the plan gives an artifact's job the settings, and the weights, that are on record."""
+    """Return whether the plan gives an artifact's job the settings, and the inputs, that are on record."""
     try:
         job = _planned(params, record.path)
-        if match := HELD_OUT.fullmatch(record.path):
-            experiment, _, player = match.groups()
-            if not record.inputs.keys() >= {*paths.weights_of_player(params, experiment, player)}:
-                return False  # `trained` is the model of the last iteration, whichever that was
+        if not record.inputs.keys() >= {*_needed(params, record.path)}:
+            return False
     except (KeyError, AttributeError, InputError):  # params.yaml has no such job any more
         return False
-    return job is None or _without_code(record.settings) == _without_code(json.loads(job.canonical()))
+    return job is None or _compared(record.settings) == _compared(json.loads(job.canonical()))
+
+
+def _needed(params: Params, path: str) -> list[str]:
+    """Return the inputs of an artifact's job that its settings do not tell."""
+    if match := HELD_OUT.fullmatch(path):  # `trained` is the model of the last iteration, whichever that was
+        return paths.weights_of_player(params, match[1], match[3])
+    if match := GATHERED.fullmatch(path):  # a variant's first games may be those of what it is a variant of
+        experiment, seed, iteration = match[1], int(match[2]), int(match[3])
+        return targets.shards_of(params, experiment, seed, iteration) if params.experiments[experiment].sharded else []
+    return []
 
 
 def _planned(params: Params, path: str) -> Job | None:
-    """Return the job that makes an artifact; None for figures, tables and pages, and for sources."""
+    """Return the job that makes an artifact; None for pages, and for sources."""
     for pattern, job_of in JOBS.items():
         if match := re.fullmatch(pattern, path):
             return job_of(params, *match.groups())
@@ -89,10 +123,25 @@ def _of_model(params: Params, name: str, _file: str) -> Job:
     return made(params, name)
 
 
-def _without_code(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without the hashes of code in them, as those of our own server's."""
-    inner = {name: _without_code(of) if isinstance(of, dict) else of for name, of in settings.items()}
-    return {name: of for name, of in inner.items() if name != "code"}
+def _figure(params: Params, label: str) -> Job:
+    """Return the job that draws a figure."""
+    return plan_outputs.figure_job(params, label, None)
+
+
+def _table(params: Params, label: str) -> Job:
+    """Return the job that makes a table."""
+    return plan_outputs.table_job(params, label, None)
+
+
+def _metrics(params: Params, on_request: str | None) -> Job:
+    """Return the job that collects metrics: of the experiments on request, or of the others."""
+    return plan_outputs.metrics_job(params.by_request if on_request else params.by_default)
+
+
+def _compared(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without what is not compared, such as the hashes of code, also those of our own server's."""
+    inner = {name: _compared(of) if isinstance(of, dict) else of for name, of in settings.items()}
+    return {name: of for name, of in inner.items() if name not in NOT_COMPARED}
 
 
 JOBS: dict[str, Callable[..., Job]] = {  # by the path of an artifact, of which the groups name the job
@@ -105,4 +154,7 @@ JOBS: dict[str, Callable[..., Job]] = {  # by the path of an artifact, of which 
     HELD_OUT.pattern: _held_out,
     rf"{EXPERIMENT}/reasoning/([^/]+)/[^/]+": plan.reasoning_job,
     re.escape(THEORY): plan.theory_job,
+    r"results/figures/(.+)\.(?:pdf|png|csv)": _figure,
+    r"results/tables/(.+)\.(?:csv|md|tex)": _table,
+    rf"results/({paths.ON_REQUEST_PREFIX})?(?:metrics|summary)\.json": _metrics,
 }

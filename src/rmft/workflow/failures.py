@@ -17,6 +17,7 @@ from rmft.workflow.job_list import note_end
 OURS = "rmft: "  # begins the line that rmft writes for a mistake of the user
 AGAIN = "run it again to go on"
 WITHOUT_A_WORD = "its log is empty, as after a kill from outside (did the machine run out of memory?)"
+NOTHING_TO_DO = "Nothing to be done"
 JOB_COMMAND = re.compile(r"^(RuleException:\s*)?CalledProcessError in file ")
 NO_RULE = re.compile(r"^MissingRuleException:\s+No rule to produce (?P<target>.+?) \(if you use input functions")
 
@@ -43,6 +44,20 @@ class BriefErrors(logging.Filter):
         if missing := NO_RULE.match(str(record.msg)):
             record.msg = f"rmft: {no_target(missing['target'], self.targets())}"
         return not JOB_COMMAND.match(str(record.msg))
+
+
+class WithNothingToDo(logging.Filter):
+    """Calls a check when Snakemake says that there is nothing to do, since it leaves out `onstart` then."""
+
+    def __init__(self, check: Callable[[], object]) -> None:
+        super().__init__()
+        self.check = check
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return that the message is to be printed, if the check returns."""
+        if str(record.msg).startswith(NOTHING_TO_DO):
+            self.check()
+        return True
 
 
 def no_target(name: str, targets: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from rmft.params.files import (
 from rmft.params.language_model import check_gguf, model_files
 from rmft.params.reasoning import LEXICAL
 
-ON_REQUEST = "on-request-"  # before the names of the metrics and of the pages of experiments on request
+ON_REQUEST_PREFIX = "on-request-"  # before the names of the metrics and of the pages of experiments on request
 RECORDED = "data/recorded"  # the folder of the results bundles, and the files of a bundle that the report shows
 BUNDLE, BUNDLE_METRICS, BUNDLE_FIGURES = "bundle.json", "metrics.json", "figures"
 REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
@@ -194,7 +194,7 @@ def recorded_files() -> list[str]:
 
 def prefix_of(params: Params) -> str:
     """Return what the names of metrics and pages begin with: those of experiments on request are files of their own."""
-    return ON_REQUEST if params.experiments and params.experiments.keys() <= params.on_request.keys() else ""
+    return ON_REQUEST_PREFIX if params.experiments and params.experiments.keys() <= params.on_request.keys() else ""
 
 
 def metrics_of(params: Params) -> list[str]:

@@ -203,7 +203,7 @@ class GRPOJob(Job):
 
 
 class MethodJob(Job):
-    """The record of stage `method`. stream: the word that names its random streams.
+    """The record of stage `method`. stream: the words that name its random streams.
 
     method: the name that an extension has registered. settings: those of the method. sft: the training steps, for
     methods that take them as fine-tuning does. temperature: of the rollouts.

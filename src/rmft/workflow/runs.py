@@ -3,10 +3,12 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +20,7 @@ from rmft.package_data import require_clone
 
 LOCK = Path(".snakemake/flock")
 DVC_LOCKS, DVC_GUARD = Path(".dvc/tmp/rwlock"), Path(".dvc/tmp/rwlock.lock")  # its list of locks, and who may edit it
+DRY_RUN_SECONDS = 60.0  # how long a run waits for dry runs
 INTERRUPTED = 130  # the exit code after Ctrl-C
 Result = TypeVar("Result")
 
@@ -25,24 +28,47 @@ _held: list[TextIO] = []  # open until the process ends, by whatever end
 _temporary: list[Path] = []  # folders that this process leaves behind where it stops at once
 
 
-def hold_folder() -> None:
-    """Keep other runs out of this folder until this process ends.
+def is_dry_run(arguments: Sequence[str]) -> bool:
+    """Return whether the arguments of Snakemake ask for a dry run, also as in `-np`."""
+    return any(re.fullmatch(r"-[A-Za-z]*n[A-Za-z]*|--dry-?run", word) for word in arguments)
 
-    Raise InputError where another run holds it. (Snakemake's own lock outlives a killed run.)
+
+def hold_folder(*, dry: bool = False) -> None:
+    """Keep other runs out of this folder until this process ends; a dry run keeps out no other dry run.
+
+    A run waits some time for dry runs to end, which take seconds. Raise InputError where another run holds the folder.
+    (Snakemake's own lock outlives a killed run.)
     """
     try:
         LOCK.parent.mkdir(exist_ok=True)
         file = LOCK.open("a", encoding="utf-8")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        with suppress(OSError):  # a full disk keeps nobody from `rmft prune`
-            os.truncate(file.fileno(), 0)
-            os.write(file.fileno(), this_run().encode())  # whom `rmft status` looks for
+        if dry:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        else:
+            _lock_alone(file)
+            with suppress(OSError):  # a full disk keeps nobody from `rmft prune`
+                os.truncate(file.fileno(), 0)
+                os.write(file.fileno(), this_run().encode())  # whom `rmft status` looks for
     except BlockingIOError:
         at_work = "another snakemake is at work in this folder (`rmft status` shows it)"
         raise InputError(f"{at_work}; wait until it ends, or stop it") from None
     except OSError as error:
         raise InputError(f"{LOCK}: cannot be locked: {error.strerror or error}") from None
     _held.append(file)
+
+
+def _lock_alone(file: TextIO) -> None:
+    """Lock a file, and wait while only dry runs hold it. Raise BlockingIOError where another run does."""
+    ends = time.monotonic() + DRY_RUN_SECONDS
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # which dry runs share
+            fcntl.flock(file, fcntl.LOCK_UN)
+            if time.monotonic() > ends:
+                raise
+            time.sleep(0.1)
 
 
 def drop_broken_dvc_locks() -> None:

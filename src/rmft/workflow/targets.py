@@ -9,6 +9,7 @@ from rmft.workflow.paths import (
     made_model_of,
     metrics_of,
     models_of,
+    on_demand,
     report_of,
     reward_sets,
     scenarios,
@@ -29,8 +30,8 @@ def everything(params: Params) -> list[str]:
 
 
 def requested(params: Params) -> set[str]:
-    """Return the artifacts that `snakemake` makes when they are asked for only."""
-    return {*everything(params)} - {*everything(params.by_default)}
+    """Return the artifacts that `snakemake` makes only when they, or what is made from them, are asked for."""
+    return {*everything(params), *on_demand(params)} - {*everything(params.by_default)}
 
 
 def section(params: Params, experiments: list[str]) -> list[str]:

@@ -25,7 +25,9 @@ from rmft.artifacts.files import sha256
 from rmft.artifacts.receipts import FOLDER as RECEIPTS
 from rmft.errors import InputError, did_you_mean
 from rmft.lineage.code import SourceCode, code_of, locked, normalised
+from rmft.metrics.summary import summarised
 from rmft.params import load
+from rmft.results import built_metrics
 from rmft.tools.diff.difference import (
     ADDED,
     CHANGED,
@@ -82,14 +84,16 @@ def compare(a: str = "HEAD", b: str = WORKSPACE) -> Difference:
 
 def _of_experiments(repo: Repo, a: str, b: str) -> Difference:
     root = Path(repo.root_dir)
-    experiments = load(root / "params.yaml").at_scale().experiments
+    params = load(root / "params.yaml").at_scale()
+    experiments = params.experiments
     parameters = dict(tree_difference(*(experiments[name].model_dump(mode="json") for name in (a, b))))
     folders = [root / "results/experiments" / name for name in (a, b)]
     unknown = [f"results of {folder.name} are unknown: not built" for folder in folders if not folder.exists()]
     if unknown:
         return Difference(a, b, parameters, unknown=unknown)
-    metrics = _metrics(repo)
-    of_each = ({of: value for (name, of), value in (metrics or {}).items() if name == one} for one in (a, b))
+    # Of the evaluations themselves: results/summary.json may be older, and has no experiments on request.
+    metrics = {name: _measures(summarised(built_metrics(params, name, root))) for name in (a, b)}
+    of_each = ({evaluation: value for (_, evaluation), value in metrics[name].items()} for name in (a, b))
     return Difference(
         a,
         b,
@@ -97,7 +101,7 @@ def _of_experiments(repo: Repo, a: str, b: str) -> Difference:
         results=statuses(*(_hashes(folder, folder) for folder in folders)),
         metrics=_metric_pairs(*of_each),
         machines=_machine_pair(*(_machines(root / RECEIPTS / folder.relative_to(root)) for folder in folders)),
-        unknown=[] if metrics is not None else [f"metrics are unknown: {NO_METRICS}"],
+        unknown=[f"metrics of {name} are unknown: no evaluation is built" for name in (a, b) if not metrics[name]],
     )
 
 
@@ -299,8 +303,11 @@ def _parameters(repo: Repo) -> Mapping[str, Any] | None:
 
 def _metrics(repo: Repo) -> Metrics | None:
     summary = _content(repo.metrics.show(), "results/summary.json")
-    if summary is None:
-        return None
+    return None if summary is None else _measures(summary)
+
+
+def _measures(summary: Mapping[str, Any]) -> Metrics:
+    """Return the measures in the content of results/summary.json."""
     return {
         (experiment, evaluation): {name: of[name] for name in MEASURES if isinstance(of.get(name), int | float)}
         for experiment, evaluations in summary.items()
