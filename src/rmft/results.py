@@ -7,9 +7,6 @@ import numpy as np
 
 from rmft.artifacts.evaluations import read_evaluation
 from rmft.metrics.players import PlayerResults
-from rmft.metrics.summary import Metrics, all_metrics
-from rmft.params import Params
-from rmft.params.files import evaluation_of
 from rmft.params.outputs import variant_name
 
 
@@ -17,16 +14,6 @@ def read_players(path: Path) -> dict[str, PlayerResults]:
     """Return the results of the players of an evaluation, by name, in the order in which they played."""
     columns = read_evaluation(path)
     return {player: _played(columns, columns["player"] == player) for player in dict.fromkeys(columns["player"])}
-
-
-def built_metrics(params: Params, experiment: str, root: Path = Path()) -> Metrics:
-    """Return the metrics of an experiment's evaluations that are built, as results/metrics.json has them.
-
-    root: the folder of the clone.
-    """
-    paths = {name: root / evaluation_of(experiment, name) for name in params.experiments[experiment].evaluations}
-    played = ((experiment, name, read_players(path)) for name, path in paths.items() if path.exists())
-    return all_metrics(played, params.seed, params.evaluation.floor)
 
 
 def read_variants(sources: Sequence[tuple[str, str]], paths: Sequence[Path]) -> dict[str, dict[str, PlayerResults]]:

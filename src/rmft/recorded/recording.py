@@ -21,8 +21,7 @@ from rmft.lineage.crate import as_crate, identity
 from rmft.lineage.trace import Trace, trace
 from rmft.params import Params
 from rmft.recorded.bundle import LINEAGE, SUMMARY, Bundle
-from rmft.recorded.summary import summary_of
-from rmft.results import built_metrics
+from rmft.recorded.summary import built_metrics, summary_of
 from rmft.selection import Scoring, final_regrets, table_of
 from rmft.workflow import paths, targets
 from rmft.workflow.current import refuse_other_parameters

@@ -1,4 +1,4 @@
-"""What the page about recorded results says beyond regret: exploration, and how much of the selected games was luck."""
+"""What a built experiment gave: its metrics, how its players explore, and how much of the selected games was luck."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,20 @@ from rmft.artifacts.trajectories import read_selection
 from rmft.metrics.exploration import explored
 from rmft.metrics.luck import advantages, survival
 from rmft.metrics.players import PlayerResults
+from rmft.metrics.summary import Metrics, all_metrics
 from rmft.params import Params
 from rmft.params.files import evaluation_of, iteration_of
 from rmft.results import read_players
+
+
+def built_metrics(params: Params, experiment: str, root: Path = Path()) -> Metrics:
+    """Return the metrics of an experiment's evaluations that are built, as results/metrics.json has them.
+
+    root: the folder of the clone.
+    """
+    paths = {name: root / evaluation_of(experiment, name) for name in params.experiments[experiment].evaluations}
+    played = ((experiment, name, read_players(path)) for name, path in paths.items() if path.exists())
+    return all_metrics(played, params.seed, params.evaluation.floor)
 
 
 def summary_of(shown: Params, experiment: str) -> dict[str, Any]:

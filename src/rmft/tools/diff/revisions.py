@@ -27,7 +27,7 @@ from rmft.errors import InputError, did_you_mean
 from rmft.lineage.code import SourceCode, code_of, locked, normalised
 from rmft.metrics.summary import summarised
 from rmft.params import load
-from rmft.results import built_metrics
+from rmft.recorded.summary import built_metrics
 from rmft.tools.diff.difference import (
     ADDED,
     CHANGED,
