@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-.PHONY: help reproduce quick real figures report plots site test test-all chaos audit bench lint lock clean
+.PHONY: help reproduce quick real figures report plots site test test-long test-all chaos audit bench lint lock clean
 help:
 	@echo "make reproduce   every figure and table, versioned by DVC (results/); deletes artifacts that params.yaml no longer asks for"
 	@echo "make quick       an experiment of each section, and a picture of their regrets"
@@ -14,8 +14,9 @@ help:
 	@echo "make report      the report: all figures and tables beside the paper's claims (results/report.html)"
 	@echo "make plots       training curves and figures as a page (plots/)"
 	@echo "make site        the docs with search and a Python reference as a site, its links checked (site/index.html)"
-	@echo "make test        the tests, but for those that take half a minute or more"
-	@echo "make test-all    all tests, also slow ones that kill builds, restore results with DVC and submit Slurm jobs"
+	@echo "make test        the tests, but for the long ones"
+	@echo "make test-long   the long ones: they kill builds, restore results with DVC and submit Slurm jobs"
+	@echo "make test-all    all tests, for half an hour or more"
 	@echo "make chaos       randomised fault injection, for hours: kills, damaged files, hostile text and clients; the counts go to docs/reliability.md"
 	@echo "make audit       known vulnerabilities of the libraries in the lock (needs the network)"
 	@echo "make bench       speed beside other libraries and beside limits; the results go to docs/performance.md"
@@ -64,6 +65,9 @@ site: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	pytest -n auto --dist loadgroup --no-loadscope-reorder -m "not long"
+
+test-long: $(VENV)/.ready
+	pytest -n auto --dist loadgroup --no-loadscope-reorder -m long
 
 test-all: $(VENV)/.ready
 	pytest -n auto --dist loadgroup --no-loadscope-reorder

@@ -104,11 +104,13 @@ def run(size: int, seed: int) -> Counts:
 
 def _mutate(path: Path, size: int, chance: random.Random, counts: Counts) -> None:
     text = path.read_text(encoding="utf-8")
-    values = yaml.safe_load(text)
+    values = yaml.load(text, yaml.CSafeLoader)
     path.unlink()
     for number in range(size):
         if chance.random() < 0.8:
-            changed = yaml.safe_dump(mutated(values, chance), sort_keys=False, allow_unicode=True).encode()
+            changed = yaml.dump(
+                mutated(values, chance), sort_keys=False, allow_unicode=True, Dumper=yaml.CSafeDumper
+            ).encode()
         else:
             changed = broken(text, chance)
         path.write_bytes(changed)

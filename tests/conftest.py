@@ -31,11 +31,18 @@ def pytest_xdist_auto_num_workers() -> int:
     return os.cpu_count() + 1
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes minutes, so that no process is left alone with it at the end.
 
     What needs no built tree comes first of it, so that one process builds the tree while the others do not wait for it.
+    RMFT_LONG=k/n leaves out the long tests but for every n-th, and for those of faults: CI has no time for all.
     """
+    if share := os.environ.get("RMFT_LONG"):
+        turn, of = map(int, share.split("/"))
+        long = [item for item in items if item.get_closest_marker("long") and item.path.name != "test_chaos.py"]
+        left_out = {*long} - {*long[turn::of]}
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: (not item.get_closest_marker("long"), "built" in item.fixturenames))
 
 

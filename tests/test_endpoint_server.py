@@ -163,6 +163,7 @@ def answers_of_game(client: OpenAI, game: int, rounds: int = 4) -> list[tuple[st
     return answers
 
 
+@pytest.mark.long
 def test_a_game_is_the_same_to_the_last_bit_alone_beside_many_others_and_after_a_restart(tmp_path):
     state, games = tmp_path / "state", range(3)
     with Server(state, CONTEXT) as server, ThreadPoolExecutor(QUEUE - 10) as pool:

@@ -13,7 +13,21 @@ import numpy as np
 import pytest
 import yaml
 from hub import Hub
-from trees import ROOT, checkout, commit, done, edit, environment, jobs_in, run, snakemake, values_in, write_values
+from trees import (
+    ROOT,
+    checkout,
+    commit,
+    done,
+    edit,
+    environment,
+    jobs_in,
+    read_yaml,
+    run,
+    snakemake,
+    values_in,
+    write_values,
+    write_yaml,
+)
 
 from rmft.artifacts.files import sha256
 from rmft.artifacts.rewards import read_rewards
@@ -83,6 +97,8 @@ def merged(old: object, new: object) -> object:
     """Return a section of params.yaml with the entries of another put into it."""
     if isinstance(old, dict) and isinstance(new, dict):
         return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
+    if isinstance(old, list) and isinstance(new, list):  # such as that of the extensions
+        return [*old, *(entry for entry in new if entry not in old)]
     return new
 
 
@@ -93,9 +109,9 @@ def put(folder: Path, title: str) -> None:
             (folder / block.path).write_text(block.text, encoding="utf-8")
         elif block.how == "into":
             path = folder / block.path
-            params = yaml.safe_load(path.read_text(encoding="utf-8"))
-            changed = merged(params, yaml.safe_load(block.text))
-            path.write_text(yaml.safe_dump(changed, sort_keys=False), encoding="utf-8")
+            params = read_yaml(path)
+            changed = merged(params, yaml.load(block.text, yaml.CSafeLoader))
+            write_yaml(path, changed)
 
 
 def type_in(folder: Path, title: str) -> str:
@@ -139,11 +155,11 @@ def test_every_section_is_tested_here():
         assert f'"{title}"' in own, title
 
 
-@pytest.mark.parametrize("title", [title for title in TITLES if any(block.how for block in blocks_of(title))])
-def test_a_section_goes_into_the_whole_params_yaml(tmp_path, title):
+def test_all_sections_go_into_the_whole_params_yaml(tmp_path):
     """The sections are run on few experiments; this one catches a block that harms the others."""
     checkout(tmp_path)
-    put(tmp_path, title)
+    for title in TITLES:
+        put(tmp_path, title)
     done(tmp_path, "rmft", "params")
 
 
@@ -185,6 +201,7 @@ def test_a_process_of_ones_own_goes_through_the_whole_house(folder):
         )
 
 
+@pytest.mark.long
 def test_an_algorithm_of_ones_own_plays_beside_ours(folder):
     title = "A new reference algorithm"
     put(folder, title)
@@ -203,6 +220,7 @@ def test_an_algorithm_of_ones_own_plays_beside_ours(folder):
     )
 
 
+@pytest.mark.long
 def test_a_training_method_of_ones_own_takes_the_place_of_fine_tuning(folder):
     assert blocks_of("A training method") == []  # it sends the reader to the tutorial
     title = "Write the method"

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
-from trees import ROOT, set_value, values_in, write_values
+from trees import ROOT, read_yaml, set_value, values_in, write_values, write_yaml
 
 from rmft import extensions
 from rmft.errors import InputError
@@ -43,7 +43,7 @@ def another(value: object) -> str:
 
 def experiments_in(path: Path) -> dict[str, object]:
     """Return all experiments with what they inherit."""
-    return with_origins(yaml.safe_load(path.read_text(encoding="utf-8")))[0]["experiments"]
+    return with_origins(read_yaml(path))[0]["experiments"]
 
 
 def changed(before: dict[str, object], after: dict[str, object]) -> set[str]:
@@ -82,8 +82,8 @@ def test_setting_every_leaf_of_an_experiment_changes_that_one_and_its_variants_a
     shutil.copy(ROOT / "params.yaml", path)
     new = {key: another(value) for key, value in leaves(WRITTEN[name]).items()}
     dvc_hydra.apply_overrides(path, [f"experiments.{name}{key}={value}" for key, value in new.items()])
-    after = yaml.safe_load(path.read_text(encoding="utf-8"))
-    assert leaves(after["experiments"][name]) == {key: yaml.safe_load(value) for key, value in new.items()}
+    after = read_yaml(path)
+    assert leaves(after["experiments"][name]) == {key: yaml.load(value, yaml.CSafeLoader) for key, value in new.items()}
     variants = variants_of(name)
     differ = changed(experiments_in(ROOT / "params.yaml"), experiments_in(path))
     assert name in differ
@@ -185,7 +185,7 @@ def test_every_value_is_described_and_the_page_and_the_schemas_are_up_to_date():
 @pytest.mark.parametrize("file", ["params", "outputs"])
 def test_the_schemas_for_editors_allow_the_files_and_refuse_a_misspelt_key(file):
     schema = json.loads((ROOT / f"docs/{file}.schema.json").read_text(encoding="utf-8"))
-    values = yaml.safe_load((ROOT / f"{file}.yaml").read_text(encoding="utf-8"))
+    values = read_yaml(ROOT / f"{file}.yaml")
     jsonschema.validate(values, schema)
     key = {"params": "evaluation", "outputs": "report"}[file]
     with pytest.raises(jsonschema.ValidationError, match="misspelt"):
@@ -250,13 +250,13 @@ def test_only_its_own_targets_build_an_experiment_on_request_with_its_figures_an
     copy_parameters(tmp_path)
     path = tmp_path / "params.yaml"
     before = load(path).at_scale().by_default
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = read_yaml(path)
     values["on_request"] |= ON_REQUEST
-    path.write_text(yaml.safe_dump(values), encoding="utf-8")
-    outputs = yaml.safe_load((tmp_path / "outputs.yaml").read_text(encoding="utf-8"))
+    write_yaml(path, values)
+    outputs = read_yaml(tmp_path / "outputs.yaml")
     figure = {"form": "regret", "experiments": ["mine"], "evaluations": ["gaussian-25"], "players": ["trained", "ucb"]}
     outputs["figures"]["drawn"]["mine"] = figure
-    (tmp_path / "outputs.yaml").write_text(yaml.safe_dump(outputs), encoding="utf-8")
+    write_yaml(tmp_path / "outputs.yaml", outputs)
     after = load(path).at_scale()
     assert after.experiments["mine_long"].process == ["gaussian"]
     assert sorted(targets.everything(after.by_default)) == sorted(targets.everything(before))
@@ -268,10 +268,10 @@ def test_only_its_own_targets_build_an_experiment_on_request_with_its_figures_an
 def test_a_mistake_in_an_experiment_on_request_is_named_where_it_is_written(tmp_path):
     copy_parameters(tmp_path)
     path = tmp_path / "params.yaml"
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = read_yaml(path)
     for wrong, key in (({"T": 0}, "on_request.mine_long.T"), ({"model": "absent"}, "on_request.mine_long.model")):
         values["on_request"] |= {**ON_REQUEST, "mine_long": ON_REQUEST["mine_long"] | wrong}
-        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        write_yaml(path, values)
         with pytest.raises(InputError, match=re.escape(f"params.yaml: {key}: ")) as refusal:
             load(path)
         assert "more)" not in str(refusal.value)  # though it is checked under `experiments` as well

@@ -149,6 +149,7 @@ def test_a_job_list_is_read_as_it_was_written():
 
 
 @pytest.mark.xdist_group("workflow")
+@pytest.mark.long
 def test_a_real_run_is_seen_at_work_killed_and_finished(tree):
     """Only this test reads the files of a real Snakemake, whose names and times status relies on."""
     shutil.rmtree(tree / "results/experiments/numeric_mab")

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from snakemake.scheduling.job_scheduler import JobScheduler
 from trees import (
     ROOT,
@@ -21,6 +20,7 @@ from trees import (
     done,
     edit,
     jobs_in,
+    read_yaml,
     run,
     set_value,
     snakemake,
@@ -95,7 +95,7 @@ def test_an_edit_makes_the_jobs_that_depend_on_it_due_and_no_other(tree):
         assert due() == {*expected, "report"}, key
     edit(growth, "FEWEST = 3", "FEWEST = 4")
     assert due() == {*(f"table {label}" for label in GROWTH), "metrics", "report"}
-    experiments = yaml.safe_load((tree / "params.yaml").read_text(encoding="utf-8"))["experiments"]
+    experiments = read_yaml(tree / "params.yaml")["experiments"]
     set_value(tree, "experiments.mine", experiments["numeric_mab"])
     assert due() == {"training mine", "evaluation mine/gaussian", "evaluation mine/gamma", "metrics", "report"}
     # A comment, a docstring, a value that the scale overrides, and the times of all files: nothing is due.
@@ -134,6 +134,7 @@ def refusal(tree: Path, *command: str) -> str:
     return stopped.stderr.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_a_failed_job_is_one_line_at_the_end_and_no_record_is_ever_printed(tmp_path):
     checkout(tmp_path)
     edit(tmp_path / "params.yaml", "scale: demo", "scale: smoke")
@@ -266,7 +267,7 @@ def test_after_a_failed_job_no_target_takes_stale_files_for_built(tree, tmp_path
 
 
 def test_dvc_plots_every_training_and_figures_that_there_are():
-    dvc = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    dvc = read_yaml(ROOT / "dvc.yaml")
     params = load(ROOT / "params.yaml")
     training, *others = dvc["plots"]
     (curves,) = (plot["y"] for plot in training.values())

@@ -144,9 +144,20 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
 
 
+def read_yaml(path: Path) -> Any:
+    """Return what is in a YAML file, by the parser in C: params.yaml is read hundreds of times."""
+    return yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+
+
+def write_yaml(path: Path, values: object, **style: object) -> None:
+    """Write a YAML file, in the order of its keys. style: options of yaml.dump."""
+    text = yaml.dump(values, Dumper=yaml.CSafeDumper, sort_keys=False, **style)
+    path.write_text(text, encoding="utf-8")
+
+
 def values_in(folder: Path) -> dict[str, Any]:
     """Return all values of params.yaml and outputs.yaml, by section."""
-    files = [yaml.safe_load((folder / name).read_text(encoding="utf-8")) for name in ("params.yaml", "outputs.yaml")]
+    files = [read_yaml(folder / name) for name in ("params.yaml", "outputs.yaml")]
     return files[0] | files[1]
 
 
@@ -154,20 +165,19 @@ def write_values(folder: Path, values: dict[str, Any]) -> None:
     """Write params.yaml and outputs.yaml anew."""
     for name in ("params.yaml", "outputs.yaml"):
         part = {section: of for section, of in values.items() if (section in OUTPUTS) == (name == "outputs.yaml")}
-        text = yaml.safe_dump(part, sort_keys=False, allow_unicode=True, default_flow_style=None, width=10_000)
-        (folder / name).write_text(text, encoding="utf-8")
+        write_yaml(folder / name, part, allow_unicode=True, default_flow_style=None, width=10_000)
 
 
 def set_value(folder: Path, key: str, value: object) -> None:
     """Set one dotted key of params.yaml, or of outputs.yaml."""
     path = folder / ("outputs.yaml" if key.partition(".")[0] in OUTPUTS else "params.yaml")
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = read_yaml(path)
     *parents, last = key.split(".")
     section = values
     for part in parents:
         section = section.setdefault(part, {})
     section[last] = value
-    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    write_yaml(path, values)
 
 
 def built_once(shared: Path) -> Path:
