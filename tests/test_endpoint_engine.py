@@ -235,7 +235,7 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
     engine.stop()
     engine.thread.join(10)
     assert len(engine.runners) == 2
-    assert set(loaded) == {*weights} - {weights[2]}
+    assert sorted(loaded) == sorted({*weights} - {weights[2]})  # each once: none is given up before it has answered
     for number, (reply, error) in enumerate(zip(replies, errors, strict=True)):
         assert (error.status_code, error.detail) == (500, "damaged") if number % 5 == 2 else reply.text
 

@@ -3,6 +3,7 @@
 The endpoint is `upstream`, whose responses depend on the request alone and which counts them; a proxy adds faults.
 """
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -107,7 +108,7 @@ def test_when_a_limit_is_used_up_everybody_waits_until_it_is_renewed(upstream, j
 
     async def sleep(connection: Connection, seconds: float) -> None:
         slept.append((seconds, upstream.received.total()))
-        connection._paused_until = 0.0
+        connection._paused_until = [0.0]
 
     monkeypatch.setattr(Connection, "_sleep", sleep)
     with connected(journal, upstream.url, pace=1.0) as connection:
@@ -125,7 +126,7 @@ def test_retry_after_is_a_pause_for_all_and_not_only_for_the_one_that_was_told(u
     async def sleep(connection: Connection, seconds: float) -> None:
         slept.append((seconds, upstream.received.total()))
         if seconds > 10:
-            connection._paused_until = 0.0
+            connection._paused_until = [0.0]
 
     monkeypatch.setattr(Connection, "_sleep", sleep)
     with connected(journal, upstream.url, pace=1.0, concurrency=1) as connection:
@@ -135,6 +136,19 @@ def test_retry_after_is_a_pause_for_all_and_not_only_for_the_one_that_was_told(u
     own, everybody = slept
     assert own == (pytest.approx(0.375, abs=0.125), 2)
     assert everybody == (pytest.approx(100, abs=30), 2)  # and no request was sent in between
+
+
+def test_a_pause_of_one_address_keeps_nobody_from_another(journal):
+    with Upstream() as here, Upstream() as there, connected(journal, here.url, there.url, pace=1.0) as connection:
+        ask(connection)
+
+        async def wait(address: int) -> None:
+            connection._pause(0, 100.0)
+            await asyncio.wait_for(connection._wait_for_pause(address), 0.2)
+
+        connection._runner.run(wait(1))
+        with pytest.raises(TimeoutError):
+            connection._runner.run(wait(0))
 
 
 def test_an_endpoint_that_asks_to_be_left_alone_for_hours_is_come_back_to_another_day(upstream, journal):

@@ -345,7 +345,12 @@ def test_what_our_own_server_has_lost_is_made_again_under_its_name_once_the_serv
         assert tuned(url=server.url) == first
         assert any(f"has lost {first.id}, and fine-tunes it again" in message for message in messages)
         assert first.id in [model.id for model in server.client.models.list()]
-    assert tuned() == first
+        assert tuned() == first
+        server.client.models.delete(first.id)  # whose job the server still has
+        again = tuned(url=server.url)
+        assert again.id != first.id
+        assert again.id in [model.id for model in server.client.models.list()]
+        assert tuned(url=server.url) == again
 
 
 # --- What no waiting helps ---

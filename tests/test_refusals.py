@@ -14,12 +14,15 @@ from rmft.endpoint.failures import (
     NO_KEY,
     Failure,
     MalformedError,
+    ReportedError,
     RequestTarget,
     failure_of,
+    key_in,
     parse_response,
     redacted,
     requested_delay,
 )
+from rmft.endpoint.http_client import HttpClient
 from rmft.errors import InputError
 
 KEY = "sk-proj-abcdefgh1234567890"
@@ -231,6 +234,34 @@ def test_an_answer_is_taken_as_it_is_with_whatever_else_there_is_in_it():
 def test_what_is_no_answer_is_not_taken_for_one(body):
     with pytest.raises(MalformedError):
         parse_response(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        changed("choices", 0, "error", to={"message": "Overloaded", "code": 502}),
+        changed("choices", 0, "finish_reason", to="error"),
+        changed("choices", 0, "finish_reason", to="insufficient_system_resource"),
+    ],
+)
+def test_text_that_a_failure_has_ended_is_no_answer(body):
+    with pytest.raises(ReportedError, match=r"Overloaded|error|insufficient_system_resource"):
+        parse_response(body)
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "socks://127.0.0.1:1080"])
+def test_a_proxy_that_cannot_be_used_is_a_line_that_names_its_variable(proxy, monkeypatch):
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(InputError, match="ALL_PROXY or NO_PROXY: names a proxy that cannot be used: "):
+        HttpClient(4, trust_env=True)
+    HttpClient(4, trust_env=False)
+
+
+def test_a_key_is_what_a_header_can_hold():
+    assert key_in("RMFT_API_KEY", "secret \r\n") == "secret"
+    assert key_in("RMFT_API_KEY", None) == ""
+    with pytest.raises(InputError, match="RMFT_API_KEY: has characters that no key has"):
+        key_in("RMFT_API_KEY", "schlüssel")
 
 
 @given(st.integers(0, 200))

@@ -47,7 +47,8 @@ def say_memory_to_play(settings: LanguageModelSettings, capacity: int, max_token
     """Print what games in process need of memory. capacity, max_tokens: see `local.LocalChatModel`."""
     config, parameters = shape_of(settings)
     each = size_of(config, capacity, max_tokens, getattr(torch, settings.dtype).itemsize)
-    games = f"{settings.batch} games of {capacity} tokens"
+    # On a GPU with less memory, fewer games are played at a time.
+    games = f"{'up to ' * settings.device.startswith('cuda')}{settings.batch} games of {capacity} tokens"
     say_memory(settings, {"weights": weights_bytes(settings, parameters), games: settings.batch * each})
 
 

@@ -18,7 +18,7 @@ from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
 from rmft.agents.endpoint import SEEDS
 from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
 from rmft.endpoint.http_client import HttpClient
-from rmft.errors import InputError
+from rmft.errors import InputError, first_line
 
 Json = dict[str, Any]
 
@@ -180,7 +180,7 @@ class ServerConnections:
             try:
                 response = await self._clients[server].post(path, json=body)
             except HTTPError as error:
-                raise InputError(f"{self.urls[server]}: {error or type(error).__name__}") from None
+                raise InputError(f"{self.urls[server]}: {first_line(error)}") from None
         if response.status_code != 200:
             raise InputError(f"{self.urls[server]}: {response.status_code}, {response.text.strip()}")
         return response.json()

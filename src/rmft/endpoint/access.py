@@ -43,8 +43,11 @@ class Endpoint:
         """
         from openai import DefaultHttpx2Client, Omit, OpenAI
 
+        from rmft.endpoint.http_client import usable_proxy
+
         (url, *_), key = self.access()
-        http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=not is_local(url))
+        with usable_proxy():
+            http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=not is_local(url))
         unsent = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
         return OpenAI(base_url=url, api_key=key, http_client=http, default_headers=unsent)
 

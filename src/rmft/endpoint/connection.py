@@ -96,7 +96,7 @@ class Connection:
         self._clients: list[HttpClient] = []  # one for each address
         self._reached: set[int] = set()  # addresses, by number, that have responded
         self._report = now_and_then(0.0)
-        self._paused_until = 0.0  # on the loop's clock: the endpoint wants no requests until then
+        self._paused_until: list[float] = []  # on the loop's clock: an address wants no requests until then
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +133,7 @@ class Connection:
         return responses
 
     def _record(self, request: Request) -> Json:
-        """Return a request as it is recorded: with the name of the endpoint, without its address and key."""
+        """Return a request as it is recorded: with the endpoint's name, which is its first address, without the key."""
         name, words = self.endpoint.settings.name, list(request.words)
         return {"endpoint": name, "words": words, "model": self.model, **request.body}
 
@@ -154,11 +154,13 @@ class Connection:
                 trust_env=not is_local(url),
             )
             self._clients.append(client)
+        self._paused_until = [0.0] * len(self._clients)
 
     async def _send_all(self, requests: Sequence[tuple[Json, str, Request]]) -> list[Json]:
-        self._stopped, self._settled = asyncio.Event(), asyncio.Event()
+        self._stopped = asyncio.Event()  # set when a request has failed for good
+        self._settled = asyncio.Event()  # set whenever a reservation of the budget ends
         self._slots = asyncio.Semaphore(self.endpoint.settings.concurrency)
-        self._first = [asyncio.Lock() for _ in self._clients]
+        self._first = [asyncio.Lock() for _ in self._clients]  # until an address has responded once
         tasks = [asyncio.create_task(self._send(*one)) for one in requests]
         try:
             results = await asyncio.gather(*tasks, return_exceptions=True)
@@ -201,8 +203,9 @@ class Connection:
         counted = tries = 0
         answered = self.statistics.usage.answers
         while True:
+            await self._wait_for_pause(address)
             async with self._slots:
-                await self._wait_for_pause()
+                await self._wait_for_pause(address)
                 outcome = await self._attempt(record, key, address)
             if not isinstance(outcome, Failure):
                 return outcome
@@ -284,7 +287,7 @@ class Connection:
             async with asyncio.timeout(settings.timeout_seconds):  # of everything, however slowly the body arrives
                 response = await self._clients[address].post(ROUTE, json=body, headers={"Idempotency-Key": key})
             if response.is_success:
-                self._pause(until_renewed(response.headers))
+                self._pause(address, until_renewed(response.headers))
                 return parse_response(response.content)
         except (TimeoutError, TimeoutException) as error:
             return Failure("timeout", paid=not isinstance(error, never_sent))
@@ -295,29 +298,29 @@ class Connection:
         except MalformedError as error:
             return Failure("malformed", str(error), paid=True)
         failure = failure_of(response.status_code, response.headers, response.content, target)
-        self._pause(failure.delay)
+        self._pause(address, failure.delay)
         return failure
 
     def _url(self, address: int) -> str:
         return self._clients[address].url
 
-    def _pause(self, seconds: float | None) -> None:
-        """Make all requests wait, where the endpoint wants none for a while."""
+    def _pause(self, address: int, seconds: float | None) -> None:
+        """Make all requests to an address wait, where it wants none for a while."""
         if not seconds:
             return
         if seconds > LONGEST_PAUSE:
             raise InputError(
-                f"{self.endpoint.settings.name}: asks us to wait {seconds / 3600:.1f} hours; all responses are "
+                f"{self._url(address)}: asks us to wait {seconds / 3600:.1f} hours; all responses are "
                 "kept: run again then"
             )
         self.statistics.waits += 1
         until = asyncio.get_running_loop().time() + seconds * self.endpoint.pace
-        self._paused_until = max(self._paused_until, until)
+        self._paused_until[address] = max(self._paused_until[address], until)
 
-    async def _wait_for_pause(self) -> None:
-        """Wait until the endpoint accepts requests again."""
+    async def _wait_for_pause(self, address: int) -> None:
+        """Wait until an address accepts requests again."""
         self._raise_if_stopped()
-        while (left := self._paused_until - asyncio.get_running_loop().time()) > 0:
+        while (left := self._paused_until[address] - asyncio.get_running_loop().time()) > 0:
             await self._sleep(left)
 
     async def _sleep(self, seconds: float) -> None:

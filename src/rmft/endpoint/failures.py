@@ -26,6 +26,7 @@ TOO_LONG = frozenset({"context_length_exceeded", "string_above_max_length", "exc
 TOO_LONG_MESSAGE = re.compile("context (length|size|window)")
 MOVED = frozenset({301, 302, 303, 307, 308})
 ROUTE = "/chat/completions"
+FAILED = frozenset({"error", "network_error", "insufficient_system_resource"})  # why text ended at some gateways
 LONGEST_PAUSE = 900.0  # seconds: a run ends where an endpoint asks for a longer pause
 LONGEST_MESSAGE = 200  # characters of an endpoint's error message
 KEY_LIKE = re.compile(r"\b(?:sk|rk|pk|gsk|hf|sess)[-_][\w.*…-]+|\S*\*{3,}\S*")
@@ -43,11 +44,17 @@ class ReportedError(Exception):
 
 def required_key(settings: "EndpointSettings", key: str | None) -> str:
     """Return the API key of an endpoint. Raise InputError if there is none, or one that no header can hold."""
-    key = (key or "").strip()
+    key = key_in(settings.api_key, key)
     if not key:
         raise InputError(f"{settings.name}: needs a key: export {settings.api_key}=…")
+    return key
+
+
+def key_in(variable: str, key: str | None) -> str:
+    """Return the key in an environment variable, or "". Raise InputError where no header can hold it."""
+    key = (key or "").strip()
     if not (key.isascii() and key.isprintable()):
-        raise InputError(f"{settings.api_key}: has characters that no key has; export it again")
+        raise InputError(f"{variable}: has characters that no key has; export it again")
     return key
 
 
@@ -217,13 +224,16 @@ def _seconds(text: str | None, unit: float) -> float | None:
 def parse_response(body: bytes) -> dict[str, Any]:
     """Return a chat response in which everything that is used is present.
 
-    Raise MalformedError otherwise, and ReportedError for an error with a status of success, as gateways send it.
+    Raise MalformedError otherwise, and ReportedError for an error with a status of success, as gateways send it, of the
+    response or of its choice.
     """
     try:
         response = json.loads(body)
         if "choices" not in response and response.get("error"):
             raise ReportedError(_error(body)[1])
         choice, usage = response["choices"][0], response["usage"]
+        if choice.get("error") or choice.get("finish_reason") in FAILED:  # what text there is, is no reply
+            raise ReportedError(str(choice.get("error") or f"finish_reason {choice['finish_reason']}"))
         text, tokens = choice["message"].get("content"), (choice.get("logprobs") or {}).get("content") or []
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         counts = [usage["prompt_tokens"], usage["completion_tokens"], cached]

@@ -120,6 +120,7 @@ def fine_tune(
     retry_policy: RetryPolicy = RetryPolicy(),
     begin_again: str | None = None,
     expected_tokens: int = 0,
+    lost: str | None = None,
 ) -> TunedModel:
     """Fine-tune, or continue where an earlier call was stopped, at whatever moment that was.
 
@@ -127,6 +128,7 @@ def fine_tune(
     called before a job is created; it raises InputError if the job would cost too much. begin_again: what a message
     says about another job where this one failed; None for moving the journal out of the way. expected_tokens: that the
     job will be charged for; they are on record as spent from its creation on, until the endpoint says how many it was.
+    lost: a model of this request that the endpoint has no more: the job that made it is passed over.
 
     Raise InputError for an error that a retry cannot fix: the key is refused, the endpoint does not fine-tune, the job
     failed or was cancelled.
@@ -134,7 +136,7 @@ def fine_tune(
     if tuned := recorded_model(journal, request):
         return tuned
     again = begin_again or f"to begin again, run `{move_away(journal.path)}; snakemake`"
-    run = _Run(client.with_options(max_retries=0), journal, request, on_event, before_paying, retry_policy, again)
+    run = _Run(client.with_options(max_retries=0), journal, request, on_event, before_paying, retry_policy, again, lost)
     tuned = run.follow(run.job(expected_tokens))
     counted = run.recorded("job").get("counted_tokens", 0)
     charged = counted if tuned.trained_tokens is None else tuned.trained_tokens
@@ -159,6 +161,7 @@ class _Run:
     before_paying: Callable[[], object]
     retry_policy: RetryPolicy
     begin_again: str
+    lost: str | None
 
     def recorded(self, step: str) -> dict[str, Any] | None:
         return self.journal.response(self.request.digest(step))
@@ -188,11 +191,15 @@ class _Run:
         return self.record("job", created, Usage(trained=expected_tokens))["id"]
 
     def _earlier_jobs(self) -> list[str]:
-        """Return jobs of this request that ended badly before it was begun again; recorded before any other step."""
+        """Return jobs of this request that ended badly, or whose model is lost, before it was begun again.
+
+        They are recorded before any other step.
+        """
         if intent := self.recorded("intent"):
             return intent["passed_over"]
         jobs = self._retry("looking for the job", lambda: list(self._jobs(None)))
-        earlier = [job.id for job in jobs if job.status in ENDED_BADLY]
+        gone = [job for job in jobs if self.lost and job.fine_tuned_model == self.lost]
+        earlier = [job.id for job in jobs if job.status in ENDED_BADLY or job in gone]
         return self.record("intent", {"passed_over": earlier})["passed_over"]
 
     def _jobs(self, file: str | None) -> Iterator[FineTuningJob]:

@@ -5,7 +5,10 @@ once in one pool take longer to send than a small model takes to answer them (`b
 connections are spread over small pools.
 """
 
-from httpx2 import AsyncClient, Limits, Response, create_ssl_context
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from httpx2 import AsyncClient, InvalidURL, Limits, Response, create_ssl_context
 
 from rmft.errors import InputError, first_line
 
@@ -13,11 +16,21 @@ IN_A_POOL = 16  # connections
 IDLE_SECONDS = 30.0  # for which an idle connection is kept open
 
 
+@contextmanager
+def usable_proxy() -> Iterator[None]:
+    """Raise InputError where a client cannot be made because of the proxy that the environment names."""
+    try:
+        yield
+    except (ImportError, ValueError, InvalidURL) as error:  # of SOCKS without its library, of an unknown scheme
+        names = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY"
+        raise InputError(f"{names}: names a proxy that cannot be used: {first_line(error)}") from None
+
+
 class HttpClient:
     """Connections to one address, for one event loop.
 
     connections: the most at a time; the caller sends no more requests at once. options: as for `httpx2.AsyncClient`.
-    Raise InputError where the environment names certificates that cannot be read.
+    Raise InputError where the environment names certificates that cannot be read, or a proxy that cannot be used.
     """
 
     def __init__(self, connections: int, *, trust_env: bool, **options: object) -> None:
@@ -28,7 +41,8 @@ class HttpClient:
         except OSError as error:
             raise InputError(f"SSL_CERT_FILE or SSL_CERT_DIR: {first_line(error)}") from None
         options |= {"limits": limits, "verify": certificates, "trust_env": trust_env}
-        self._pools = [AsyncClient(**options) for _ in range(pools)]
+        with usable_proxy():
+            self._pools = [AsyncClient(**options) for _ in range(pools)]
         self._sending = [0] * pools
 
     @property

@@ -188,7 +188,7 @@ def _tune(
         return tune(endpoint.journal)
     on_message(f"our own server has lost {lost.id}, and fine-tunes it again")
     with TemporaryDirectory() as folder, Journal.open(Path(folder) / SUFFIX) as none_yet:
-        return tune(none_yet, begin_again="run again")
+        return tune(none_yet, begin_again="run again", lost=lost.id)
 
 
 def _has_lost(endpoint: Endpoint, model: str) -> bool:

@@ -79,18 +79,21 @@ class Engine:
 
     def _load_models(self) -> None:
         """Load the models that queued responses need, in place of unneeded ones, else of the longest unused one."""
+        new = set()  # loaded here, so that they have no response yet
         for runner in self.runners.values():
             runner.closing = False
         for weights in [key for key, queued in self.queued.items() if queued and key not in self.runners]:
             if len(self.runners) >= self.models:
-                inactive = [key for key, runner in self.runners.items() if not runner.active]
+                inactive = [key for key, runner in self.runners.items() if not runner.active and key not in new]
                 if not inactive:
-                    next(iter(self.runners.values())).closing = True  # starts no response until it is replaced
+                    if oldest := next((runner for key, runner in self.runners.items() if key not in new), None):
+                        oldest.closing = True  # starts no response until it is replaced
                     continue
                 unneeded = [key for key in inactive if not self.queued.get(key)]
                 del self.runners[(unneeded or inactive)[0]]
             try:
                 self.runners[weights] = ModelRunner(self.load(weights), self.slots)
+                new.add(weights)
             except InputError as error:
                 for generation in self.queued.pop(weights):
                     generation.end(ApiError(500, str(error)))

@@ -44,10 +44,13 @@ class ResponseGenerator:
         self.base: LanguageModel | None = base  # until the engine takes it
         self.pending = 0  # responses in generation
         slots = settings.slots or (settings.model.batch if self.context else max(settings.model.batch, MANY_SLOTS))
-        models = settings.models or (FEW_MODELS if self.context else MANY_MODELS)
+        loaded = settings.models or (FEW_MODELS if self.context else MANY_MODELS)  # the most at a time
         if self.context and (free := free_memory(base.model.device)):
-            slots = games_at_a_time(base, self.context, CHUNK, slots, free // models)
-        self.engine = Engine(self._load, slots, models, settings.model.threads)
+            # Each further model has weights of its own beside those of the base model, which are loaded.
+            weights = sum(parameter.nbytes for parameter in base.model.parameters())
+            loaded = min(loaded, 1 + int(free // (2 * weights)))
+            slots = games_at_a_time(base, self.context, CHUNK, slots, (free - (loaded - 1) * weights) // loaded)
+        self.engine = Engine(self._load, slots, loaded, settings.model.threads)
 
     def _load(self, weights: Path | None) -> LanguageModel:
         """Load a model, in the engine's thread."""

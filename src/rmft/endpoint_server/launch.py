@@ -29,7 +29,7 @@ POLL_SECONDS = 0.05
 COMMAND = "from rmft.cli import main; main()"
 
 
-class Announced(TypedDict):
+class RunningServer(TypedDict):
     """A server that is ready. process, run: as `this_run` names them."""
 
     process: str
@@ -71,7 +71,7 @@ def _folder_name(name: str) -> str:
     return name.replace(" ", "-")
 
 
-def _running_server(folder: Path) -> Announced | None:
+def _running_server(folder: Path) -> RunningServer | None:
     """Return process, run and port of the running server, or None."""
     with suppress(OSError, ValueError, KeyError):
         server = json.loads((folder / "running.json").read_text(encoding="utf-8"))
@@ -79,7 +79,7 @@ def _running_server(folder: Path) -> Announced | None:
     return None
 
 
-def _wait_for_end(server: Announced | None) -> None:
+def _wait_for_end(server: RunningServer | None) -> None:
     """Wait until the server of a run that is over has ended. Raise InputError if the run is not over."""
     begun = time.monotonic()
     while server and running(server["process"]):
@@ -96,7 +96,7 @@ def _number(process: str) -> str:
     return process.split(":")[0]
 
 
-def _start(folder: Path, served: OwnServer, model: str, run: str) -> Announced:
+def _start(folder: Path, served: OwnServer, model: str, run: str) -> RunningServer:
     """Start a server that ends with the run, and wait until it is ready."""
     key, announced, log = secrets.token_urlsafe(24), folder / "announced.json", folder / "server.log"
     with atomic(folder / KEY_FILE) as file:

@@ -105,13 +105,14 @@ def serve(
 
     Example: `RMFT_API_KEY=secret rmft serve --port 8000`, then any client with base_url http://127.0.0.1:8000/v1
     """
+    from rmft.endpoint.failures import key_in
     from rmft.endpoint_server.settings import API_KEY, ServerSettings
     from rmft.package_data import find_file
     from rmft.params import load
     from rmft.workflow.plan import served_as
     from rmft.workflow.records import OwnServer
 
-    key = os.environ.get(API_KEY, "")
+    key = key_in(API_KEY, os.environ.get(API_KEY))
     if not key:
         raise InputError(f"serve: needs a key that clients must show: export {API_KEY}=…")
     served = OwnServer.parse(settings) if settings else served_as(load(find_file("params.yaml")), plays)
