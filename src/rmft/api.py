@@ -181,7 +181,7 @@ def play(
     from rmft.api_in_words import ReplySettings, play_in_words  # slow
 
     weights = None if weights is None else Path(weights)
-    reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
+    reply = ReplySettings(ReplySettings.form(reasoning=reasoning), max_tokens, temperature)
     columns = play_in_words(player, weights, episodes, ids, seed, reply)
     policies, actions = np.array(columns["policy"]).reshape(table.shape), np.array(columns["action"])
     return PlayedGames(episodes.environment, table, policies, actions, columns)

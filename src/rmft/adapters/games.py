@@ -18,7 +18,7 @@ from rmft.errors import InputError, unknown
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.rollouts import Games, games_of_shard, roll_out
 from rmft.selection import TrajectoryColumns
-from rmft.suite import DEFAULTS, LEVEL, MOST_ACTIONS, MOST_GAMES, MOST_ROUNDS, PART
+from rmft.suite import DEFAULT_LEVEL, DEFAULT_PART, DEFAULTS, MOST_ACTIONS, MOST_GAMES, MOST_ROUNDS
 from rmft.suite.measuring import MEAN, MODEL, ReplySettings
 from rmft.suite.parts import CUSTOM, read_suite
 from rmft.suite.stopping import UNIFORM
@@ -37,8 +37,10 @@ class GameOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    suite: str | None = Field(default=None, description=f"quick, standard or full: how many games. Default: {LEVEL}.")
-    part: str | None = Field(default=None, description=f"The part of the suite. Default: {PART}.")
+    suite: str | None = Field(
+        default=None, description=f"quick, standard or full: how many games. Default: {DEFAULT_LEVEL}."
+    )
+    part: str | None = Field(default=None, description=f"The part of the suite. Default: {DEFAULT_PART}.")
     environment: Literal["fol", "mab", "ns-mab"] | None = Field(
         default=None, description="Environment of games of one's own, in place of the suite."
     )
@@ -170,7 +172,7 @@ class OfferedGames:
 @lru_cache(maxsize=8)
 def offered(options: GameOptions) -> OfferedGames:
     """Return the games that options name. Raise InputError where one is wrong."""
-    suite, level, part = read_suite(), _or(options.suite, LEVEL), _or(options.part, PART)
+    suite, level, part = read_suite(), _or(options.suite, DEFAULT_LEVEL), _or(options.part, DEFAULT_PART)
     if options.environment is not None:
         level = part = CUSTOM
         suite = suite.with_own_games(
@@ -184,9 +186,7 @@ def offered(options: GameOptions) -> OfferedGames:
         suite = suite.model_copy(update={"seed": options.seed})
     instances = options.instances or there[part]
     of, table, words = suite.parts[part], suite.rewards(part, instances), suite.stream(part)
-    reply = ReplySettings(
-        "with-reasoning" if options.reasoning else "policy-only", options.max_tokens, retries=options.retries
-    )
+    reply = ReplySettings(ReplySettings.form(reasoning=options.reasoning), options.max_tokens, retries=options.retries)
     games = reply.games(of, suite.prompts, suite.seed, words, table, games_of_shard(instances, 1, 1, 1))
     all_instances = Instances(table, words, suite.seed, of.environment, MEAN)
     uniform = evaluate_in_words(all_instances, [], {UNIFORM: suite.algorithms[UNIFORM]})

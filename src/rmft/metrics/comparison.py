@@ -8,6 +8,7 @@ import numpy as np
 
 from rmft.errors import InputError
 
+LEVEL = 0.05  # of tests
 NOISE = 1e-6  # error of sums of rewards: a smaller difference of regrets is none
 
 
@@ -15,7 +16,7 @@ def t_quantile(n: int) -> float:
     """Return the factor of a standard error in a 95% interval of the mean of n values; NaN for one value."""
     from scipy import stats
 
-    return float(stats.t.ppf(0.975, n - 1)) if n > 1 else math.nan
+    return float(stats.t.ppf(1 - LEVEL / 2, n - 1)) if n > 1 else math.nan
 
 
 def smallest_sample(instances: int, *training_seeds: int) -> int:
@@ -44,7 +45,7 @@ def sd_of_numbers(values: Iterable[float]) -> float:
 
 
 def below_zero(interval: Sequence[float | None]) -> bool | None:
-    """Return whether the whole interval (low, mean, high) is below 0 (True) or above 0 (False)."""
+    """Return whether the whole interval (low, mean, high) is below 0 (True) or above it (False); None for neither."""
     low, _, high = interval
     if low is None or high is None or max(abs(low), abs(high)) < NOISE:
         return None
@@ -99,7 +100,7 @@ def paired_difference(trained: np.ndarray, base: np.ndarray) -> PairedDifference
         return PairedDifference(mean, end, end, math.nan, 0.0)
     freedom = variance**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, samples, strict=True))
     error = float(variance**0.5)
-    low, high = map(float, stats.t(freedom, mean, error).interval(0.95))
+    low, high = map(float, stats.t(freedom, mean, error).interval(1 - LEVEL))
     return PairedDifference(mean, low, high, float(stats.t.cdf(mean / error, freedom)), error)
 
 

@@ -2,13 +2,16 @@
 
 import numpy as np
 
-LEVEL = 0.05  # the largest probability that any of the intervals misses the mean
+from rmft.metrics.comparison import LEVEL
+
 MEANS = 1000  # equally wide parts of the range, of which each is kept or refuted as a whole
 LARGEST_BET = 0.75  # share of the capital that a bet may lose
 
 
 def confidence_sequence(values: np.ndarray, low: float, high: float, level: float = LEVEL) -> np.ndarray:
     """Return for each number of values so far the interval (n, 2) of their mean.
+
+    level: the largest probability that any of the intervals misses the mean.
 
     values: (n,), in their order; those outside of [low, high] count as its ends. Intervals only shrink, unless no mean
     is left: then they are [low, high].

@@ -14,7 +14,7 @@ from rmft.artifacts.json_files import read_json
 from rmft.artifacts.number_text import difference, number, p_value, percent, signed
 from rmft.artifacts.text import read_text
 from rmft.errors import InputError
-from rmft.metrics.comparison import below_zero, holm, two_sided
+from rmft.metrics.comparison import LEVEL, below_zero, holm, two_sided
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
 from rmft.suite.measuring import ReplySettings
 from rmft.suite.measuring import difference as paired
@@ -25,7 +25,6 @@ from rmft.workflow.plan_outputs import ENVIRONMENT_TITLES
 REAL_MODELS, FINDINGS = Path("docs/real-models.md"), Path("docs/findings.md")
 README, BLOCK = Path("README.md"), "readme.md.j2"
 BEGIN, END = "<!-- Recorded results; `rmft record` renders them. -->", "<!-- End of recorded results. -->"
-LEVEL = 0.05  # of tests
 OFTEN_INVALID = 0.1  # invalid replies in a round, beyond which a page says so
 DEMO = "demo/all"  # the bundle of everything that `snakemake` builds at this scale
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 FILE = "eval.json"  # the results of a measurement
-LEVEL, PART = "quick", "bandit-gaussian"  # of the suite, where none is named
+DEFAULT_LEVEL, DEFAULT_PART = "quick", "bandit-gaussian"  # of the suite, where none is named
 MOST_ACTIONS, MOST_ROUNDS, MOST_GAMES = 127, 1000, 10_000  # of games of one's own
 
 

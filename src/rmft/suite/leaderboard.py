@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 
 from rmft.errors import InputError
-from rmft.metrics.comparison import below_zero, holm, paired_p, two_sided
+from rmft.metrics.comparison import LEVEL, below_zero, holm, paired_p, two_sided
 from rmft.suite import FILE
 from rmft.suite.results import EvalResult, PartResult, anytime_difference, compared, read_result
-
-LEVEL = 0.05  # of the corrected p-values, up to which models are said to differ
 
 
 def read_all(folder: Path) -> dict[str, EvalResult]:

@@ -59,6 +59,11 @@ class ReplySettings:
     temperature: float = 1.0
     retries: int = 2
 
+    @staticmethod
+    def form(*, reasoning: bool) -> Format:
+        """Return the form of replies in which a model reasons first, or decides at once."""
+        return "with-reasoning" if reasoning else "policy-only"
+
     def limit(self, part: Part) -> int:
         """Return the largest number of tokens of a reply in a part."""
         decision = ACTION if part.output == "action" else max(POLICY, ACTION + PROBABILITY * part.d)

@@ -16,8 +16,7 @@ from rmft.artifacts.here import without_folder
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
-from rmft.metrics.comparison import below_zero
-from rmft.metrics.sequential import LEVEL
+from rmft.metrics.comparison import LEVEL, below_zero
 from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section, first_error
 from rmft.suite import FILE

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from rmft.environments import ENVIRONMENTS, draw_rewards
-from rmft.metrics.comparison import below_zero
-from rmft.metrics.sequential import LEVEL, confidence_sequence
+from rmft.metrics.comparison import LEVEL, below_zero
+from rmft.metrics.sequential import confidence_sequence
 from rmft.suite.parts import Suite
 
 UNIFORM, COMPARED = "uniform", "compared"

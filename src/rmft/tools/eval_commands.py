@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
-from rmft.suite import DEFAULTS, FILE, LEVEL, MOST_ACTIONS, MOST_GAMES, MOST_ROUNDS
+from rmft.suite import DEFAULT_LEVEL, DEFAULTS, FILE, MOST_ACTIONS, MOST_GAMES, MOST_ROUNDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ def evaluate(
         str, Argument(help="A hub repository, a folder, a GGUF file, a model of params.yaml, or an endpoint's model.")
     ],
     suite: Annotated[
-        str | None, Option(help=f"quick, standard or full: how many games of which kinds. Default: {LEVEL}.")
+        str | None, Option(help=f"quick, standard or full: how many games of which kinds. Default: {DEFAULT_LEVEL}.")
     ] = None,
     part: Annotated[list[str] | None, Option(help="Only this part of the suite. May be repeated.")] = None,
     compare: Annotated[Path | None, Option(help="An earlier eval.json, perhaps of the model before training.")] = None,
@@ -128,7 +128,7 @@ def evaluate(
     from rmft.suite.parts import CUSTOM, read_suite
     from rmft.suite.results import read_result
 
-    chosen, level = read_suite(), LEVEL if suite is None else suite
+    chosen, level = read_suite(), DEFAULT_LEVEL if suite is None else suite
     if prompts is not None:
         Prompts.load(prompts)
         chosen = chosen.model_copy(update={"prompts": prompts.as_posix()})
@@ -152,7 +152,7 @@ def evaluate(
         _refuse({"--revision": revision, "--device": device}, "goes with a model that plays here, not with --base-url")
         charged = _prices(prices, budget), budget
         measured = at_url(model, base_url, key_env, concurrency or 16, *charged, token_limit or TOKEN_LIMIT)
-    reply = ReplySettings("with-reasoning" if reasoning else "policy-only", max_tokens, temperature)
+    reply = ReplySettings(ReplySettings.form(reasoning=reasoning), max_tokens, temperature)
     if output is None:
         words = [measured.name, base_url and urlsplit(base_url).netloc, revision and revision[:8], level, *(part or [])]
         sizes = {"actions": actions, "rounds": horizon, "games": instances}

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError
-from rmft.suite import PART
+from rmft.suite import DEFAULT_PART
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ def play(
     evaluation: Annotated[
         str | None, Argument(help="One of its evaluations. Default: the first that is built.")
     ] = None,
-    part: Annotated[str | None, Option(help=f"A part of the suite of `rmft eval`. Default: {PART}.")] = None,
+    part: Annotated[str | None, Option(help=f"A part of the suite of `rmft eval`. Default: {DEFAULT_PART}.")] = None,
     seed: Annotated[int | None, Option(min=0, help="A private root of the rewards, as in `rmft eval`.")] = None,
     instance: Annotated[int | None, Option(help="An instance, from 0. Default: the first you have not played.")] = None,
     rounds: Annotated[int | None, Option(min=1, help="Only the first rounds of the game.")] = None,
@@ -49,7 +49,7 @@ def play(
         return _print_table(folder, evals)
     if experiment is not None and (part is not None or seed is not None):
         raise InputError("play: --part and --seed choose a game of the suite, which goes with no experiment")
-    session = Session(_source(experiment, evaluation, part or PART, seed, evals), folder, rounds, plain=plain)
+    session = Session(_source(experiment, evaluation, part or DEFAULT_PART, seed, evals), folder, rounds, plain=plain)
     session.begin(instance)
     for name in ("SIGTERM", "SIGHUP"):  # a closed terminal keeps the game, as Ctrl-C does
         signal.signal(getattr(signal, name), signal.default_int_handler)
