@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from copy import deepcopy
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -317,6 +318,9 @@ def test_games_that_do_not_fit_into_the_models_context_are_refused(language_mode
 
 # Inspect and verifiers, at our own server
 
+needs_inspect = pytest.mark.skipif(find_spec("inspect_ai") is None, reason="inspect_ai is not installed")
+needs_verifiers = pytest.mark.skipif(find_spec("verifiers") is None, reason="verifiers is not installed")
+
 
 @pytest.fixture
 def regrets(rmft, server, tmp_path, monkeypatch) -> list[float]:
@@ -335,8 +339,8 @@ def command(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=300, check=False)
 
 
+@needs_inspect
 def test_inspect_measures_what_we_measure(regrets, tmp_path):
-    pytest.importorskip("inspect_ai")
     from inspect_ai.log import list_eval_logs, read_eval_log
 
     options = [word for flag in ("environment=mab", "horizon=4", "instances=6") for word in ("-T", flag)]
@@ -360,8 +364,8 @@ def test_inspect_measures_what_we_measure(regrets, tmp_path):
         assert "Traceback" not in wrong.stdout + wrong.stderr
 
 
+@needs_inspect
 def test_inspect_gives_no_score_to_a_game_that_its_limit_cut_short(regrets, tmp_path):  # noqa: ARG001
-    pytest.importorskip("inspect_ai")
     from inspect_ai.log import list_eval_logs, read_eval_log
 
     options = [word for flag in ("environment=mab", "horizon=4", "instances=4") for word in ("-T", flag)]
@@ -386,22 +390,22 @@ def by_verifiers(server: Server, folder: Path, *options: str) -> tuple[subproces
     return run, sorted(traces, key=lambda of: of["task"]["data"]["instance"])
 
 
+@needs_verifiers
 def test_rollouts_of_a_game_in_verifiers_have_seeds_of_their_own(regrets, server, tmp_path):  # noqa: ARG001
-    pytest.importorskip("verifiers")
     _, traces = by_verifiers(server, tmp_path, "-r", "2")
     actions = [trace["info"]["rmft"]["actions"] for trace in traces]
     assert len(actions) == 12
     assert any(first != second for first, second in zip(actions[::2], actions[1::2], strict=True))
 
 
+@needs_verifiers
 def test_verifiers_says_why_a_game_has_no_reward(regrets, server, tmp_path):  # noqa: ARG001
-    pytest.importorskip("verifiers")
     _, traces = by_verifiers(server, tmp_path, "--env.agent.max-turns", "2")
     assert "the game was ended by max_turns before its last round" in json.dumps(traces[0])
 
 
+@needs_verifiers
 def test_verifiers_plays_what_we_play(regrets, server, tmp_path):
-    pytest.importorskip("verifiers")
     run, traces = by_verifiers(server, tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     assert [trace["metrics"]["regret"] for trace in traces] == pytest.approx(regrets, abs=1e-6)
@@ -409,8 +413,8 @@ def test_verifiers_plays_what_we_play(regrets, server, tmp_path):
     assert earned == pytest.approx(-np.array(regrets) / 40, abs=1e-6)
 
 
+@needs_verifiers
 def test_verifiers_refuses_games_that_there_are_none_of():
-    pytest.importorskip("verifiers")
     from rmft.adapters.verifiers_taskset import BanditConfig
 
     with pytest.raises(ValidationError, match=r"games: .*unknown 'none'; one of bandit-gaussian"):

@@ -134,8 +134,7 @@ def test_a_variant_that_would_play_its_own_first_games_now_did_not_learn_from_th
 
 
 def test_games_are_not_shown_beside_rewards_that_they_were_not_played_on():
-    rewards = "data/rewards/gaussian.npz"
-    refuse_other_rewards("compare", EVALUATION, rewards)  # which are not there: reading them says so
+    refuse_other_rewards("compare", EVALUATION, "none.npz")  # which is not there: reading it says so
     Path("rewards.npz").write_bytes(b"drawn since")
     with pytest.raises(InputError, match=f"^compare: {EVALUATION} was not played on rewards.npz as it is now"):
         refuse_other_rewards("compare", EVALUATION, "rewards.npz")
