@@ -34,7 +34,8 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with what takes minutes, so that no process is left alone with it at the end.
 
-    What needs no built tree comes first of it, so that one process builds the tree while the others do not wait for it.
+    One test that needs the built tree comes before all others, so that one process builds the tree meanwhile, and
+    those that need it come last, so that nobody waits for it.
     RMFT_LONG=k/n leaves out the long tests but for every n-th, and for those of faults: CI has no time for all.
     """
     if share := os.environ.get("RMFT_LONG"):
@@ -43,7 +44,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = {*long} - {*long[turn::of]}
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
-    items.sort(key=lambda item: (not item.get_closest_marker("long"), "built" in item.fixturenames))
+    alone = (item for item in items if "built" in item.fixturenames and not item.get_closest_marker("xdist_group"))
+    builds = next(alone, None)
+    items.sort(key=lambda item: (item is not builds, not item.get_closest_marker("long"), "built" in item.fixturenames))
 
 
 @pytest.fixture(scope="session")

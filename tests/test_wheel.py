@@ -70,6 +70,7 @@ def test_the_wheel_needs_nothing_of_the_workflow(site):
     assert [line for line in needed if line.startswith("gymnasium")]
 
 
+@pytest.mark.long
 def test_the_wheel_measures_the_embedded_model_in_an_empty_folder(in_wheel, tmp_path, monkeypatch):
     ended = in_wheel(["eval", "embedded", *SMALL, "--output", "out"], ["lineage", "out/eval.json"])
     assert ended.stderr.splitlines()[-1] == "exit code 0", ended.stderr
