@@ -24,6 +24,8 @@ from rmft.errors import InputError
 from rmft.rollouts import Games, roll_out
 from rmft.suite.parts import read_suite
 
+TRAINING, HELD_OUT = "game", "held-out game"  # what prompts begin with; the number of the instance follows, from 1
+
 
 class BanditRollouts:
     """The games that options name, as TRL's `rollout_func`. Raise InputError for options without a seed of their own.
@@ -38,20 +40,20 @@ class BanditRollouts:
                 "seed: needed, and another than the suite's, since a model that has trained on the suite's own games "
                 "cannot be measured"
             )
-        sets = {"game": options, **({"held-out game": held_out} if held_out else {})}
+        sets = {TRAINING: options, **({HELD_OUT: held_out} if held_out else {})}
         if any(of.max_tokens is not None for of in sets.values()):
             raise InputError("max_tokens: in TRL, max_completion_length of GRPOConfig limits a reply")
         self.offered = {name: offered(of) for name, of in sets.items()}
 
     def dataset(self) -> Dataset:
         """Return a row for each instance."""
-        return self._dataset("game")
+        return self._dataset(TRAINING)
 
     def held_out(self) -> Dataset:
         """Return a row for each held-out instance, for `eval_dataset`. Raise InputError where there are none."""
-        if "held-out game" not in self.offered:
+        if HELD_OUT not in self.offered:
             raise InputError("held_out: BanditRollouts got no options for held-out games")
-        return self._dataset("held-out game")
+        return self._dataset(HELD_OUT)
 
     def _dataset(self, name: str) -> Dataset:
         return Dataset.from_dict({"prompt": [f"{name} {i + 1}" for i in range(len(self.offered[name].uniform))]})

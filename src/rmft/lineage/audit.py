@@ -95,8 +95,9 @@ def refuse_altered(artifacts: Iterable[str], on_request: Collection[str] = ()) -
     sources = sorted(name for name in inputs - records.keys() if Path(name).is_file())
     hashes = _hashes([*finished, *sources])
     found = [problem for path in finished if (problem := problem_of(path, records[path], hashes[path]))]
-    left_alone = {problem.path: problem for problem in found if problem.kind != "stale" and problem.path in on_request}
-    problems = [problem for problem in found if problem.kind != "stale" and problem.path not in on_request]
+    wrong = {problem.path: problem for problem in found if problem.kind != "stale"}
+    left_alone = {path: problem for path, problem in wrong.items() if path in on_request}
+    problems = [problem for path, problem in wrong.items() if path not in on_request]
     if problems:
         others = f" (and {len(problems) - 1} more: `rmft lineage --all`)" if len(problems) > 1 else ""
         if len(problems) > MANY:
@@ -106,8 +107,8 @@ def refuse_altered(artifacts: Iterable[str], on_request: Collection[str] = ()) -
     for path in spoilt - left_alone.keys():
         mark_unfinished(path)
     of_sources = {name: hashes[name] for name in sources}
-    for path in finished:
-        for name in _replaced_by_older(path, records[path].inputs, of_sources) if path not in left_alone else ():
+    for path in (path for path in finished if path not in left_alone):
+        for name in _replaced_by_older(path, records[path].inputs, of_sources):
             _make_younger(name, path)
     return left_alone
 

@@ -11,9 +11,8 @@ LARGEST_BET = 0.75  # share of the capital that a bet may lose
 def confidence_sequence(values: np.ndarray, low: float, high: float, level: float = LEVEL) -> np.ndarray:
     """Return for each number of values so far the interval (n, 2) of their mean.
 
-    level: the largest probability that any of the intervals misses the mean.
-
-    values: (n,), in their order; those outside of [low, high] count as its ends. Intervals only shrink, unless no mean
+    level: the largest probability that any of the intervals misses the mean. values: (n,), in their order; those
+    outside of [low, high] count as its ends. Intervals only shrink, unless no mean
     is left: then they are [low, high].
 
     The hedged capital process of Waudby-Smith & Ramdas, Estimating means of bounded random variables by betting (J. R.

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from rmft.artifacts.rewards import read_rewards
 from rmft.environments import RewardTable
 from rmft.environments.regret import Mean
 from rmft.errors import InputError, unknown
@@ -108,15 +107,13 @@ def _models(suite: Suite, part: str, evals: Path) -> dict[str, np.ndarray]:
 
 def of_evaluation(params: Params, experiment: str, evaluation: str) -> Source:
     """Return the games of a built evaluation. Raise InputError where they are no games for a person."""
-    from rmft.workflow.current import refuse_other_rewards
+    from rmft.workflow.current import rewards_of
     from rmft.workflow.plan import held_out_job, problem_in
 
     played = {name: of.by_instance for name, of in read_players(Path(evaluation_of(experiment, evaluation))).items()}
     n, horizon = next(iter(played.values())).shape
     name = params.experiments[experiment].evaluations[evaluation].rewards
-    rewards_file = f"data/rewards/{name}.npz"
-    refuse_other_rewards("play", evaluation_of(experiment, evaluation), rewards_file)
-    held_out, problem = read_rewards(Path(rewards_file)), problem_in(params, experiment, evaluation)
+    held_out, problem = rewards_of("play", params, experiment, evaluation), problem_in(params, experiment, evaluation)
     if not isinstance(held_out, RewardTable) or getattr(problem, "radius", None) is not None:
         raise InputError(f"play: {experiment}, {evaluation}: is played by policies; a person chooses actions")
     if problem.kind == "numeric":

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmft.artifacts.evaluations import read_evaluation
-from rmft.artifacts.rewards import read_rewards
 from rmft.artifacts.trajectories import read_trajectories
 from rmft.environments import RewardTable
 from rmft.errors import InputError, unknown
@@ -21,7 +20,7 @@ from rmft.params.files import evaluation_of
 from rmft.tools.held_out_games import PlayedGame, differs_most, game_of, rows_by_player
 from rmft.tools.show import CONTROLS
 from rmft.tools.terminal import empty_table
-from rmft.workflow.current import refuse_other_rewards
+from rmft.workflow.current import rewards_of
 from rmft.workflow.paths import held_out_of
 
 if TYPE_CHECKING:
@@ -83,9 +82,7 @@ def comparison(
         )
         for player, of in zip(players, (first, second), strict=True)
     )
-    rewards_file = f"data/rewards/{params.experiments[experiment].evaluations[evaluation].rewards}.npz"
-    refuse_other_rewards("compare", evaluation_of(experiment, evaluation), rewards_file)
-    held_out = read_rewards(Path(rewards_file))
+    held_out = rewards_of("compare", params, experiment, evaluation)
     rewards = held_out.rewards[instance, : len(games[0].actions)] if isinstance(held_out, RewardTable) else None
     others = [player for player in rows if player not in players]
     return Comparison(experiment, evaluation, instance, n, rewards, games, others)

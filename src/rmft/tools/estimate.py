@@ -26,7 +26,8 @@ from rmft.params.reasoning import LEXICAL
 from rmft.reasoning.judges import PassingReply, question
 from rmft.tools.terminal import empty_table
 from rmft.workflow.games import game_settings_of, scenarios_for
-from rmft.workflow.plan import first_rollouts_of, held_out_job, own_players, rollouts_job
+from rmft.workflow.paths import own_players
+from rmft.workflow.plan import first_rollouts_of, held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
 if TYPE_CHECKING:

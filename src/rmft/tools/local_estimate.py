@@ -16,7 +16,8 @@ from rmft.tools.estimate import MESSAGE_TOKENS, TokenCounter, endpoint_experimen
 from rmft.tools.model_shapes import BYTES, ModelShape, local_folder, shape_of, weights_bytes
 from rmft.tools.terminal import empty_table
 from rmft.workflow.contexts import PIECE, TURN
-from rmft.workflow.plan import first_rollouts_of, held_out_job, own_players, rollouts_job
+from rmft.workflow.paths import own_players
+from rmft.workflow.plan import first_rollouts_of, held_out_job, rollouts_job
 from rmft.workflow.records import RolloutsJob
 
 if TYPE_CHECKING:

@@ -109,9 +109,9 @@ def _described(of_one: Sequence[BuiltEvaluation]) -> str:
 def plot_note(full_size: Params, evaluations: Sequence[BuiltEvaluation]) -> str | None:
     """Return what a plot of evaluations must say of their size and parameters. full_size: not yet at scale."""
     scaled = full_size.scale_note(list({one.experiment: None for one in evaluations}))
-    others: dict[str, list[str]] = {}
+    others: dict[str, dict[str, None]] = {}  # experiments, each once, by reason
     for one in evaluations:
-        if one.otherwise and one.experiment not in others.setdefault(one.otherwise, []):
-            others[one.otherwise].append(one.experiment)
+        if one.otherwise:
+            others.setdefault(one.otherwise, {})[one.experiment] = None
     notes = [f"{', '.join(names)}: {reason}" for reason, names in others.items()]
     return "; ".join([f"scale {full_size.scale}: not the paper's results"] * bool(scaled) + notes) or None

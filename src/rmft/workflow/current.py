@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from rmft.artifacts.files import sha256
+from rmft.artifacts.rewards import read_rewards
+from rmft.environments import Rewards
 from rmft.errors import InputError
 from rmft.lineage.audit import problem_of
 from rmft.lineage.records import Record, read_record
 from rmft.params import Params
-from rmft.params.files import THEORY
+from rmft.params.files import THEORY, evaluation_of
 from rmft.workflow import paths, plan, plan_outputs, targets
 from rmft.workflow.records import Job
 
@@ -27,6 +29,13 @@ def refuse_other_parameters(command: str, params: Params, artifacts: Iterable[st
     """Raise InputError where `made_otherwise` finds an artifact. target: of Snakemake's, makes the artifacts anew."""
     if path := made_otherwise(params, artifacts):
         raise InputError(f"{command}: {path} was {OTHER}; run `snakemake {target}` first")
+
+
+def rewards_of(command: str, params: Params, experiment: str, evaluation: str) -> Rewards:
+    """Return the reward set of an evaluation. Raise InputError where it is not the one that was played on."""
+    rewards = f"data/rewards/{params.experiments[experiment].evaluations[evaluation].rewards}.npz"
+    refuse_other_rewards(command, evaluation_of(experiment, evaluation), rewards)
+    return read_rewards(Path(rewards))
 
 
 def refuse_other_rewards(command: str, evaluation: str, rewards: str) -> None:

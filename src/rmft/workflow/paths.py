@@ -122,16 +122,25 @@ def examined_of(params: Params, experiment: str, evaluation: str) -> list[str]:
     return [path for (name, seed), path in games if (name, seed) == ("base", 0) or name == "trained"]
 
 
+def own_players(params: Params, experiment: str, evaluation: str) -> list[tuple[str, int]]:
+    """Return the models that play in an evaluation for it: games of a variant's base model are those of the original.
+
+    Each has a name, and the number of its training seed.
+    """
+    chosen = params.experiments[experiment]
+    players = chosen.evaluations[evaluation].players(chosen.loop.training_seeds)
+    return [player for player in players if not chosen.varies or player != ("base", 0)]
+
+
 def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
     """Return the games of the models that play in an evaluation, in their order.
 
     Those of a variant's base model are those of what it is a variant of.
     """
-    chosen = params.experiments[experiment]
-    original = chosen.varies or experiment
+    chosen, own = params.experiments[experiment], own_players(params, experiment, evaluation)
     found = []
     for name, seed in chosen.evaluations[evaluation].players(chosen.loop.training_seeds):
-        folder = original if (name, seed) == ("base", 0) else experiment
+        folder = experiment if (name, seed) in own else chosen.varies
         player = "base" if (name, seed) == ("base", 0) else f"{name}-{seed}"
         found.append(f"results/experiments/{folder}/evaluation/{evaluation}/{player}.parquet")
     return found

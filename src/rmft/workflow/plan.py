@@ -144,16 +144,6 @@ def first_rollouts_of(params: Params, experiment: str) -> list[str]:
     ]
 
 
-def own_players(params: Params, experiment: str, evaluation: str) -> list[tuple[str, int]]:
-    """Return the models that play in an evaluation for it: games of a variant's base model are those of the original.
-
-    Each has a name, and the number of its training seed.
-    """
-    chosen = params.experiments[experiment]
-    players = chosen.evaluations[evaluation].players(chosen.loop.training_seeds)
-    return [player for player in players if not chosen.varies or player != ("base", 0)]
-
-
 def distillation_job(params: Params, experiment: str, training_seed: int) -> records.DistillationJob:
     """Return what the games of an experiment's teacher depend on: each has rewards of its own."""
     chosen = params.experiments[experiment]
