@@ -75,7 +75,8 @@ def train(
     steps = job.sft.model_copy(update={"learning_rate": own_rate or job.sft.learning_rate})
     log = _log("settings.learning_rate" if own_rate else "sft.learning_rate", report)
     with Learner.of(job.model, start, steps, "dpo", job.seed, (job.stream,)) as learner:
-        pairs = pairs_of(trajectories, selection["regret"], learner.context)
+        pairs = pairs_of(trajectories, selection["regret"])
+        learner.refuse_longer((ids for pair in pairs for ids in pair.values()), "T")
         config = DPOConfig(
             **learner.arguments,
             beta=job.settings["beta"],
@@ -92,12 +93,12 @@ def train(
         )
 
 
-def pairs_of(trajectories: Mapping[str, Sequence[Any]], regrets: np.ndarray, context: int | None = None) -> list[Pair]:
+def pairs_of(trajectories: Mapping[str, Sequence[Any]], regrets: np.ndarray) -> list[Pair]:
     """Return for each scenario its trajectory of lowest regret (best) and that of highest regret (worst).
 
     regrets: (n,). Among equal regrets the trajectory that was sampled first is taken. A scenario whose trajectories all
-    have the same regret gives no pair. Raise InputError if no scenario gives a pair, if trajectories are no dialogues,
-    or if a conversation is longer than the context.
+    have the same regret gives no pair. Raise InputError if no scenario gives a pair, or if trajectories are no
+    dialogues.
     """
     if any(len(conversations) != 1 for conversations in trajectories["ids"]):
         raise InputError("protocol.interaction: dpo compares whole dialogues; set it to dialogue")
@@ -111,9 +112,6 @@ def pairs_of(trajectories: Mapping[str, Sequence[Any]], regrets: np.ndarray, con
             pairs.append(pair)
     if not pairs:
         raise InputError("rmft.trajectories: in every scenario all trajectories have the same regret; sample more")
-    longest = max(map(len, (ids for pair in pairs for ids in pair.values())))
-    if context is not None and longest > context:
-        raise InputError(f"T: a conversation has {longest} tokens, the context {context}; play fewer rounds")
     return pairs
 
 

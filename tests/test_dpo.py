@@ -127,17 +127,24 @@ def test_the_same_arguments_give_the_same_weights(job, trajectories):
 
 
 @pytest.mark.parametrize(
-    ("changes", "regrets", "context", "reason"),
+    ("changes", "regrets", "reason"),
     [
-        ({}, np.ones(6), None, "in every scenario all trajectories have the same regret"),
-        ({"ids": [[[1], [2]]] * 6}, REGRETS, None, "set it to dialogue"),
-        ({}, REGRETS, 13, "a conversation has 14 tokens, the context 13"),
+        ({}, np.ones(6), "in every scenario all trajectories have the same regret"),
+        ({"ids": [[[1], [2]]] * 6}, REGRETS, "set it to dialogue"),
     ],
 )
-def test_trajectories_that_cannot_be_compared_are_refused(trajectories, changes, regrets, context, reason):
+def test_trajectories_that_cannot_be_compared_are_refused(trajectories, changes, regrets, reason):
     pairs_of = sys.modules["rmft_extension:extensions/dpo"].pairs_of
     with pytest.raises(InputError, match=reason):
-        pairs_of({**trajectories, **changes}, regrets, context)
+        pairs_of({**trajectories, **changes}, regrets)
+
+
+def test_a_conversation_that_is_longer_than_the_context_is_refused(job, trajectories):
+    longer = {**trajectories, "ids": [[one[0] * 2] for one in trajectories["ids"]]}
+    longer["replied"] = [[one[0] * 2] for one in trajectories["replied"]]
+    short = job.model_copy(update={"model": job.model.model_copy(update={"context": 20})})
+    with pytest.raises(InputError, match=r"^T: a conversation has 28 tokens, the context 20; play fewer rounds$"):
+        train(short, longer)
 
 
 @pytest.mark.parametrize("settings", [{"beta": 0.0}, {"beta": "0.1"}, {"gamma": 1.0}])

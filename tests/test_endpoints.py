@@ -211,14 +211,6 @@ def test_a_judge_behind_an_endpoint_is_estimated_as_if_it_were_asked_of_every_re
     assert judge.dollars > 0
 
 
-@pytest.mark.parametrize("name", ["open_fol", "nothing"])
-def test_only_what_plays_at_an_endpoint_is_estimated(name):
-    with pytest.raises(
-        InputError, match="is no experiment that plays or is judged at an endpoint; those are closed_fol"
-    ):
-        expected_work(PARAMS.at_scale(), [name])
-
-
 def test_the_least_time_of_a_local_model_is_that_of_the_table_in_docs_scale():
     """Qwen3-8B on an A100: 150 games in flight, and 216, 52 and 118 seconds an iteration."""
     shape, gpu = PUBLISHED["Qwen/Qwen3-8B"], GPUS[0]

@@ -14,7 +14,7 @@ from rmft import extensions
 from rmft.errors import InputError
 from rmft.params import load
 from rmft.params.inheritance import with_origins
-from rmft.tools.parameter_docs import documents, undescribed
+from rmft.tools.parameter_docs import documents
 from rmft.tools.parameters import explained
 from rmft.workflow import targets
 from rmft.workflow.parameters import parameters_of
@@ -177,8 +177,9 @@ def test_every_value_of_an_experiment_is_shown_with_its_place():
 
 
 def test_every_value_is_described_and_the_page_and_the_schemas_are_up_to_date():
-    assert undescribed() == []
     for path, text in documents().items():
+        undescribed = re.findall(r"^\| (`.*`) \|.*\|\s*\|$", text, re.MULTILINE)
+        assert undescribed == [], path
         assert (ROOT / path).read_text(encoding="utf-8") == text, f"{path}: run `rmft params --docs`"
 
 

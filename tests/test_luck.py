@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import games
+from trees import ROOT
 
 from rmft.artifacts.trajectories import write_trajectories
 from rmft.errors import InputError
-from rmft.metrics.luck import advantages, survival
+from rmft.metrics.luck import lead_of_selected, survival
 from rmft.tools.luck import NO_REDRAW, Keep, selection_in
 
 GOOD = {"group": "a", "actions": [0, 1], "rewards": [[1, 2], [3, 4]], "means": [1, 2]}
@@ -49,11 +50,17 @@ def test_the_audit_finds_luck_and_skill_in_the_share_in_which_they_were_mixed(rm
     assert abs(share - 10) <= 3 * error < 15  # 1 of the 1 + 9 parts of the variance is skill
 
 
-def test_our_rollouts_meet_the_true_means_of_their_rewards(tmp_path):
+def test_our_rollouts_meet_the_true_means_of_their_rewards(tmp_path, monkeypatch):
     played = games(n=6, horizon=5, d=3)
     write_trajectories(tmp_path / "rollouts.parquet", played)
     with pytest.raises(InputError, match="of no experiment here; say what selects: --regret"):
         selection_in(tmp_path / "rollouts.parquet", Keep.parse("best:1"), None)
+    monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "outputs.yaml", "extensions", "data"):
+        Path(name).symlink_to(ROOT / name)
+    gone = Path("results/experiments/gone/rollouts.parquet")  # of an experiment that params.yaml no longer has
+    write_trajectories(gone, played)
+    assert selection_in(gone, Keep.parse("best:1"), "realized")["selected"].any()
     selection = selection_in(tmp_path / "rollouts.parquet", Keep.parse("best:1"), "realized")
     for column, name in (("regret", "rewards"), ("rerolled", "clipped_means")):
         table = np.reshape(played[name], (6, 5, 3))
@@ -76,9 +83,11 @@ def test_the_jackknife_is_to_the_last_bit_the_one_that_leaves_each_group_out_of_
     selection = groups_of_many_sizes(seed)
     shares = []
     for group in range(60):
-        in_hindsight, again = advantages({name: of[selection["scenario"] != group] for name, of in selection.items()})
+        in_hindsight, again = lead_of_selected(
+            {name: of[selection["scenario"] != group] for name, of in selection.items()}
+        )
         shares.append(again / in_hindsight)
-    in_hindsight, again = advantages(selection)
+    in_hindsight, again = lead_of_selected(selection)
     assert survival(selection) == (again / in_hindsight, math.sqrt(59 * np.var(shares)))
 
 

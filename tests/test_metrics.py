@@ -17,7 +17,7 @@ from rmft.errors import InputError
 from rmft.metrics.comparison import expected_largest, holm, ks_p, paired_difference, paired_p
 from rmft.metrics.exploration import relative_entropy, scaled_min_frac, suffix_failure
 from rmft.metrics.growth import growth, growth_of_each, resampled_growth
-from rmft.metrics.luck import advantages, around_average, survival
+from rmft.metrics.luck import around_average, lead_of_selected, survival
 from rmft.metrics.power import MOST, POWER, instances_needed, paired_sd, power, spread
 from rmft.metrics.sequential import confidence_sequence
 
@@ -363,7 +363,7 @@ def best_of(regret: np.ndarray, rerolled: np.ndarray) -> dict[str, np.ndarray]:
 def test_regret_is_looked_at_around_the_average_of_its_scenario():
     selection = best_of(np.array([[1.0, 3.0], [10.0, 30.0]]), np.array([[2.0, 4.0], [30.0, 10.0]]))
     assert around_average(selection, "regret").tolist() == [-1, 1, -10, 10]
-    assert advantages(selection) == (5.5, (1 - 10) / 2)
+    assert lead_of_selected(selection) == (5.5, (1 - 10) / 2)
 
 
 def test_all_of_the_advantage_survives_if_it_is_skill_and_nothing_if_it_is_luck():

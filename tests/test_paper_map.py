@@ -4,39 +4,13 @@ import pytest
 from trees import ROOT
 
 from rmft.params import load
-from rmft.tools.paper_labels import PaperLabel, labels_in, read_labels
+from rmft.tools.paper_labels import PaperLabel, read_labels
 from rmft.tools.paper_map import PAGE, Place, page, places_of, problems, read_map
-
-SOURCE = r"""
-\section{One}\label{sec:one} % \label{sec:no}
-\ifthenelse{\boolean{iclr}}{\subsection{Only there}\label{sec:there}}{\subsection{Here}
-\begin{align}\label{eqn:a} x \end{align}}
-\begin{restatable}{theorem}{name}\label{thm:t}\end{restatable}
-\ifthenelse{\boolean{arxiv}}{\begin{figure}[!h]\begin{center}\label{fig:one_two}\end{center}\end{figure}}{}
-\begin{algorithm}\label{alg:a}\begin{algorithmic}\State a \{ b \label{line:l}\end{algorithmic}\end{algorithm}
-\appendix
-\section{A}\subsection{B}\subsubsection{C}\begin{table*}\label{tab:t}\end{table*}
-\item \hypertarget{uniform}{\textbf{Uniform}}
-"""
 
 
 @pytest.fixture(scope="module")
 def params():
     return load(ROOT / "params.yaml")
-
-
-def test_labels_are_found_with_kind_and_section_and_comments_are_not():
-    assert labels_in(SOURCE) == [
-        ("sec:one", "section", "1"),
-        ("eqn:a", "equation", "1.1"),
-        ("thm:t", "theorem", "1.1"),
-        ("fig:one_two", "figure", "1.1"),
-        ("alg:a", "algorithm", "1.1"),
-        ("line:l", "line", "1.1"),
-        ("tab:t", "table", "A.1.1"),
-        ("uniform", "process", "A.1.1"),
-        ("sec:there", "section", "ICLR 1.1"),
-    ]
 
 
 def test_every_label_of_the_paper_has_a_place_and_every_place_is_there(params):

@@ -158,7 +158,7 @@ def test_no_round_is_played_where_the_game_could_not_be_kept(play, tmp_path, cas
 def test_a_folder_and_a_model_are_printed_as_they_are_named(rmft, monkeypatch, tmp_path, name):
     monkeypatch.chdir(ROOT)
     source = replace(of_suite(read_suite(), PART, tmp_path), others=lambda *_: {name: np.zeros(1)})
-    monkeypatch.setattr("rmft.tools.person._source", lambda *_: source)
+    monkeypatch.setattr("rmft.tools.play_commands._source", lambda *_: source)
     monkeypatch.setattr(sys, "stdin", io.StringIO("1\n"))
     monkeypatch.setenv("COLUMNS", "500")
     code, printed, error = rmft("play", "--plain", "--rounds", "1", "--folder", str(tmp_path / name))

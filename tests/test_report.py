@@ -200,8 +200,10 @@ def test_a_claim_holds_if_it_holds_everywhere_and_fails_if_it_fails_anywhere():
 
 
 def test_growth_is_sublinear_where_the_exponent_is_significantly_below_one():
-    assert checked("growth sublinear", played(FELL, exponent=0.89)) is True
-    assert checked("growth sublinear", played(FELL, exponent=0.91)) is None
+    assert checked("growth sublinear", played(FELL, exponent=0.84)) is True
+    assert checked("growth sublinear", played(FELL, exponent=0.86)) is None
+    nearly_linear = played(FELL, exponent=0.99, exponent_se=0.001)  # uniform play, nearly, over many rounds
+    assert checked("growth sublinear", nearly_linear) is None
     assert checked("growth sublinear", played(FELL, exponent=1.11)) is False
     assert checked("growth sublinear", played(FELL, exponent=None, exponent_se=None)) is None
 
@@ -216,7 +218,7 @@ def test_growth_is_sublinear_only_below_the_exponent_of_uniform_play():
     linear = played(FELL, exponent=0.85)
     linear["algorithms"]["uniform"] = {"exponent": 0.9}
     assert checked("growth sublinear", linear) is None
-    lower = played(FELL, exponent=0.79)
+    lower = played(FELL, exponent=0.74)
     lower["algorithms"]["uniform"] = {"exponent": 0.9}
     assert checked("growth sublinear", lower) is True
     for exponent, holds in ((0.79, None), (1.2, False)):  # where rewards alternate, uniform play has hardly any regret
@@ -226,7 +228,7 @@ def test_growth_is_sublinear_only_below_the_exponent_of_uniform_play():
 
 
 def test_the_error_of_an_exponent_over_few_trainings_is_wider():
-    few = played(FELL, exponent=0.88)
+    few = played(FELL, exponent=0.83)
     assert checked("growth sublinear", few) is True
     assert checked("growth sublinear", few | {"by_training_seed": [{}] * 5}) is None
 
@@ -331,8 +333,12 @@ def test_the_base_model_exploits_where_it_plays_its_least_played_action_little(l
 def test_a_distance_has_vanished_at_a_tenth_of_its_first_value():
     assert seen("distances vanish", drawn("simplex", a=[1.0, 0.09], b=[2.0, 0.2])) is True
     assert seen("distances vanish", drawn("simplex", a=[1.0, 0.09], b=[2.0, 0.21])) is False
-    step = drawn("simplex", **{"a": [1.0, 0.09], "$|c|$, the step size": [1.0, 1.0]})  # which is no distance
-    assert seen("distances vanish", step) is True
+    for left, is_ftrl in (
+        (0.5, True),
+        (0.05, False),
+    ):  # of the step, which is no distance: without one there is no FTRL
+        step = drawn("simplex", **{"a": [1.0, 0.09], "$|c|$, the step size": [1.0, left]})
+        assert seen("distances vanish", step) is is_ftrl
 
 
 @pytest.mark.parametrize(("entropy", "high"), [(0.85, True), (0.5, False)])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rmft.environments import RewardTable, draw_rewards
 from rmft.environments.processes import TABULAR
 from rmft.environments.tables import one_hot
-from rmft.metrics.luck import advantages as mean_advantages
+from rmft.metrics.luck import lead_of_selected
 from rmft.params.language import LanguageProblem, ProtocolSettings
 from rmft.selection import Scoring, demonstrations, final_regrets, rerolled_regrets, select, table_of
 
@@ -301,7 +301,7 @@ def test_where_rewards_are_not_random_all_of_the_advantage_survives(process, out
     table = draw(process, 8, 6, 3)
     ranked = selection(trajectories(table, *at_random(table, 4)), environment="fol", output=output)
     np.testing.assert_allclose(ranked["rerolled"], ranked["regret"])
-    in_hindsight, again = mean_advantages(ranked)
+    in_hindsight, again = lead_of_selected(ranked)
     assert again == pytest.approx(in_hindsight)
     assert in_hindsight > 0
 
@@ -338,12 +338,12 @@ def test_of_an_advantage_that_is_all_luck_nothing_survives(monkeypatch):
     assert in_hindsight.min() > 0
     assert in_hindsight.mean() > 5
     assert_mean(again, 0.0)
-    assert mean_advantages(ranked) == pytest.approx((in_hindsight.mean(), again.mean()))
+    assert lead_of_selected(ranked) == pytest.approx((in_hindsight.mean(), again.mean()))
 
 
 def test_the_longer_the_game_the_more_of_the_advantage_of_a_better_action_survives():
     shares = []
     for horizon in (1, 5, 40):
-        in_hindsight, again = mean_advantages(each_plays_one_action("gaussian", 200, horizon, 3))
+        in_hindsight, again = lead_of_selected(each_plays_one_action("gaussian", 200, horizon, 3))
         shares.append(again / in_hindsight)
     assert all(shorter < longer for shorter, longer in pairwise([0.05, *shares, 1.0]))

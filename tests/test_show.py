@@ -19,8 +19,7 @@ from rmft.artifacts.evaluations import write_evaluation
 from rmft.artifacts.trajectories import write_selection, write_trajectories
 from rmft.errors import InputError
 from rmft.params import load
-from rmft.selection import final_regrets, table_of
-from rmft.tools.show import GameFilter, Scoring, dialogues, regret_curves, rounds_named, scoring_of
+from rmft.tools.show import GameFilter, Scoring, dialogues, rounds_named, scoring_of
 from rmft.workflow.plan import selection_job
 
 ROOT = Path(__file__).parents[1]
@@ -203,12 +202,9 @@ PARAMS = load(ROOT / "params.yaml")
 
 @pytest.mark.parametrize("experiment", ["open_fol", "open_mab_gemma", "open_fol_distribution"])
 def test_rollouts_are_ranked_by_the_regret_that_selects(experiment):
-    played = games()
     scoring = scoring_of(Path(f"results/experiments/{experiment}/seed-0/iteration-1/rollouts.parquet"), PARAMS)
     job = selection_job(PARAMS, experiment, 0, 1)
-    final = regret_curves(played, scoring)[scoring.notion][:, -1]
-    as_selected = Scoring(job.problem.environment, job.problem.training_regret, job.mean)
-    np.testing.assert_allclose(final, final_regrets(played, table_of(played), as_selected))
+    assert scoring == Scoring(job.problem.environment, job.problem.training_regret, job.mean)
 
 
 def test_games_of_an_evaluation_are_ranked_by_expected_regret_wherever_one_stands(monkeypatch, tmp_path):
@@ -274,6 +270,11 @@ def test_of_a_selection_the_games_that_it_keeps_are_shown(rmft, here):
     assert sorted(panels(rmft("show", selection, "--worst", 9)[1])) == [(0, 1), (1, 0), (2, 1)]
     here.unlink()
     assert f"selects games of {here}, which is not there" in rmft("show", selection)[2]
+    code, _, error = rmft("show", selection.parent, "--worst", 9)
+    assert (code, error) == (
+        2,
+        f"rmft: --worst: goes with a file of games; `rmft show {selection.parent}` lists those that are there\n",
+    )
 
 
 def test_a_folder_is_a_list_of_what_can_be_shown_and_an_evaluation_names_its_games(rmft, here):
@@ -284,6 +285,7 @@ def test_a_folder_is_a_list_of_what_can_be_shown_and_an_evaluation_names_its_gam
     write_evaluation(evaluation, rows | numbers | actions)
     played = evaluation.with_suffix("") / "base.parquet"
     write_trajectories(played, games())
+    (played.parent / ".trained.parquet.1.parquet").write_bytes(b"PAR1")  # a file that is being written
     _, out, _ = rmft("show", "results")
     assert out.splitlines() == [f"rmft show {path}" for path in (played, evaluation, here)]
     _, out, _ = rmft("show", evaluation)

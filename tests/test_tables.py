@@ -123,7 +123,7 @@ def test_where_uniform_plays_regret_is_not_linear_no_exponent_shows_slow_growth(
         (0.36, 0.03, 0.7, 0.332, None, REPRODUCED),
         (0.38, 0.03, 0.7, 0.332, None, INCONCLUSIVE),  # farther than a tenth of the paper's value
         (0.60, 0.03, 0.7, 0.332, None, DIRECTION_ONLY),
-        (0.60, 0.03, 0.95, 0.332, None, NOT_REPRODUCED),  # not below 1 by two standard errors
+        (0.60, 0.03, 0.88, 0.332, None, NOT_REPRODUCED),  # not below .95 by two standard errors
         (0.60, 0.03, 1.1, 0.332, None, NOT_REPRODUCED),
         (0.60, 0.50, 0.7, 0.332, None, INCONCLUSIVE),
         (0.60, 0.50, 1.2, 0.332, None, NOT_REPRODUCED),  # grows faster than linearly, whatever the slope
@@ -136,6 +136,8 @@ def test_a_verdict_says_what_became_of_the_papers_value(slope, error, exponent, 
     fit = Growth(exponent, 1e-9, 0, slope, 1e-9)
     row = GrowthRow("gaussian", "trained", fit, error, 0.05, error, PaperGrowth(paper, None, interchanged), 1000)
     assert row.slope_verdict == verdict
+    reference = replace(row, player="ftl")  # of which the paper does not claim that its regret grows slowly
+    assert reference.slope_verdict == (NOT_REPRODUCED if verdict == DIRECTION_ONLY else reference.slope_verdict)
 
 
 def test_the_error_of_a_mean_final_regret_counts_training_seeds_and_instances():

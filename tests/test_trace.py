@@ -309,7 +309,9 @@ def test_what_has_no_lineage_is_refused_in_one_line(rmft, arguments, says):
 def test_a_lineage_is_asked_for_in_a_clone(rmft, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     refused = "rmft: Snakefile: no such file; run from the root of a clone of the repository\n"
-    assert rmft("lineage", "figure.pdf") == (2, "", refused)
+    for command in (("lineage", "figure.pdf"), ("params", "--docs"), ("paper-map",)):
+        assert rmft(*command) == (2, "", refused)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_neither_host_nor_folder_nor_user_is_in_a_receipt_or_a_crate(workflow, rmft, monkeypatch):

@@ -6,6 +6,7 @@ Nothing here decides what a stage does: this file is no part of any job's code.
 import os
 import sys
 from copy import copy
+from errno import EACCES, ENAMETOOLONG, EPERM
 from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,8 +16,10 @@ from typer import Argument, Option
 
 from rmft.artifacts.job import end_with_run
 from rmft.errors import AFTER_CTRL_C, WORKFLOW, InputError, without_workflow
-from rmft.tools import commands, eval_commands, export_commands, lineage_commands, person
+from rmft.tools import commands, eval_commands, export_commands, lineage_commands, play_commands
 from rmft.workflow.runs import INTERRUPTED
+
+OF_A_NAME = (EACCES, EPERM, ENAMETOOLONG)  # errors that are mistakes in the name of a file, and not a fault of ours
 
 app = typer.Typer(
     add_completion=False,
@@ -221,7 +224,7 @@ stage(
 app.add_typer(commands.app)
 app.add_typer(lineage_commands.app)
 app.add_typer(eval_commands.app)
-app.add_typer(person.app)
+app.add_typer(play_commands.app)
 app.add_typer(export_commands.app)
 
 
@@ -244,15 +247,13 @@ def main() -> None:
         if error.format_message():  # empty where a bare `rmft` has already printed its help
             print(f"rmft: {' '.join(error.format_message().split())} (see --help)", file=sys.stderr)
         code = 2
-    except PermissionError as error:
-        if error.filename is None:
-            raise
-        print(f"rmft: {InputError(f'{error.filename}: {error.strerror}')}", file=sys.stderr)
-        code = 2
     except OSError as error:
-        if _can_print():
+        if error.filename is not None and error.errno in OF_A_NAME:
+            print(f"rmft: {InputError(f'{error.filename}: {error.strerror}')}", file=sys.stderr)
+        elif _can_print():
             raise
-        print(f"rmft: standard output cannot be written: {error.strerror or error}", file=sys.stderr)
+        else:
+            print(f"rmft: standard output cannot be written: {error.strerror or error}", file=sys.stderr)
         code = 2
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED

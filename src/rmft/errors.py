@@ -1,7 +1,7 @@
 """The one exception for a user's mistake, which `cli.py` turns into a line, and what to say of a wrong name."""
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 FEW = 12  # names that one line lists; where there are more, it asks what was meant if a name is near
@@ -24,6 +24,16 @@ class InputError(ValueError):
 
     def __init__(self, message: str) -> None:
         super().__init__("".join(char if char.isprintable() else repr(char)[1:-1] for char in message))
+
+
+def refuse_options(options: Mapping[str, object], reason: str) -> None:
+    """Raise InputError where an option is given that means nothing beside, or without, another one.
+
+    options: by name, None where an option is not given.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name}: {reason}")
 
 
 def without_workflow(name: str) -> str:

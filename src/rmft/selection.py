@@ -20,7 +20,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -29,11 +29,10 @@ from rmft.environments.regret import Mean, Notion, earned, regret
 from rmft.environments.tables import RewardTable
 from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
+from rmft.params.language import Pool, Score
 from rmft.streams import stream
 
 TrajectoryColumns = dict[str, list[Any]]  # as `artifacts.trajectories` reads and writes them
-Score = Literal["regret", "reward", "rerolled", "random"]
-Pool = Literal["scenario", "iteration"]
 
 
 @dataclass(frozen=True)
@@ -116,10 +115,15 @@ def table_of(played: TrajectoryColumns) -> RewardTable:
     return RewardTable(*arrays)
 
 
-def final_regrets(played: TrajectoryColumns, rewards: RewardTable, scoring: Scoring) -> np.ndarray:
-    """Return the regret (n,) at round T of the policies and actions of trajectories on these rewards."""
+def regret_curves(played: TrajectoryColumns, rewards: RewardTable, scoring: Scoring) -> np.ndarray:
+    """Return Regret(t) (n, T) of the policies and actions of trajectories on these rewards."""
     policies, actions = _decisions(played, rewards)
-    return regret(scoring.notion, scoring.comparator, rewards, policies, actions, mean=scoring.mean)[:, -1]
+    return regret(scoring.notion, scoring.comparator, rewards, policies, actions, mean=scoring.mean)
+
+
+def final_regrets(played: TrajectoryColumns, rewards: RewardTable, scoring: Scoring) -> np.ndarray:
+    """Return the regret (n,) at round T; see `regret_curves`."""
+    return regret_curves(played, rewards, scoring)[:, -1]
 
 
 def earnings(played: TrajectoryColumns, rewards: RewardTable, scoring: Scoring) -> np.ndarray:

@@ -39,6 +39,11 @@ class Conversations:
     max_tokens: int
     scenarios: Sequence[Scenario] | None = None
 
+    @property
+    def likeliest(self) -> bool:
+        """Return whether policies are computed from the likeliest tokens at the place of an action."""
+        return self.settings.protocol.output == "action" and self.settings.protocol.feedback == "full"
+
     def capacity(self, chat_tokenizer: "ChatTokenizer") -> int:
         """Return how many tokens a conversation may come to. Raise InputError if the model cannot read so many."""
         template, limit = chat_tokenizer.template, chat_tokenizer.limit
@@ -62,16 +67,20 @@ class Conversations:
 
     def _messages(self, protocol: Protocol, action: int) -> tuple[str, str]:
         """Return the first and the last message of a game in which one action was played in every round."""
-        policy = (1 / protocol.d,) * protocol.d if protocol.output == "distribution" else None
-        context, rewards = typical_context(protocol), (10.0,) * protocol.d
-        history = [Round(t, action, policy, rewards, context) for t in range(1, self.horizon)]
-        prompts = self.settings.prompts
+        context, prompts = typical_context(protocol), self.settings.prompts
+        history = [typical_round(protocol, t, action, (10.0,) * protocol.d) for t in range(1, self.horizon)]
         return prompts.message(protocol, [], context), prompts.message(protocol, history, context)
 
 
 def typical_context(protocol: Protocol) -> tuple[float, ...]:
     """Return a context whose message is as long as that of any other; empty where games have none."""
     return (1 / protocol.features,) * protocol.features if protocol.features else ()
+
+
+def typical_round(protocol: Protocol, t: int, action: int, rewards: tuple[float, ...]) -> Round:
+    """Return round t as messages show it, with a policy and a context that are as long as any other. rewards: (d,)."""
+    policy = (1 / protocol.d,) * protocol.d if protocol.output == "distribution" else None
+    return Round(t, action, policy, rewards, typical_context(protocol))
 
 
 @contextmanager
@@ -90,7 +99,11 @@ def in_process(
     model = load(settings, weights)
     capacity = conversations.capacity(model.chat_tokenizer)
     batch = games_at_a_time(model, capacity, max_tokens, settings.batch, free_memory(model.model.device))
-    yield ChatModels(lambda games: LocalChatModel(model, len(games), capacity, max_tokens), batch)
+
+    def open_chat_model(games: np.ndarray) -> ChatModel:
+        return LocalChatModel(model, len(games), capacity, max_tokens, likeliest=conversations.likeliest)
+
+    yield ChatModels(open_chat_model, batch)
 
 
 @contextmanager
@@ -129,10 +142,7 @@ def at_endpoint(connection: "Connection", conversations: Conversations, words: s
     """Return chat models behind an endpoint. words: the name of the games' random streams."""
     from rmft.agents.endpoint import EndpointChatModel
 
-    protocol, max_tokens = conversations.settings.protocol, conversations.max_tokens
-    logprobs = protocol.output == "action" and protocol.feedback == "full"
-
     def open_chat_model(games: np.ndarray) -> ChatModel:
-        return EndpointChatModel(connection, games, max_tokens, words, logprobs)
+        return EndpointChatModel(connection, games, conversations.max_tokens, words, conversations.likeliest)
 
     return ChatModels(open_chat_model, connection.endpoint.settings.batch, lambda: str(connection.statistics))

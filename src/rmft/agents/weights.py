@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,23 +83,38 @@ def with_weights(model: PreTrainedModel, path: Path) -> PreTrainedModel:
     to, so there the adapter stays separate.
     """
     tensors, metadata = read_tensors(path)
-    try:
-        if ADAPTER_CONFIG in metadata:
-            from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
+    if ADAPTER_CONFIG in metadata:
+        from peft import LoraConfig, get_peft_model
 
-            warnings.filterwarnings("ignore", category=FutureWarning)  # peft uses an old name of transformers
-            adapted = get_peft_model(model, LoraConfig(**json.loads(metadata[ADAPTER_CONFIG])))
-            misfits = set_peft_model_state_dict(adapted, tensors).unexpected_keys
-        else:
-            result = model.load_state_dict(tensors, strict=False)
-            misfits = [*result.unexpected_keys, *set(result.missing_keys).difference(model.all_tied_weights_keys)]
-    except RuntimeError as error:  # a tensor of another shape
+        warnings.filterwarnings("ignore", category=FutureWarning)  # peft uses an old name of transformers
+        adapted = get_peft_model(model, LoraConfig(**json.loads(metadata[ADAPTER_CONFIG])))
+        load_adapter(adapted, tensors, path)
+        return adapted.get_base_model() if getattr(model, "is_loaded_in_4bit", False) else merged(adapted)
+
+    def load() -> list[str]:
+        result = model.load_state_dict(tensors, strict=False)
+        return [*result.unexpected_keys, *set(result.missing_keys).difference(model.all_tied_weights_keys)]
+
+    _load_all(load, path, model.config.model_type)
+    return model
+
+
+def load_adapter(adapted: "PeftModel", tensors: dict[str, torch.Tensor], path: Path) -> None:
+    """Give a model's adapter the tensors of a file. Raise InputError if they do not fit."""
+    from peft import set_peft_model_state_dict
+
+    kind = adapted.config.model_type
+    _load_all(lambda: set_peft_model_state_dict(adapted, tensors).unexpected_keys, path, kind)
+
+
+def _load_all(load: Callable[[], list[str]], path: Path, kind: str) -> None:
+    """Load tensors. Raise InputError for the first name that `load` returns, and where a tensor has another shape."""
+    try:
+        misfits = load()
+    except RuntimeError as error:
         misfits = [str(error).splitlines()[-1].strip()]
     if misfits:
-        raise InputError(f"{path}: not weights of a {model.config.model_type} of this shape: see {misfits[0]}")
-    if ADAPTER_CONFIG not in metadata:
-        return model
-    return adapted.get_base_model() if getattr(model, "is_loaded_in_4bit", False) else merged(adapted)
+        raise InputError(f"{path}: not weights of a {kind} of this shape: see {misfits[0]}")
 
 
 def merged(adapted: "PeftModel") -> PreTrainedModel:

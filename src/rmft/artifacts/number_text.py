@@ -15,7 +15,7 @@ def signed(value: float | None, decimals: int = 1) -> str:
 
 def percent(value: float | None) -> str:
     """Return a share in percent."""
-    return "–" if value is None else f"{100 * value:.0f}%"
+    return "–" if value is None else f"{number(100 * value, 0)}%"
 
 
 def difference(interval: Sequence[float | None], decimals: int = 1) -> str:

@@ -172,12 +172,14 @@ def failures(rows: list[dict[str, object]]) -> list[str]:
         if row["statistic"] in LEAST and row["value"] < LEAST[row["statistic"]]
     ]
     regrets = {(_about(row), row["statistic"]): row["value"] for row in rows}
-    for row in rows:
-        if (row["statistic"], row["interaction"], row["format"], row["rounds"]) == ROOM_IN:
-            about, base = _about(row), row["value"]
-            good, uniform = (regrets[about, f"regret of {name}"] for name in (REFERENCES[row["feedback"]], "uniform"))
-            if good > ROOM * base or base >= uniform:
-                wrong.append(f"regret {base:.2f}, where {good:.2f} is good, leaves no room to fall in {about}")
+    compared = [row for row in rows if (row["statistic"], row["interaction"], row["format"], row["rounds"]) == ROOM_IN]
+    if not compared:
+        wrong.append("regret is compared nowhere: the corpus needs games of 3 actions and of 25 rounds")
+    for row in compared:
+        about, base = _about(row), row["value"]
+        good, uniform = (regrets[about, f"regret of {name}"] for name in (REFERENCES[row["feedback"]], "uniform"))
+        if good > ROOM * base or base >= uniform:
+            wrong.append(f"regret {base:.2f}, where {good:.2f} is good, leaves no room to fall in {about}")
     return wrong
 
 

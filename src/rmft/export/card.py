@@ -165,7 +165,7 @@ def _training(source: BuiltIteration, trace: Trace) -> Iterator[tuple[str, objec
     for ancestor in reversed(trace.part(trace.path).ancestors.values()):  # the nearest last
         recorded = ancestor.record.settings if ancestor.record else {}
         games = recorded.get("games")  # of distillation: those that the teacher plays
-        recorded |= games if isinstance(games, dict) else {}
+        recorded = recorded | (games if isinstance(games, dict) else {})
         # A job of another stage may have a section of a fact's name.
         facts |= {
             name: recorded[name] for name in facts.keys() & recorded.keys() if type(recorded[name]) is type(facts[name])

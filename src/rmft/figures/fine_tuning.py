@@ -14,7 +14,7 @@ from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.trajectories import read_selection
 from rmft.figures.frames import CURVE, PRINTED, SEED, joined, printed, rows
 from rmft.figures.style import add_legend, add_note, draw_curves, panels, share_limits
-from rmft.metrics.luck import Selection, advantages, around_average, survival
+from rmft.metrics.luck import Selection, around_average, lead_of_selected, survival
 from rmft.workflow.records_outputs import FigureJob
 
 LOSS_NOTE = "Points: mean of each epoch. Thin lines: every step of a training seed."
@@ -108,7 +108,9 @@ def _luck(panel: str, selection: Selection) -> pd.DataFrame:
         values = around_average(selection, column)
         for player, sample in ((ALL, values), (SELECTED, values[selection["selected"]])):
             parts.append(rows(panel, player, half, sample, sign / len(sample)))
-    numbers = zip(("before", "after", "share", "error"), (*advantages(selection), *survival(selection)), strict=True)
+    numbers = zip(
+        ("before", "after", "share", "error"), (*lead_of_selected(selection), *survival(selection)), strict=True
+    )
     return joined([*parts, *(printed(panel, SELECTED, f"advantage: {what}", value) for what, value in numbers)])
 
 

@@ -38,6 +38,16 @@ def ks_p(trained: np.ndarray, base: np.ndarray) -> float:
     return float(stats.ks_2samp(trained, base, alternative="greater").pvalue)
 
 
+def standard_error(values: np.ndarray) -> float:
+    """Return the standard error of the mean of values (n,); NaN for one value."""
+    return math.nan if len(values) < 2 else float(values.std(ddof=1) / math.sqrt(len(values)))
+
+
+def error_of_mean(final: np.ndarray) -> float:
+    """Return the standard error of the mean of final regrets (S, n), over instances and, if S > 1, training seeds."""
+    return math.hypot(standard_error(final.mean(axis=0)), standard_error(final.mean(axis=1)) if len(final) > 1 else 0.0)
+
+
 def sd_of_numbers(values: Iterable[float]) -> float:
     """Return the standard deviation of the values that are not NaN; NaN where fewer than two are left."""
     numbers = [value for value in values if not math.isnan(value)]

@@ -37,6 +37,15 @@ def in_round(curves: np.ndarray, share: float) -> np.ndarray:
     return curves[..., max(math.floor(share * curves.shape[-1]) - 1, 0)]
 
 
+def share_with_error(share: float, n: int) -> tuple[float, float]:
+    """Return a share of n games as Agresti and Caffo (2000) estimate it, with its standard error.
+
+    As if one game more had, and one had not, what the share counts: of no game, or of all, the error is not 0 then.
+    """
+    estimate = (share * n + 1) / (n + 2)
+    return estimate, math.sqrt(estimate * (1 - estimate) / (n + 2))
+
+
 def explored(actions: np.ndarray, best: np.ndarray, d: int) -> dict[str, float]:
     """Return means over games of actions (n, T). best: (n, T), or (n, 1) where the best action does not change.
 

@@ -9,6 +9,7 @@ from rmft.metrics.comparison import NOISE
 
 SQUARE_ROOT = 0.5  # the exponent of regret that is noise alone
 FEWEST = 3  # rounds that a fit needs
+LESS = 0.05  # ASSUME: an exponent that is nearer than this to that of linear growth shows no slower growth
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,17 @@ def linear_exponent(uniform: float | None) -> float | None:
     if uniform is None:
         return 1.0
     return min(1.0, uniform) if uniform >= SQUARE_ROOT else None
+
+
+def is_sublinear(exponent: float, margin: float, linear: float | None) -> bool | None:
+    """Return whether an exponent lies significantly below that of linear growth, by LESS at least; False: above 1.
+
+    margin: half of its 95% interval. linear: see `linear_exponent`. None where neither is significant: many rounds and
+    games tell 0.99 from 1, too, and a player of that exponent learns nothing.
+    """
+    if linear is not None and exponent + margin < linear - LESS:
+        return True
+    return False if exponent - margin > 1 else None
 
 
 def _regress(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

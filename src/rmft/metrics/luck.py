@@ -19,7 +19,7 @@ def around_average(selection: Selection, column: str) -> np.ndarray:
     return selection[column] - average[place]
 
 
-def advantages(selection: Selection) -> tuple[float, float]:
+def lead_of_selected(selection: Selection) -> tuple[float, float]:
     """Return how far the selected are below their scenario's average regret: in hindsight, and on new draws."""
     in_hindsight, again = (-values.mean() for values in _of_selected(selection))
     return float(in_hindsight), float(again)

@@ -6,14 +6,13 @@ alone. The paired_difference of an algorithm is the trained model's regret less 
 of the base and the trained model, is over instances, and over several training seeds.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from rmft.metrics.comparison import PairedDifference, paired_difference, paired_p, sd_of_numbers
+from rmft.metrics.comparison import PairedDifference, error_of_mean, paired_difference, paired_p, sd_of_numbers
 from rmft.metrics.growth import growth, resampled_growth
 from rmft.metrics.players import PlayerResults, ks_by_seed, pairs_of_seeds
 from rmft.metrics.power import ALPHA, POWER, instances_needed
@@ -104,11 +103,9 @@ def _power(fall: np.ndarray) -> dict[str, float | int | None]:
 
 def _summary(played: PlayerResults, floor: float | None) -> dict[str, float]:
     final, fit = played.final, growth(played.curve, floor)
-    # The standard error of the mean: training seeds and instances are both samples.
-    parts = [means.var(ddof=1) / len(means) for means in (final.mean(axis=0), final.mean(axis=1)) if len(means) > 1]
     return {
         "mean": float(final.mean()),
-        "se": float(sum(parts) ** 0.5) if final.shape[1] > 1 else math.nan,
+        "se": error_of_mean(final),
         "max": float(final.max()),
         "exponent": fit.exponent,
         "slope": fit.slope,

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rmft.params.section import Count, Name, NotNegative, Positive, Section
+from rmft.params.section import VARIABLE, Count, Name, NotNegative, Positive, Section
 
 TokenLimit = Literal["max_completion_tokens", "max_tokens"]
 NO_ADDRESS = "must look like http://localhost:8080/v1, without a key in it"
@@ -96,7 +96,7 @@ class EndpointModel(Section):
 class EndpointSettings(EndpointModel):
     """A model of an endpoint, and how requests are made, which changes no answer."""
 
-    api_key: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")] = Field(
+    api_key: Annotated[str, Field(pattern=VARIABLE)] = Field(
         description="The environment variable that holds the API key; a server that rmft starts makes its own key."
     )
     concurrency: Count = Field(default=16, description="Number of simultaneous requests.")

@@ -20,6 +20,7 @@ Several = Annotated[list[str], Field(min_length=1)]
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[list[Beta], Field(min_length=2, max_length=2)]
 EXTENSION = re.compile(r"extensions(/[\w-][\w.-]*)+\.py")  # a user's own file, in a folder that DVC compares
+VARIABLE = r"^[A-Z][A-Z0-9_]*$"
 LABEL, NAME, COMMIT = r"^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$", r"^[a-z0-9]+([_-][a-z0-9]+)*$", r"^[0-9a-f]{40}$"
 Label = Annotated[str, Field(pattern=LABEL)]  # the paper's, or one of your own
 Name = Annotated[str, Field(pattern=NAME)]
@@ -28,6 +29,7 @@ MEANT = {  # by patterns
     LABEL: "must be letters and digits, joined by -",
     NAME: "must be small letters and digits, joined by - or _",
     COMMIT: "must be the 40 digits of a commit",
+    VARIABLE: "must name an environment variable: capital letters, digits and _",
     f"^{EXTENSION.pattern}$": "must be a Python file below extensions/, such as extensions/mine.py",
 }
 PLAIN = {  # pydantic's words, and those of a message about a file
@@ -65,6 +67,14 @@ class Section(BaseModel):
             return type(self).model_validate({**self.model_dump(), **changes})
         except ValidationError as error:
             raise InputError(f"{key}.{first_error(error, changes)}") from None
+
+    @classmethod
+    def checked(cls, values: object, where: object) -> Self:
+        """Return the section that these values are. Raise InputError that begins with `where`, and names the key."""
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise InputError(f"{where}: {first_error(error, values)}") from None
 
     @classmethod
     def parse(cls, text: str) -> Self:

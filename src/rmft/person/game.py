@@ -128,12 +128,12 @@ class PersonGame:
             message = str(waiting)
         return Position(message, played[-1].actions[: len(played), 0] if played else np.zeros(0, dtype=np.int64))
 
-    def regret(self, replies: Sequence[str], name: str) -> float:
-        """Return the regret of the rounds that were played, one at least. name: of the instances."""
+    def regret(self, replies: Sequence[str]) -> float:
+        """Return the regret of the rounds that were played, one at least."""
         cut = self.first(len(replies))
         columns = roll_out(cut.games, lambda _: Person(replies), 1)
         columns["scenario"] = [0]
-        instances = Instances(cut.table, name, self.games.seed, self.games.environment, self.mean)
+        instances = Instances(cut.table, cut.games.words, self.games.seed, self.games.environment, self.mean)
         return float(evaluate_in_words(instances, [(PERSON, 0, columns)], {})["regret"][0][-1])
 
     def paid(self, t: int, action: int) -> str:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rmft.artifacts.files import reading
 from rmft.endpoint.journal_file import append, open_file, unwritable
 from rmft.errors import InputError
-from rmft.params.section import Section, first_error
+from rmft.params.section import Section
 from rmft.person.game import PERSON
 from rmft.person.sources import Named, Source
 from rmft.suite.measuring import difference
@@ -63,10 +63,7 @@ def _game_of(line: str, place: str) -> KeptGame:
         value = json.loads(line)
     except json.JSONDecodeError:
         raise InputError(f"{place}: is not a whole game; mend this line, or delete it") from None
-    try:
-        return KeptGame.model_validate(value)
-    except ValidationError as error:
-        raise InputError(f"{place}: {first_error(error, value)}") from None
+    return KeptGame.checked(value, place)
 
 
 def keep(path: Path, game: KeptGame) -> None:

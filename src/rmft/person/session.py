@@ -91,7 +91,7 @@ class Session:
             rounds=self.rounds,
             replies=self.replies,
             actions=self.position.actions.tolist(),
-            regret=self.game.regret(self.replies, self.source.stream),
+            regret=self.game.regret(self.replies),
         )
         keep(self.path, game)
 
@@ -113,7 +113,7 @@ class Session:
         """Return the regret of the person and of other players in the game, which is over; the least first."""
         others = self.source.others(self.rounds, self.instance + 1)
         found = {name: float(of[self.instance]) for name, of in others.items() if len(of) > self.instance}
-        found[PERSON] = self.game.regret(self.replies, self.source.stream)
+        found[PERSON] = self.game.regret(self.replies)
         return dict(sorted(found.items(), key=lambda one: one[1]))
 
     def means(self) -> list[float]:

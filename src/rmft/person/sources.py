@@ -35,15 +35,13 @@ NO_GAME = np.zeros((0, 2), dtype=np.int64)
 class Source:
     """Instances of one kind, on each of which a person can play a game.
 
-    games: all of them, none chosen yet. stream: the name of the random streams. others: takes rounds, and a number of
-    instances; returns by name the regret of other players after these rounds, (m,) on the first m instances, where m is
-    at most what was asked for.
+    games: all of them, none chosen yet. others: takes rounds, and a number of instances; returns by name the regret of
+    other players after these rounds, (m,) on the first m instances, where m is at most what was asked for.
     """
 
     named: Named
     games: Games
     mean: Mean
-    stream: str
     others: Callable[[int, int], dict[str, np.ndarray]]
 
     @property
@@ -89,7 +87,7 @@ def of_suite(suite: Suite, part: str, evals: Path) -> Source:
         return dict(zip(of.references, regret, strict=True)) | models
 
     games = REPLY.games(of, suite.prompts, suite.seed, stream, rewards, NO_GAME)
-    return Source({"suite": suite.version, "part": part, "seed": suite.seed}, games, MEAN, stream, others)
+    return Source({"suite": suite.version, "part": part, "seed": suite.seed}, games, MEAN, others)
 
 
 def _models(suite: Suite, part: str, evals: Path) -> dict[str, np.ndarray]:
@@ -127,6 +125,5 @@ def of_evaluation(params: Params, experiment: str, evaluation: str) -> Source:
         {"experiment": experiment, "evaluation": evaluation},
         games,
         params.evaluation.mean,
-        name,
         lambda rounds, instances: {name: curves[:instances, rounds - 1] for name, curves in played.items()},
     )

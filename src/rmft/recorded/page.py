@@ -159,7 +159,8 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
     if experiment["kind"] == "distillation":
         each = {"IMk": loop["selected"], "IML": loop["trajectories"], "2IML": 2 * loop["trajectories"]}
         of = experiment["distillation"]
-        return f"{scenarios * each[of['budget']]} games of the algorithm `{of['teacher']}`"
+        budget = scenarios * each[of["budget"]]
+        return f"{min(budget, of.get('most') or budget)} games of the algorithm `{of['teacher']}`"
     if experiment["kind"] == "grpo":
         return f"all of its {scenarios * loop['trajectories']} games, by GRPO (`reward: {loop['reward']}`)"
     if experiment["kind"] == "method":

@@ -7,7 +7,7 @@ import numpy as np
 
 from rmft.artifacts.trajectories import read_selection
 from rmft.metrics.exploration import explored
-from rmft.metrics.luck import advantages, survival
+from rmft.metrics.luck import lead_of_selected, survival
 from rmft.metrics.players import PlayerResults
 from rmft.metrics.summary import Metrics, all_metrics
 from rmft.params import Params
@@ -61,7 +61,7 @@ def _exploration(played: PlayerResults) -> dict[str, float]:
 def _learnt_from(path: Path) -> dict[str, float]:
     """Return regrets of all and of the selected games, and the share of their advantage that was no luck."""
     selection = read_selection(path)
-    in_hindsight, again = advantages(selection)
+    in_hindsight, again = lead_of_selected(selection)
     share, error = survival(selection)
     return {
         "games": len(selection["regret"]),

@@ -17,8 +17,8 @@ from pydantic import model_validator
 from rmft.artifacts.number_text import difference, signed
 from rmft.environments import PolicySpace
 from rmft.metrics.comparison import NOISE, below_zero, smallest_sample, t_quantile
-from rmft.metrics.exploration import LATE, in_round
-from rmft.metrics.growth import linear_exponent
+from rmft.metrics.exploration import LATE, in_round, share_with_error
+from rmft.metrics.growth import is_sublinear, linear_exponent
 from rmft.params.outputs import Figure
 from rmft.params.section import Name, Section
 from rmft.reasoning import SHARE, SHARE_ERROR
@@ -162,16 +162,13 @@ def _below_algorithm(name: str, metrics: EvaluationMetrics, algorithm: str) -> O
 
 
 def _grows_sublinearly(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
-    """Check that the exponent is significantly below that of linear growth, `linear_exponent`; above 1 is refuted."""
+    """Check that regret grows slower than linear growth; see `is_sublinear`."""
     exponent, error = (metrics["trained"][key] for key in ("exponent", "exponent_se"))
     uniform = metrics["algorithms"].get("uniform", {}).get("exponent")
     if exponent is None or error is None:
         return None, f"{name}: exponent unknown"
     text = f"{name}: exponent {exponent:.2f} ± {error:.2f}" + (f", uniform {uniform:.2f}" if uniform else "")
-    margin = _quantile(metrics) * error
-    bound = linear_exponent(uniform)
-    holds = bound is not None and exponent + margin < bound
-    return True if holds else (False if exponent - margin > 1 else None), text
+    return is_sublinear(exponent, _quantile(metrics) * error, linear_exponent(uniform)), text
 
 
 def _grows_slower_than_base(name: str, metrics: EvaluationMetrics, _: str | None) -> Outcome:
@@ -243,9 +240,8 @@ def _fails_less_than(player: str, *, early: bool) -> Check:
         text = f"SuffFailFreq({when}): trained {ours:.2f}, {player} {theirs:.2f}, n = {n}"
         if math.isnan(ours + theirs):
             return [(None, text)]
-        first, second = ((share * n + 1) / (n + 2) for share in (ours, theirs))
-        margin = CONFIDENT * math.sqrt((first * (1 - first) + second * (1 - second)) / (n + 2))
-        return [(_significantly_below(first - second, margin, 0), text)]
+        (first, error), (second, other_error) = (share_with_error(share, n) for share in (ours, theirs))
+        return [(_significantly_below(first - second, CONFIDENT * math.hypot(error, other_error), 0), text)]
 
     return check
 
@@ -273,12 +269,15 @@ def _base_exploits(data: FigureData, _: PaperClaim) -> list[Outcome]:
 
 
 def _distances_vanish(data: FigureData, _: PaperClaim) -> list[Outcome]:
-    ours = data.curves["player"].str.contains("step size")  # drawn beside the paper's distances, and no distance
+    """Check that distances vanish, and that the step, drawn beside them, does not: without one there is no FTRL."""
     paper = data.curves["panel"].isin(get_args(PolicySpace))  # other panels show variants
-    distances = data.curves[paper & ~ours].groupby(["panel", "player"], sort=False)["y"].agg(["first", "last"])
+    ends = data.curves[paper].groupby(["panel", "player"], sort=False)["y"].agg(["first", "last"])
     return [
-        (bool(last <= VANISHED * first), f"{panel}, {plain(player)}: from {first:.2g} to {last:.2g}")
-        for (panel, player), first, last in distances.itertuples()
+        (
+            bool(last <= VANISHED * first) != ("step size" in player),
+            f"{panel}, {plain(player)}: {first:.2g} to {last:.2g}",
+        )
+        for (panel, player), first, last in ends.itertuples()
     ]
 
 
@@ -335,7 +334,7 @@ CHECKS: dict[str, Check] = {
     "loss rises again": _loss_rises_again,
     "avoidance below base": _avoids_less,
 }
-LAST = f"In the last {1 - LATE:.0%} of rounds,"
+LAST = f"From round {LATE} T on,"
 IN_WORDS = {  # of the same claims; {of}: the algorithm that is compared with
     "regret below base": "Training lowers regret",
     "regret above base": "Training raises regret",

@@ -1,18 +1,14 @@
 """The texts of the report in data/report: captions, the paper's claims, and known issues of the paper."""
 
 from pathlib import Path
-from typing import Literal, TypeVar
-
-from pydantic import ValidationError
+from typing import Literal
 
 from rmft.artifacts.text import read_yaml
-from rmft.errors import InputError
 from rmft.params.outputs import Label
-from rmft.params.section import Name, Section, first_error
+from rmft.params.section import Name, Section
 from rmft.report.claims import PaperClaim
 
 Kind = Literal["figures", "tables"]
-Texts = TypeVar("Texts", bound=Section)
 
 
 class Caption(Section):
@@ -62,12 +58,4 @@ class KnownIssues(Section):
 
 def read_texts(captions: Path, known: Path) -> tuple[Captions, KnownIssues]:
     """Read both files. Raise InputError with the dotted key."""
-    return _read(captions, Captions), _read(known, KnownIssues)
-
-
-def _read(path: Path, kind: type[Texts]) -> Texts:
-    values = read_yaml(path)
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{path}: {first_error(error, values)}") from None
+    return Captions.checked(read_yaml(captions), captions), KnownIssues.checked(read_yaml(known), known)

@@ -16,10 +16,9 @@ import numpy as np
 
 from rmft.artifacts.evaluations import read_evaluation
 from rmft.artifacts.trajectories import read_selection, read_trajectories
+from rmft.held_out_games import differs_most, game_of, rows_by_player
 from rmft.report.templates import rendered
-from rmft.selection import TrajectoryColumns
-from rmft.tools.held_out_games import differs_most, game_of, rows_by_player
-from rmft.tools.show import Scoring, regret_curves
+from rmft.selection import Scoring, TrajectoryColumns, regret_curves, table_of
 from rmft.workflow.paths import evaluation_of, iteration_of
 from rmft.workflow.records_outputs import ReportedExperiment, ReportJob
 
@@ -83,7 +82,8 @@ def _scenarios(
 
 def games_of(played: TrajectoryColumns, settings: ReportedExperiment) -> list[dict[str, Any]]:
     """Return the games for the viewer: prompts, replies, actions, rewards (T, d), policies (T, d), Regret(t)."""
-    curves = regret_curves(played, Scoring(settings.environment, settings.regret, settings.mean))[settings.regret]
+    scoring = Scoring(settings.environment, settings.regret, settings.mean)
+    curves = regret_curves(played, table_of(played), scoring)
     return [
         {
             "d": played["d"][row],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmft.artifacts.json_files import write_jsonl
 from rmft.artifacts.trajectories import trajectory_batches, write_selection
-from rmft.metrics.luck import advantages
+from rmft.metrics.luck import lead_of_selected
 from rmft.selection import Scoring, demonstrations_in, select
 from rmft.workflow.records import SelectionJob
 
@@ -27,7 +27,7 @@ def run(job: SelectionJob, rollouts: Path, output: Path, demonstrations: Path) -
     )
     write_jsonl(demonstrations, demonstrations_in(trajectory_batches(rollouts), ranked["selected"]))
     write_selection(output, ranked)
-    in_hindsight, redrawn = advantages(ranked)
+    in_hindsight, redrawn = lead_of_selected(ranked)
     print(
         f"selection {output.parent}: {ranked['selected'].sum()} of {len(ranked['regret'])} trajectories; better than"
         f" their scenario's average by {in_hindsight:.2f}, on rewards drawn again by {redrawn:.2f}"

@@ -20,11 +20,11 @@ def run(job: TrainingJob, folder: Path) -> None:
     seeds = range(loop.training_seeds)
     one_thread()
     with progress(f"training {folder.name}", loop.iterations, "iterations") as advance:
-        for iteration, model, figures in rmft(job.seed, job.training, job.model, job.mean):
+        for iteration, model, logged in rmft(job.seed, job.training, job.model, job.mean):
             if iteration in job.training.saved_iterations:
                 write_model(folder / f"iteration-{iteration}" / "model.safetensors", model.to_numpy())
-            if figures:
-                rows = {"iteration": [iteration] * len(seeds), "training_seed": seeds, **vars(figures)}
+            if logged:
+                rows = {"iteration": [iteration] * len(seeds), "training_seed": seeds, **vars(logged)}
                 for column, values in rows.items():
                     log[column].extend(values)
                 advance()

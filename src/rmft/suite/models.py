@@ -24,6 +24,7 @@ from rmft.package_data import find_file
 from rmft.params import Params, load
 from rmft.params.endpoint import NO_ADDRESS, EndpointSettings, Prices, TokenLimit, host_of
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp, model_files
+from rmft.params.section import MEANT
 from rmft.rollouts import Games
 from rmft.stages.rollouts import open_chat_models
 from rmft.workflow.records import ModelSettings, OwnServer, RolloutsJob
@@ -207,7 +208,8 @@ def refused(option: str) -> Iterator[None]:
     except ValidationError as error:
         first = error.errors()[0]
         given = f" {first['input']!r}:" if len(str(first["input"])) < LONG else ""  # it may be the key itself
-        raise InputError(f"{option}:{given} {first['msg']}") from None
+        meant = MEANT.get(first.get("ctx", {}).get("pattern"), first["msg"])
+        raise InputError(f"{option}:{given} {meant}") from None
 
 
 def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves, batch, token_limit)

@@ -70,10 +70,6 @@ class Suite(Section):
             raise InputError(f"--suite: {unknown(level, self.levels)}")
         return self.levels[level]
 
-    def with_part(self, part: Part, instances: int) -> Self:
-        """Return this suite with one part of one's own, as level `custom`."""
-        return self.model_copy(update={"parts": {CUSTOM: part}, "levels": {CUSTOM: {CUSTOM: instances}}})
-
     def with_own_games(
         self, environment: str, process: str | None, actions: int | None, horizon: int | None, instances: int | None
     ) -> Self:
@@ -83,7 +79,8 @@ class Suite(Section):
         """
         processes = DEFAULTS.process if process is None else process
         part = own_part(environment, processes.split(","), actions or DEFAULTS.actions, horizon or DEFAULTS.horizon)
-        return self.with_part(part, instances or DEFAULTS.instances)
+        levels = {CUSTOM: {CUSTOM: instances or DEFAULTS.instances}}
+        return self.model_copy(update={"parts": {CUSTOM: part}, "levels": levels})
 
     def stream(self, part: str) -> str:
         """Return the words that name the random streams of a part."""
@@ -114,11 +111,7 @@ class Suite(Section):
 
 def read_suite() -> Suite:
     """Return the suite. Raise InputError where its file is missing or malformed."""
-    values = read_yaml(find_file(SUITE))
-    try:
-        return Suite.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{SUITE}: {first_error(error, values)}") from None
+    return Suite.checked(read_yaml(find_file(SUITE)), SUITE)
 
 
 def own_part(environment: str, process: list[str], actions: int, horizon: int) -> Part:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rmft.artifacts.files import altered_files, sha256
 from rmft.artifacts.here import without_folder
@@ -18,11 +18,11 @@ from rmft.artifacts.receipts import commit, machine
 from rmft.errors import InputError
 from rmft.metrics.comparison import LEVEL, below_zero
 from rmft.package_data import IN_WHEEL, ROOT
-from rmft.params.section import Section, first_error
+from rmft.params.section import Section
 from rmft.suite import FILE
 from rmft.suite.measuring import Measurement, PlayedPart, ReplySettings, difference, summary_of
-from rmft.suite.parts import CUSTOM, PROMPTS, Part, digest_of, read_suite
-from rmft.suite.stopping import COMPARED, anytime_interval, ranges_of
+from rmft.suite.parts import PROMPTS, digest_of, read_suite
+from rmft.suite.stopping import COMPARED, anytime_interval
 
 RANDOM = 0.1  # share of rounds decided by chance, from which on a regret says little of the model
 Interval = Annotated[list[float | None], Field(min_length=3, max_length=3)]  # low, mean, high; see `difference`
@@ -50,17 +50,15 @@ class Stopping(Section):
     anytime: dict[str, Interval] = Field(
         description="Of the differences that decide (uniform, compared): low, mean, high. They hold whenever one stops."
     )
-    widest: float | None = Field(
-        default=None, description="How far two final regrets can differ; null in results of earlier versions."
-    )
+    widest: float = Field(description="How far two final regrets can differ.")
 
 
 class PartResult(Section):
     """What a model did in a part of the suite."""
 
     identity: str = Field(description="Digest of what decides the games, besides their number and the model.")
-    instances_identity: str | None = Field(
-        default=None, description="Digest of what decides the instances, in whatever words the model is told them."
+    instances_identity: str = Field(
+        description="Digest of what decides the instances, in whatever words the model is told them."
     )
     settings: dict[str, Any] = Field(description="The part, as the suite has it.")
     instances: int = Field(description="Games of each player.")
@@ -213,11 +211,7 @@ def write_result(path: Path, result: EvalResult) -> None:
 def read_result(path: Path) -> EvalResult:
     """Read eval.json, or the one in a folder. Raise InputError where it is none."""
     path = path / FILE if path.is_dir() else path
-    values = read_json(path)
-    try:
-        return EvalResult.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{path}: is no result of `rmft eval`: {first_error(error, values)}") from None
+    return EvalResult.checked(read_json(path), f"{path}: is no result of `rmft eval`")
 
 
 def refuse_other_measurement(measurement: Measurement) -> None:
@@ -279,25 +273,20 @@ def compared(ours: EvalResult, theirs: EvalResult) -> dict[str, Interval]:
     Where one of the two stopped early, the interval holds whenever one stops. Raise InputError where no part has the
     same instances in both.
     """
-    common = _common({part: {of.identity, of.instances_identity} for part, of in ours.parts.items()}, theirs)
+    common = _common({part: of.instances_identity for part, of in ours.parts.items()}, theirs)
     return {part: _difference(ours.parts[part], theirs.parts[part]) for part in common}
 
 
 def regrets_to_compare(measurement: Measurement, theirs: EvalResult) -> dict[str, list[float]]:
     """Return a result's final regrets in each part that is about to be measured. Raise InputError where it has none."""
-    suite, reply = measurement.suite, measurement.reply
-    parts = suite.instances(measurement.level)
-    wanted = {part: {suite.identity(part, reply.format), suite.instances_identity(part)} for part in parts}
+    suite = measurement.suite
+    wanted = {part: suite.instances_identity(part) for part in suite.instances(measurement.level)}
     return {part: theirs.parts[part].final_regrets for part in _common(wanted, theirs)}
 
 
-def _common(identities: dict[str, set[str | None]], theirs: EvalResult) -> list[str]:
-    """Return the parts whose instances a result shares with others. identities: of the others."""
-    common = [
-        part
-        for part, of in theirs.parts.items()
-        if identities.get(part, set()) & {of.identity, of.instances_identity} - {None}
-    ]
+def _common(identities: dict[str, str], theirs: EvalResult) -> list[str]:
+    """Return the parts whose instances a result shares with others. identities: of the others' instances."""
+    common = [part for part, of in theirs.parts.items() if identities.get(part) == of.instances_identity]
     if not common:
         raise InputError(
             f"--compare: {theirs.model.name} played other games (suite {theirs.suite.version}, "
@@ -315,7 +304,7 @@ def _difference(ours: PartResult, theirs: PartResult) -> Interval:
 def anytime_difference(ours: PartResult, theirs: PartResult, level: float = LEVEL) -> Interval:
     """Return our regret less theirs, where one of the two stopped early: low, mean, high; wrong with chance `level`."""
     first, second = _common_regrets(ours, theirs)
-    widest = _widest_difference(ours, theirs)
+    widest = next(one.stopping.widest for one in (ours, theirs) if one.stopping)
     return anytime_interval(first - second, -widest, widest, level)
 
 
@@ -323,15 +312,3 @@ def _common_regrets(ours: PartResult, theirs: PartResult) -> list[np.ndarray]:
     """Return the final regrets of both on their common instances: fewer instances are the first of more."""
     n = min(ours.instances, theirs.instances)
     return [np.array(one.final_regrets[:n]) for one in (ours, theirs)]
-
-
-def _widest_difference(ours: PartResult, theirs: PartResult) -> float:
-    """Return how far two final regrets can differ in a part that both played, of which one stopped early."""
-    kept = [one.stopping.widest for one in (ours, theirs) if one.stopping and one.stopping.widest]
-    if kept:
-        return kept[0]
-    try:
-        of = Part.model_validate(ours.settings)
-    except ValidationError as error:
-        raise InputError(f"a result to compare cannot be read: {first_error(error, ours.settings)}") from None
-    return ranges_of(read_suite().with_part(of, ours.instances), CUSTOM)[COMPARED][1]

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from rmft.metrics.comparison import standard_error
 from rmft.metrics.exploration import relative_entropy
 from rmft.metrics.players import PlayerResults
-from rmft.tables.layout import RenderedTable, standard_error, tidy_frame
+from rmft.tables.layout import RenderedTable, tidy_frame
 
 DECIDED, EXTREME = 0.9, 0.1  # probability of a decided policy; probability that, by the paper, weak models never state
 KEYS = ["experiment", "evaluation", "player", "instances"]

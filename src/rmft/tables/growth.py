@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from rmft.metrics.comparison import sd_of_numbers, smallest_sample, t_quantile
-from rmft.metrics.growth import Growth, growth, linear_exponent, resampled_growth
+from rmft.metrics.growth import LESS, Growth, growth, is_sublinear, linear_exponent, resampled_growth
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     AGREEMENT,
@@ -79,20 +79,21 @@ class GrowthRow:
 
     @property
     def slope_verdict(self) -> str:
-        """Return the verdict on the paper's β̂; its claim, and so its direction, is growth slower than linear."""
+        """Return the verdict on the paper's β̂. Of trained models it claims growth slower than linear: a direction."""
         if self.paper.slope is None:
             return ""
-        margin, interchanged = t_quantile(self.sample) * self.exponent_error, self.paper.interchanged
+        interchanged, trained = self.paper.interchanged, self.player.startswith("trained")
+        sublinear = is_sublinear(self.fit.exponent, t_quantile(self.sample) * self.exponent_error, self.linear)
         verdict = value_verdict(self.fit.slope, self.difference_error, self.paper.slope)
         if verdict == INCONCLUSIVE:
-            return NOT_REPRODUCED if self.fit.exponent - margin > 1 else INCONCLUSIVE
+            return NOT_REPRODUCED if trained and sublinear is False else INCONCLUSIVE
         if verdict == REPRODUCED:
             return REPRODUCED
         if interchanged is not None and abs(self.apart(interchanged)) <= AGREEMENT:
             return INCONSISTENT
-        if self.linear is None:
-            return NOT_REPRODUCED if self.fit.exponent - margin > 1 else INCONCLUSIVE
-        return DIRECTION_ONLY if self.fit.exponent + margin < self.linear else NOT_REPRODUCED
+        if trained and self.linear is None:
+            return NOT_REPRODUCED if sublinear is False else INCONCLUSIVE
+        return DIRECTION_ONLY if trained and sublinear else NOT_REPRODUCED
 
 
 def growth_table(
@@ -117,10 +118,11 @@ def growth_table(
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
         "±: standard error over training seeds and instances. apart: the difference in standard errors of it, the "
         "paper's value having that of one training run.",
-        f"{RULE}A value that is equal to three decimals is reproduced, too. direction only: further apart, but our "
-        "exponent too lies significantly below that of linear growth: its 95% interval is below 1, or below uniform "
-        "play's exponent where that is lower. inconclusive: further apart, and uniform play's exponent is below 1/2: "
-        "its regret is not linear either. not reproduced: else, or an exponent whose 95% interval is above 1.",
+        f"{RULE}A value that is equal to three decimals is reproduced, too. Of a trained model, direction only: "
+        "further apart, but our exponent too lies significantly below that of linear growth: its 95% interval is more "
+        f"than {LESS} below 1, or below uniform play's exponent where that is lower; inconclusive: further apart, and "
+        "uniform play's exponent is below 1/2: its regret is not linear either; not reproduced: an exponent whose 95% "
+        "interval is above 1. not reproduced: else.",
         "p: of slope 0 by least squares, as the paper prints it. A small p says that regret grows, not that it grows "
         "slowly; and since errors of a cumulative curve are correlated, it is no valid test. So it has no verdict.",
         "dropped: rounds without regret, which a logarithm cannot use.",

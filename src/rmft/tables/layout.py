@@ -92,18 +92,6 @@ class Estimation:
         return stream(self.seed, "bootstrap", self.label, *names)
 
 
-def standard_error(values: np.ndarray) -> float:
-    """Return the standard error of the mean of values (n,); NaN for one value."""
-    return math.nan if len(values) < 2 else float(values.std(ddof=1) / math.sqrt(len(values)))
-
-
-def error_of_mean(final: np.ndarray) -> float:
-    """Return the standard error of the mean of final regrets (S, n), over instances and, if S > 1, training seeds."""
-    over_instances = standard_error(final.mean(axis=0)) if final.shape[1] > 1 else math.nan
-    over_seeds = standard_error(final.mean(axis=1)) if len(final) > 1 else 0.0
-    return math.hypot(over_instances, over_seeds)
-
-
 def errors_apart(ours: float, error: float, paper: float, decimals: int = 3) -> float:
     """Return (ours - paper) in standard errors; 0 if both agree to the decimals that the paper prints."""
     difference = ours - paper

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmft.metrics.comparison import expected_largest, paired_difference, smallest_sample, t_quantile
-from rmft.metrics.exploration import LATE, in_round, suffix_failure
+from rmft.metrics.exploration import LATE, in_round, share_with_error, suffix_failure
 from rmft.metrics.growth import growth, growth_of_each
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import Estimation
 
 Statistics = dict[str, float]
 Resampled = dict[str, np.ndarray]  # (B,) by statistic
+FAILURES = "suff_fail_freq"
 MAXIMA = ("max", "max_of_all")  # statistics that have no standard error by resampling
 
 
@@ -69,10 +70,13 @@ class RegretStatistics:
         """Return the standard deviation of resampled values, with n - 1 for n as in the error of a mean.
 
         NaN for one instance, which drawn again and again has none to show, and for maxima, whose bootstrap does not
-        converge (Bickel and Freedman, 1981), unless all games are alike.
+        converge (Bickel and Freedman, 1981), unless all games are alike. Where no game or every one fails, the same is
+        drawn always, and the error is that of `share_with_error`.
         """
         if self.instances < 2:
             return math.nan
+        if statistic == FAILURES and self.values[statistic] in (0, 1):
+            return share_with_error(self.values[statistic], self.instances)[1]
         spread = float(np.nanstd(resampled[statistic], ddof=1)) * math.sqrt(self.instances / (self.instances - 1))
         return math.nan if spread and statistic in MAXIMA else spread
 
@@ -136,5 +140,5 @@ def _without_growth(final: np.ndarray, failed: np.ndarray, m: int) -> Statistics
         "max": float(np.mean([expected_largest(of_seed, m) for of_seed in final])),
         "max_of_all": float(final.max(axis=1).mean()),
         "mean": float(final.mean()),
-        **({"suff_fail_freq": float(failed.mean())} if failed.size else {}),
+        **({FAILURES: float(failed.mean())} if failed.size else {}),
     }

@@ -13,23 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import PairedDifference, below_zero, paired_difference
+from rmft.metrics.comparison import PairedDifference, error_of_mean, paired_difference, standard_error
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
-    DIRECTION_ONLY,
-    INCONCLUSIVE,
-    NOT_REPRODUCED,
     Estimation,
     RenderedTable,
-    error_of_mean,
+    direction_verdict,
     notes_on_comparison,
-    standard_error,
     tidy_frame,
     value_verdict,
 )
 
 TITLES = {
     "qwen-ad-grpo-comparison": "Iterative RMFT beside algorithm distillation and GRPO in bandits",
+    "rivals-at-25": "Iterative RMFT beside other methods in bandits, at the horizon of training",
+    "real-mab-rivals": "A real language model in bandits, trained by Iterative RMFT and by other methods",
     "selection-scores-mab": "What selects trajectories, in bandits: regret as played, or averaged over new draws",
     "selection-scores-fol": "What selects trajectories, with full information: regret or reward",
 }
@@ -42,14 +40,14 @@ PAPER = ["player", "model", "T", "statistic", "value"]  # columns of the paper's
 class TrainedBy:
     """How the model of an experiment was trained.
 
-    method: its name in the table. played, learnt: trajectories played for training, and fine-tuned on. cut: whether
-    the scale gives fewer of them than the method's budget.
+    method: its name in the table. played, learnt: trajectories played for training, and fine-tuned on (None: not
+    known). cut: whether the scale gives fewer of them than the method's budget.
     """
 
     experiment: str
     method: str
     played: int
-    learnt: int
+    learnt: int | None
     cut: bool
 
 
@@ -115,10 +113,8 @@ class MethodRow:
         """Return whether this method is worse, or better, than the first experiment as it is in the paper."""
         if self.paper_difference is None or self._cut:
             return ""
-        below = below_zero((self.difference.low, self.difference.mean, self.difference.high))
-        if below is None:
-            return INCONCLUSIVE
-        return DIRECTION_ONLY if below == (self.paper_difference < 0) else NOT_REPRODUCED
+        sign = -1 if self.paper_difference > 0 else 1
+        return direction_verdict(sign * self.difference.mean, self.difference.margin, sign * self.paper_difference)
 
 
 def methods_table(
@@ -198,7 +194,9 @@ def _shaped(rows: list[MethodRow]) -> pd.DataFrame:
             **({"reward": row.reward} if several else {}),
             "method": row.method,
             "played": f"{row.trained.played:,}" if row.trained else "",
-            "learnt": f"{row.trained.learnt:,}" if row.trained else "",
+            "learnt": "" if row.trained is None else "–" if row.trained.learnt is None else f"{row.trained.learnt:,}",
+            "trainings": str(len(row.final)) if row.trained else "",
+            "n": str(row.final.shape[1]),
             **({"paper": f"{row.paper.mean:.2f}" if row.paper else ""} if compared else {}),
             "regret": f"{row.final.mean():.2f} ± {row.error:.2f}",
             "difference [95%]": f"{interval.mean:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}]" if interval else "",
@@ -209,19 +207,18 @@ def _shaped(rows: list[MethodRow]) -> pd.DataFrame:
 
 
 def _notes(rows: list[MethodRow], model: str, *, compared: bool) -> list[str]:
-    n, runs = rows[0].final.shape[1], max(len(row.final) for row in rows)
     if_compared = [
         "Values are compared where the paper's model plays and several training seeds are run. Else the sign "
         "of the difference is: direction only where it is the paper's, not reproduced where it is the other, "
         "inconclusive where the interval has 0 in it, none where a method was given less than its budget (cut)."
     ]
     return [
-        f"regret: mean at the last round over the same {n} instances, ± its standard error"
-        f"{', over training seeds too' if runs > 1 else ', of one training run'}.",
-        f"difference: to {rows[-1].method}, game by game on the same instances, with a 95% interval; above 0 "
-        "the other method is worse.",
+        "regret: mean at the last round over the same n instances, ± its standard error over instances and, of several "
+        "trainings, over these.",
+        f"difference: to {rows[-1].method}, the last row, game by game on the same instances, with a 95% interval; "
+        "above 0 the other method is worse.",
         "played, learnt: trajectories that were played for training, by the model or by a teacher, and those that were "
-        "fine-tuned on.",
+        "fine-tuned on; –: a method of an extension chooses among those that were played.",
         *(if_compared if compared else []),
         *notes_on_comparison({}, model, (row.paper.model for row in rows if row.paper)),
     ]

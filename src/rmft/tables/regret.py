@@ -189,8 +189,10 @@ def _notes(rows: list[RegretRow], beside: Mapping[str, str], model: str) -> list
     return [
         "max(LR), avg(LR): largest and mean regret at round T. exponent: β̂ of log Regret(t) on log t, as the paper's "
         "text defines it. Of FTRL it is near the β̂ printed here, while in the tables of Section 4 the slope is.",
-        f"n: instances. Where they are more than the paper's {m}, max(LR) is the mean of the largest of {m} among them "
-        "and the verdict is on them; the csv has the largest of all as well, and the slope.",
+        f"n: instances. The paper's are {m}, as it says for Section 5; for Section 6 we assume it. Where ours are "
+        f"more, max(LR) is the mean of the largest of {m} among them and the verdict is on them; the csv has the "
+        "largest of all as well, and the slope. Where they are fewer, max(LR) is the largest of n games, on average "
+        f"below that of {m}.",
         f"±: standard error over instances{' and training seeds' if runs > 1 else ', of one training run'}. max(LR) "
         "has none, and no verdict either, unless all games are alike: the bootstrap of a maximum does not converge.",
         f"{RULE}not reproduced: else. The paper's value has the standard error of one run on {m} instances.",

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import paired_difference, sd_of_numbers
+from rmft.metrics.comparison import error_of_mean, paired_difference, sd_of_numbers, standard_error
 from rmft.metrics.players import PlayerResults
-from rmft.tables.layout import RenderedTable, direction_verdict, error_of_mean, standard_error, tidy_frame
+from rmft.tables.layout import RenderedTable, direction_verdict, tidy_frame
 
 VARIED = ["trajectories", "selected", "iterations", "temperature"]
 SYMBOLS = dict(zip(VARIED, ("L", "k", "iterations", "temperature"), strict=True))

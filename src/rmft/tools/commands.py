@@ -16,7 +16,7 @@ from typer import Argument, Option
 from rmft.algorithms import ALGORITHMS, AlgorithmSettings
 from rmft.environments import ENVIRONMENTS, PROCESSES, EnvironmentName, PolicySpace
 from rmft.environments.regret import Mean, Notion
-from rmft.errors import InputError
+from rmft.errors import InputError, refuse_options
 from rmft.tools import result_commands
 
 TOOLS = "Tools"
@@ -64,8 +64,10 @@ def params(
     if len(given := [name for name, value in options.items() if value]) > 1:
         raise InputError(f"params: {' and '.join(given)} do not go together; give one of them")
     if docs:
+        from rmft.package_data import require_clone
         from rmft.tools.parameter_docs import write_docs
 
+        require_clone()
         write_docs()
         return
     found = load(file, scale).at_scale()
@@ -188,6 +190,9 @@ def show(
         raise InputError("--worst and --best: say one of them")
     kind = files.kind_of(path)
     if kind in ("folder", "evaluation"):
+        options = {"--worst": worst, "--best": best, "--scenario": scenario, "--trajectory": trajectory}
+        options |= {"--rounds": rounds, "--environment": environment, "--regret": regret}
+        refuse_options(options, f"goes with a file of games; `rmft show {path}` lists those that are there")
         print(*(files.folder_lines(path) if kind == "folder" else files.evaluation_lines(path)), sep="\n")
         return
     played = files.selected_games(path) if kind == "selection" else read_trajectories(path)
@@ -233,22 +238,14 @@ def plots(
 @app.command(rich_help_panel=TOOLS)
 def paper_map(
     check: Annotated[bool, Option("--check", help="Only check whether docs/paper-map.md is up to date.")] = False,
-    source: Annotated[
-        Path | None, Option(help="The paper's LaTeX source, to make data/paper/labels.csv from it first.")
-    ] = None,
 ) -> None:
     """Make docs/paper-map.md: where each labelled part of the paper is in this repository."""
-    from rmft.artifacts.csv_files import write_csv
-    from rmft.artifacts.text import read_text, write_text
+    from rmft.artifacts.text import write_text
+    from rmft.package_data import require_clone
     from rmft.params import load
-    from rmft.tools.paper_labels import LABELS, PaperLabel, labels_in
     from rmft.tools.paper_map import PAGE, page
 
-    if check and source is not None:
-        raise InputError("paper-map: --check writes nothing, --source makes data/paper/labels.csv; give one of them")
-    if source is not None:
-        labels = labels_in(read_text(source))
-        write_csv(LABELS, {column: [getattr(label, column) for label in labels] for column in PaperLabel._fields})
+    require_clone()
     text = page(Path(), load())
     if not check:
         write_text(PAGE, text)

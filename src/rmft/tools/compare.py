@@ -15,9 +15,9 @@ from rmft.artifacts.evaluations import read_evaluation
 from rmft.artifacts.trajectories import read_trajectories
 from rmft.environments import RewardTable
 from rmft.errors import InputError, unknown
+from rmft.held_out_games import PlayedGame, differs_most, game_of, rows_by_player
 from rmft.params import Params
 from rmft.params.files import evaluation_of
-from rmft.tools.held_out_games import PlayedGame, differs_most, game_of, rows_by_player
 from rmft.tools.show import CONTROLS
 from rmft.tools.terminal import empty_table
 from rmft.workflow.current import rewards_of
@@ -114,17 +114,12 @@ def _known(player: str, players: dict[str, np.ndarray]) -> str:
 
 def _replies(params: Params, experiment: str, evaluation: str, player: str, instance: int) -> Sequence[str] | None:
     """Return the replies of a model's game; None for a reference algorithm."""
-    of = params.experiments[experiment]
-    if not of.in_words:
+    if not params.experiments[experiment].in_words:
         raise InputError(f"--replies: {experiment} is not played in words, so that there are none")
-    names = [
-        "base" if one == ("base", 0) else "-".join(map(str, one))
-        for one in of.evaluations[evaluation].players(of.loop.training_seeds)
-    ]
-    paths = dict(zip(names, held_out_of(params, experiment, evaluation), strict=True))
+    paths = {Path(path).stem: Path(path) for path in held_out_of(params, experiment, evaluation)}
     if player not in paths:
         return None
-    played = read_trajectories(Path(paths[player]), tokens=False)
+    played = read_trajectories(paths[player], tokens=False)
     return played["reply"][played["scenario"].index(instance)]
 
 

@@ -11,12 +11,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmft.agents.chat_models import typical_context
+from rmft.agents.chat_models import typical_context, typical_round
 from rmft.endpoint.budget import Usage, cost
 from rmft.endpoint.journal import SUFFIX, usage_of
 from rmft.endpoint.session import EPOCHS, JOURNALS, TUNED, PriceList
 from rmft.endpoint.training_file import MESSAGE_TOKENS
-from rmft.errors import InputError
 from rmft.language.prompts import Prompts, read_template
 from rmft.language.protocol import Round, Scenario
 from rmft.language.scenarios import read_scenarios
@@ -66,12 +65,7 @@ class TokenCounter:
 
 
 def expected_work(params: Params, experiments: Sequence[str]) -> list[ExpectedWork]:
-    """Return the parts of experiments, at the scale of params. Raise InputError if one needs no endpoint."""
-    possible = endpoint_experiments(params)
-    for name in experiments:
-        if name not in possible:
-            names = f"those are {', '.join(possible)}"
-            raise InputError(f"estimate: {name!r} is no experiment that plays or is judged at an endpoint; {names}")
+    """Return the parts of experiments that play or are judged at an endpoint, at the scale of params."""
     return [part for name in experiments for part in (*_parts(params, name), *_judged(params, name))]
 
 
@@ -192,9 +186,8 @@ def message_tokens(job: RolloutsJob, counter: TokenCounter) -> tuple[float, floa
     """Return the tokens of the first message and of a later one; in summaries, of a round that is added to it."""
     prompts, d = load_prompts(job.problem.protocol.prompts), job.problem.d
     game = game_settings_of(job, prompts)
-    policy = (1 / d,) * d if game.protocol.output == "distribution" else None
     context = typical_context(game.protocol)
-    rounds = [Round(t, 0, policy, (TYPICAL_REWARD,) * d, context) for t in (1, 2)]
+    rounds = [typical_round(game.protocol, t, 0, (TYPICAL_REWARD,) * d) for t in (1, 2)]
     scenarios: list[Scenario | None] = [None]
     if job.scenario_set:
         scenarios = list(dict.fromkeys(scenarios_for(job, load_scenarios(job.scenario_set))))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from typer import Argument, Option
 
-from rmft.errors import InputError
+from rmft.errors import InputError, refuse_options
 from rmft.suite import DEFAULT_LEVEL, DEFAULTS, FILE, MOST_ACTIONS, MOST_GAMES, MOST_ROUNDS
 
 if TYPE_CHECKING:
@@ -135,21 +135,25 @@ def evaluate(
     own = {"--process": process, "--actions": actions, "--horizon": horizon, "--instances": instances}
     if environment is not None:
         load_extensions()
-        _refuse({"--suite": suite, "--part": part or None}, "does not go with --environment")
+        refuse_options({"--suite": suite, "--part": part or None}, "does not go with --environment")
         chosen = chosen.with_own_games(environment, process, actions, horizon, instances)
         level = CUSTOM
     else:
-        _refuse(own, "goes with --environment, which is not given")
+        refuse_options(own, "goes with --environment, which is not given")
     chosen = chosen.only(level, part or [])
     if seed is not None:
         chosen = chosen.model_copy(update={"seed": seed})
     other = read_result(compare) if compare else None
     if base_url is None:
         at_endpoint = {"--key-env": key_env, "--concurrency": concurrency, "--token-limit": token_limit}
-        _refuse(at_endpoint | {"--prices": prices, "--budget": budget}, "goes with --base-url, which is not given")
+        refuse_options(
+            at_endpoint | {"--prices": prices, "--budget": budget}, "goes with --base-url, which is not given"
+        )
         measured = at_hand(model, revision, device)
     else:
-        _refuse({"--revision": revision, "--device": device}, "goes with a model that plays here, not with --base-url")
+        refuse_options(
+            {"--revision": revision, "--device": device}, "goes with a model that plays here, not with --base-url"
+        )
         charged = _prices(prices, budget), budget
         measured = at_url(model, base_url, key_env, concurrency or 16, *charged, token_limit or TOKEN_LIMIT)
     reply = ReplySettings(ReplySettings.form(reasoning=reasoning), max_tokens, temperature)
@@ -178,13 +182,6 @@ def _play(measurement: "Measurement", part: str, compared_with: "Sequence[float]
     return played
 
 
-def _refuse(others: dict[str, object], reason: str) -> None:
-    """Raise InputError where an option is given that means nothing beside, or without, another one."""
-    for name, value in others.items():
-        if value is not None:
-            raise InputError(f"{name}: {reason}")
-
-
 def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     """Play all parts, and write and print what came out. other: a result to compare with."""
     from rmft.suite.card import write_card
@@ -202,7 +199,7 @@ def _measure(measurement: "Measurement", other: "EvalResult | None") -> None:
     refuse_other_measurement(measurement)
     games = ", ".join(f"{n} games of {part}" for part, n in there.items())
     most = "at most " if measurement.stop else ""
-    print(f"eval {measurement.model.name}: {games}: {most}{_expected(measurement)}", file=sys.stderr)
+    print(f"eval {measurement.model.name}: {most}{games}: {_expected(measurement)}", file=sys.stderr)
     try:
         played = {part: _play(measurement, part, compared_with.get(part)) for part in there}
     except KeyboardInterrupt:
@@ -235,7 +232,7 @@ def _expected(measurement: "Measurement") -> str:
     """Return how much there is to play, and at an endpoint about how many tokens and dollars that takes."""
     from rmft.endpoint.budget import cost
 
-    replies = f"{measurement.replies:,} replies or a few more"
+    replies = f"{measurement.replies:,} replies{' if no game is left out' if measurement.stop else ''}, or a few more"
     if measurement.model.settings.kind == "language" or measurement.model.gguf:
         return replies
     usage, prices = measurement.usage(), measurement.model.settings.prices

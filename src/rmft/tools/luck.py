@@ -20,7 +20,7 @@ from rmft.artifacts.here import from_here
 from rmft.artifacts.trajectories import read_selection, trajectory_batches
 from rmft.environments.regret import Notion
 from rmft.errors import InputError
-from rmft.metrics.luck import Selection, advantages, survival
+from rmft.metrics.luck import Selection, lead_of_selected, survival
 from rmft.params import load
 from rmft.selection import Scoring, final_regrets, rerolled_regrets, table_of
 from rmft.tools.show import EXPERIMENTS, scoring_of
@@ -82,6 +82,8 @@ def selection_in(path: Path, keep: Keep | None, notion: Notion | None) -> Select
     """
     if not path.is_file():
         raise InputError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}; name {FILES}")
+    if notion and (path.suffix == ".jsonl" or path.stem == "selection"):
+        raise InputError(f"--regret: goes with rollouts.parquet alone; {path} has the regrets that it is about")
     if path.suffix == ".jsonl":
         selection = _of_lines(path)
     elif path.suffix == ".parquet":
@@ -110,9 +112,12 @@ def _of_rollouts(path: Path, notion: Notion | None) -> Selection:
 
 def _scoring(path: Path, notion: Notion | None) -> Scoring:
     """Return the regret that selects rollouts: this one, or that of their experiment."""
-    if Path("params.yaml").exists() and from_here(path).parts[: len(EXPERIMENTS)] == EXPERIMENTS:
-        scoring = scoring_of(path, load().at_scale())
-        return replace(scoring, notion=notion) if notion else scoring
+    parts = from_here(path).parts
+    if Path("params.yaml").exists() and len(parts) > 3 and parts[:2] == EXPERIMENTS:
+        params = load().at_scale()
+        if parts[2] in params.experiments:
+            scoring = scoring_of(path, params)
+            return replace(scoring, notion=notion) if notion else scoring
     if not notion:
         raise InputError(f"{path}: of no experiment here; say what selects: --regret realized (actions) or expected")
     return Scoring("fol", notion)  # of the rewards that were drawn
@@ -182,13 +187,13 @@ def _table(line: dict[str, Any], name: str, actions: np.ndarray) -> np.ndarray:
 
 def as_text(selection: Selection) -> Iterator["Table | str"]:
     """Yield the audit: a table, and what it says in a sentence."""
-    (hindsight, again), (share, error) = advantages(selection), survival(selection)
+    (hindsight, again), (share, error) = lead_of_selected(selection), survival(selection)
     groups, kept = len(np.unique(selection["scenario"])), int(selection["selected"].sum())
     table = empty_table(f"{kept} of {len(selection['regret'])} trajectories are selected")
     for header in ("advantage in hindsight", "on redrawn rewards", "share", "standard error", "groups"):
         table.add_column(header, justify="right", no_wrap=True)
-    shown = [f"{value:.0%}" if np.isfinite(value) else "unknown" for value in (share, error)]
-    table.add_row(f"{hindsight:+.2f}", f"{again:+.2f}", *shown, str(groups))
+    shown = [f"{round(value, 2) + 0.0:.0%}" if np.isfinite(value) else "unknown" for value in (share, error)]
+    table.add_row(*(f"{round(value, 2) + 0.0:+.2f}" for value in (hindsight, again)), *shown, str(groups))
     yield table
     if np.isnan(share):
         yield "The selected trajectories earned no more than the average of their group: no advantage could be luck."

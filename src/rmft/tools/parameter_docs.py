@@ -197,13 +197,3 @@ def _type(defs: Schema, schema: Schema) -> str:
     name = {"integer": "integer", "number": "number", "string": "text", "boolean": "true or false", "null": "null"}
     limits = [f"{sign} {schema[bound]:g}" for bound, sign in bounds if bound in schema]
     return " ".join([name.get(schema.get("type", ""), "anything"), ", ".join(limits)]).strip()
-
-
-def undescribed() -> list[str]:
-    """Return the keys without a description."""
-    found = []
-    for sections in SCHEMAS.values():
-        schema = _described(sections)
-        for name, section in schema["properties"].items():
-            found += [row[0] for _, rows in tables(schema["$defs"], name, section) for row in rows if not row[3]]
-    return found

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from rmft.agents.chat_models import typical_context
+from rmft.agents.chat_models import typical_context, typical_round
 from rmft.errors import InputError, unknown
-from rmft.language.protocol import Round
 from rmft.params import Params
 from rmft.workflow.games import game_settings_of, read_prompts, read_scenarios_of
 from rmft.workflow.plan import held_out_job, rollouts_job
@@ -31,9 +30,8 @@ def messages(params: Params, experiment: str, evaluation: str | None, rounds: in
     game = game_settings_of(job, prompts)
     protocol = game.about(scenarios[0]) if scenarios else game.protocol
     context, d = typical_context(protocol), protocol.d
-    policy = (1 / d,) * d if protocol.output == "distribution" else None
     past = [
-        Round(t, (t - 1) % d, policy, tuple(REWARDS[(t + a) % len(REWARDS)] for a in range(d)), context)
+        typical_round(protocol, t, (t - 1) % d, tuple(REWARDS[(t + a) % len(REWARDS)] for a in range(d)))
         for t in range(1, min(rounds, job.T) + 1)
     ]
     for t in range(len(past)):

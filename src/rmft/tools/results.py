@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmft.errors import InputError, unknown
+from rmft.held_out_games import MODELS
 from rmft.metrics.comparison import PairedDifference
 from rmft.metrics.summary import against_base
 from rmft.params import Params
@@ -17,7 +18,6 @@ from rmft.workflow.current import why_not_current
 if TYPE_CHECKING:
     from rich.table import Table
 
-MODELS = ("base", "trained")
 LEGEND = (
     "Mean final regret over n instances and runs of training. "
     "Difference: trained minus base, with its 95% interval over instances and, of several runs, over runs. "

@@ -9,8 +9,9 @@ import seaborn as sns
 from rmft.errors import InputError
 from rmft.figures.frames import joined, rows
 from rmft.figures.style import Drawing, finished, label, palette, set_theme
+from rmft.held_out_games import MODELS
 from rmft.params.outputs import Style
-from rmft.tools.results import MODELS, BuiltEvaluation
+from rmft.tools.results import BuiltEvaluation
 
 LINE_INCHES, MARGIN_INCHES = 0.26, 1.1
 FARTHEST = 2.5  # of the base model's regret: what lies beyond is not drawn

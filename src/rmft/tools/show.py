@@ -7,7 +7,7 @@ Symbols: N games, T rounds, d actions. Scenarios and trajectories are numbered a
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rmft.artifacts.here import from_here
-from rmft.environments.regret import EVALUATED, Notion, regret
+from rmft.environments.regret import EVALUATED, Notion
 from rmft.errors import InputError
 from rmft.params import Params
-from rmft.selection import Scoring, TrajectoryColumns, invalid_replies, table_of
+from rmft.selection import Scoring, TrajectoryColumns, invalid_replies, regret_curves, table_of
 
 EXPERIMENTS = ("results", "experiments")  # the folder with the results of all experiments
 ENDS = 3  # rounds shown at the beginning and at the end of a long game
@@ -74,23 +74,15 @@ def rounds_named(text: str) -> tuple[int, int]:
 
 def dialogues(played: TrajectoryColumns, scoring: Scoring, games: GameFilter) -> Iterator[RenderableType]:
     """Yield a line about all games, and then the chosen games. Raise InputError if there are none."""
-    curves = regret_curves(played, scoring)
+    table = table_of(played)
+    shown = dict.fromkeys((scoring.notion, "pseudo"))  # first the one that ranks
+    curves = {notion: regret_curves(played, table, replace(scoring, notion=notion)) for notion in shown}
     final = curves[scoring.notion][:, -1]
     rows = chosen(played, final, games)
     yield _overview(played, scoring, final)
     for row in rows:
         game = {name: column[row] for name, column in played.items()}
         yield from dialogue(game, {notion: curve[row] for notion, curve in curves.items()}, games.rounds)
-
-
-def regret_curves(played: TrajectoryColumns, scoring: Scoring) -> dict[Notion, np.ndarray]:
-    """Return Regret(t) (N, T) by notion: first the one that ranks, then the pseudo-regret."""
-    table = table_of(played)
-    policies, actions = np.array(played["policy"]).reshape(table.shape), np.array(played["action"], dtype=int)
-    return {
-        notion: regret(notion, scoring.comparator, table, policies, actions, mean=scoring.mean)
-        for notion in dict.fromkeys((scoring.notion, "pseudo"))
-    }
 
 
 def chosen(played: TrajectoryColumns, final: np.ndarray, games: GameFilter) -> list[int]:

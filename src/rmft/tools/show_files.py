@@ -77,9 +77,12 @@ def folder_lines(folder: Path) -> list[str]:
 
 
 def _with_games(folder: Path) -> list[Path]:
-    """Return the files below a folder that `rmft show` takes; shards only where their games are not joined yet."""
+    """Return the files below a folder that `rmft show` takes; shards only where their games are not joined yet.
+
+    A file that is being written has a name that begins with a dot.
+    """
     found = []
-    for path in sorted(folder.rglob("*.parquet")):
+    for path in sorted(folder.rglob("[!.]*.parquet")):
         joined = path.parent.name == "shards" and path.parent.with_name(GAMES).exists()
         if not joined and any(columns <= set(read_names(path)) for columns in COLUMNS.values()):
             found.append(path)

@@ -11,12 +11,12 @@ Symbols: M scenarios, G trajectories each (a group), n = M · G in all, T rounds
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
-Credit = Literal["step", "round", "regret"]
-LEAST = 1e-4  # added to a group's standard deviation, as in TRL: with equal rewards nobody has an advantage
+from rmft.params.grpo import Credit
+
+EPSILON = 1e-4  # added to a group's standard deviation, as in TRL: with equal rewards nobody has an advantage
 
 
 def advantages(credit: Credit, scenario: np.ndarray, rewards: np.ndarray, regrets: np.ndarray) -> np.ndarray:
@@ -41,7 +41,7 @@ def advantages(credit: Credit, scenario: np.ndarray, rewards: np.ndarray, regret
 def normalised(values: np.ndarray, axis: int | None = None) -> np.ndarray:
     """Return deviations from the mean along an axis, or from the mean of all, in standard deviations."""
     mean, deviation = values.mean(axis=axis, keepdims=True), values.std(axis=axis, ddof=1, keepdims=True)
-    return (values - mean) / (deviation + LEAST)
+    return (values - mean) / (deviation + EPSILON)
 
 
 def rounds_of(sampled: Sequence[Sequence[bool]], horizon: int) -> list[np.ndarray]:

@@ -1,4 +1,4 @@
-"""Algorithm distillation: a reference algorithm plays for training, in words, as a model would.
+"""Algorithm distillation: a reference algorithm plays, in words, as a model would, games that `sft` then learns.
 
 `Teacher` is a chat model like any other, so that prompts, feedback and tokens are made as in rollouts. Each game has
 rewards of its own, since most teachers would play the same game again on the same rewards.
@@ -6,14 +6,16 @@ rewards of its own, since most teachers would play the same game again on the sa
 Symbols: N games, n of them at a time, T rounds, d actions.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jinja2 import Template
 
 from rmft.agents.chat_template import ChatTemplate
+from rmft.agents.chat_tokenizer import TokenCompletion
+from rmft.agents.policy_from_model import TOP
 from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.environments.tables import one_hot
 from rmft.errors import InputError
@@ -21,40 +23,26 @@ from rmft.game import action_uniforms, play
 from rmft.language.prompts import rendered
 from rmft.rollouts import Games, roll_out
 
+NO_TOKENS = np.zeros((0, TOP))  # likeliest tokens, of a reply that no model wrote
+EQUAL = 1e-9  # averages of equal rewards differ by as much, depending on how many they are of
 MISREAD = "distillation: a teacher's reply is read as another action than it chose; look at its rationale and at names"
-
-
-@dataclass(frozen=True)
-class TeacherCompletion:
-    """A teacher's reply, as `language.game.Completion` has it: all of it is to be learnt."""
-
-    text: str
-    ids: list[int]
-    prompt_ids: list[int]
-    cut: bool = False
-
-    @property
-    def replied(self) -> list[bool]:
-        """Return for each token of prompt_ids + ids whether the teacher chose it."""
-        return [False] * len(self.prompt_ids) + [True] * len(self.ids)
 
 
 class Teacher:
     """A `ChatModel` that replays n games, which a reference algorithm has played in numbers.
 
-    actions: (n, T). policies: (n, T, d). texts: n lists of T replies.
+    policies: (n, T, d). texts: n lists of T replies.
     """
 
     def __init__(
         self,
         chat_template: ChatTemplate,
-        actions: np.ndarray,
         policies: np.ndarray,
         texts: list[list[str]],
         max_tokens: int,
     ) -> None:
         self.chat_template, self.max_tokens = chat_template, max_tokens
-        self.actions, self.policies, self.texts = actions, policies, texts
+        self.policies, self.texts = policies, texts
         self.t = 0
         self.starts = True
 
@@ -64,7 +52,7 @@ class Teacher:
 
     def reply(
         self, messages: Sequence[str] | None, *, temperature: float, uniforms: np.ndarray, rows: Sequence[int] | None
-    ) -> list[TeacherCompletion]:
+    ) -> list[TokenCompletion]:
         """Return the replies of the next round; nothing is sampled. Raise InputError where a retry is asked for."""
         if messages is None:
             raise InputError(f"{MISREAD}: {self.texts[rows[0]][self.t - 1]!r}")
@@ -76,7 +64,8 @@ class Teacher:
             if len(ids) > self.max_tokens:
                 allowed = f"protocol.max_tokens allows {self.max_tokens}"
                 raise InputError(f"rationale: the reply {text!r} has {len(ids)} tokens, and {allowed}")
-            completions.append(TeacherCompletion(text, ids, prompt_ids(message)))
+            written = {"ids": ids, "sampled": len(ids), "text": text, "cut": False, "prompt_ids": prompt_ids(message)}
+            completions.append(TokenCompletion(**written, top_ids=NO_TOKENS, top_logprobs=NO_TOKENS))
         self.t += 1
         self.starts = False
         return completions
@@ -86,7 +75,7 @@ class Teacher:
 
     def action_policies(
         self,
-        completions: Sequence[TeacherCompletion],
+        completions: Sequence[TokenCompletion],
         spans: Sequence[tuple[int, int]],
         actions: Sequence[int],
         names: Sequence[Sequence[str]],
@@ -131,7 +120,7 @@ def distil(
     def open_teacher(ids: np.ndarray) -> Teacher:
         own = ids[:, 0]
         texts = [replies(scenario) for scenario in own]
-        return Teacher(chat_template, played.actions[own], played.policies[own], texts, max_tokens)
+        return Teacher(chat_template, played.policies[own], texts, max_tokens)
 
     columns = roll_out(games, open_teacher, batch, on_round)
     if not np.array_equal(np.array(columns["action"]), played.actions[columns["scenario"]]):
@@ -164,5 +153,5 @@ def rationales(
             "d": len(known),
             "actions": known,
             "chosen": known[chosen],
-            "best": [action for action in known if action["tries"] and action["average"] == highest],
+            "best": [of for of in known if of["tries"] and math.isclose(of["average"], highest, abs_tol=EQUAL)],
         }

@@ -32,7 +32,6 @@ from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOConfig, GRPOTrainer
 
 from rmft.agents.weights import fix_rotary_factors
-from rmft.errors import InputError
 from rmft.language.protocol import NOT_LEARNT
 from rmft.params.grpo import Objective
 from rmft.params.language_model import LanguageModelSettings
@@ -68,7 +67,7 @@ def reinforce(
     scoring: the notion of regret that credits rounds. temperature: at which the games were sampled. seed, words: the
     names of the random streams; the same arguments give the same bytes on the same machine. on_step: called with the
     step, the number of steps and the loss. on_scored: called, before the first step, with the number of conversations
-    whose probabilities under the model that played, and then under the base model, are known.
+    whose probabilities are known: under the model that played, and then again from 1 on under the base model.
 
     A row of the log: step, epoch, loss (before the step), learning_rate, grad_norm (before clipping), kl (from the base
     model; 0 where it has no weight), clipped (share of tokens), entropy (of a token, in nats), and of all games reward
@@ -81,9 +80,9 @@ def reinforce(
     batch = CreditedConversations.of(played, credited, rewards)
     log = _Log("grpo.learning_rate", on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})
     with Learner.of(base, start, settings, "grpo", seed, words) as learner:
-        batch.check(learner.context)
+        learner.refuse_longer(batch.ids, "rollouts")
         config = _config(settings, base, batch, temperature, learner.arguments)
-        return learner.train(TokenCreditTrainer, config, log, batch=batch, context=learner.context, on_scored=on_scored)
+        return learner.train(TokenCreditTrainer, config, log, batch=batch, learner=learner, on_scored=on_scored)
 
 
 @dataclass(frozen=True)
@@ -120,12 +119,6 @@ class CreditedConversations:
             conversations.earned.append(float(earned[game].sum()))
         return conversations
 
-    def check(self, context: int | None) -> None:
-        """Raise InputError where a conversation does not fit into the context; nothing is ever cut."""
-        longest = max(map(len, self.ids))
-        if context is not None and longest > context:
-            raise InputError(f"rollouts: a conversation has {longest} tokens, the context {context}; play fewer rounds")
-
 
 class TokenCreditTrainer(GRPOTrainer):
     """TRL's trainer on conversations that have been played, with an advantage for every token."""
@@ -133,7 +126,7 @@ class TokenCreditTrainer(GRPOTrainer):
     def __init__(
         self,
         batch: CreditedConversations,
-        context: int | None,
+        learner: Learner,
         on_scored: Callable[[int], object],
         args: GRPOConfig,
         **options: object,
@@ -143,8 +136,10 @@ class TokenCreditTrainer(GRPOTrainer):
         super().__init__(reward_funcs=_rewards, args=args, train_dataset=groups, rollout_func=_played, **options)
         if "ref" in getattr(self.model, "peft_config", {}):  # TRL copies the adapter; the base model is meant
             self.model.delete_adapter("ref")
-        if self.ref_model is not None:  # TRL has loaded the base model once more, without our rotary factors
-            fix_rotary_factors(self.ref_model, context)
+        if self.ref_model is not None:  # TRL has loaded the base model once more, in float32 as it was published
+            for weight in self.ref_model.parameters():
+                weight.data = weight.data.to(learner.dtype).float()
+            fix_rotary_factors(self.ref_model, learner.context)
         torch.manual_seed(args.data_seed)  # TRL shuffles conversations with the global generator
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -171,7 +166,7 @@ class TokenCreditTrainer(GRPOTrainer):
         def at_sampled(*, labels: torch.Tensor, **inputs: object) -> transformers.utils.ModelOutput:
             scored = model(labels=labels.where(next(parts), NOT_LEARNT), **inputs)
             if not torch.is_grad_enabled():
-                self.scored += len(labels)
+                self.scored = self.scored % len(self.credited.ids) + len(labels)
                 self.on_scored(self.scored)
             return scored
 

@@ -1,11 +1,12 @@
 """A language model that learns in this process by one of TRL's trainers: what SFT, GRPO and extensions share."""
 
+import logging
 import math
 import os
 import tempfile
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -77,7 +78,7 @@ class Learner:
 
     ```python
     with Learner.of(job.model, start, job.sft, "my-method", job.seed, (job.stream,)) as learner:
-        config = KTOConfig(**learner.arguments | {"beta": 0.1})
+        config = KTOConfig(**learner.arguments, max_length=None)  # the default cuts conversations to 1,024 tokens
         return learner.train(KTOTrainer, config, log, train_dataset=data)
     ```
 
@@ -126,6 +127,13 @@ class Learner:
             model = trainable(model, settings, start, base.device)
             arguments = _arguments(settings, base, seeds, folder, "/".join(map(str, words)))
             yield cls(model, tokenizer, context, arguments, Path(folder), seed, words, dtype)
+
+    def refuse_longer(self, conversations: Iterable[Sequence[int]], where: str) -> None:
+        """Raise InputError where a conversation does not fit into the context; nothing is ever cut. where: is wrong."""
+        longest = max(map(len, conversations))
+        if self.context is not None and longest > self.context:
+            has = f"a conversation has {longest} tokens, the context {self.context}"
+            raise InputError(f"{where}: {has}; play fewer rounds")
 
     def train(
         self,
@@ -192,9 +200,10 @@ def _keep_precision(model: torch.nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _quiet_libraries() -> Iterator[None]:
-    """Turn off the libraries' progress bars, warnings about deprecated names, and telemetry."""
+    """Turn off the libraries' progress bars, warnings about deprecated names and unused arguments, and telemetry."""
     constants.HF_HUB_DISABLE_TELEMETRY = True
     transformers.logging.disable_progress_bar()
+    logging.getLogger("trl").setLevel(logging.ERROR)  # it says that the revision of GRPO's reference is ignored
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield

@@ -8,7 +8,7 @@ import peft
 import torch
 import transformers
 
-from rmft.agents.weights import ADAPTER_CONFIG, round_stochastically, with_weights
+from rmft.agents.weights import ADAPTER_CONFIG, load_adapter, round_stochastically, with_weights
 from rmft.artifacts.tensors import read_tensors
 from rmft.errors import InputError, first_line
 from rmft.params.language import LanguageSFT, LoRA
@@ -50,7 +50,7 @@ def with_adapter(model: transformers.PreTrainedModel, lora: LoRA, start: Path | 
         tensors, metadata = read_tensors(start)
         if metadata.get(ADAPTER_CONFIG) != _adapter_config(adapted):
             raise InputError(f"{start}: not an adapter that the section lora describes; move it away and run again")
-        peft.set_peft_model_state_dict(adapted, tensors)
+        load_adapter(adapted, tensors, start)
     return adapted
 
 

@@ -6,11 +6,11 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from rmft.agents.chat_models import typical_context
+from rmft.agents.chat_models import typical_context, typical_round
 from rmft.artifacts.files import atomic, is_artifact, sha256
 from rmft.errors import InputError
 from rmft.language.prompts import Prompts, read_template
-from rmft.language.protocol import Protocol, Round
+from rmft.language.protocol import Protocol
 from rmft.language.scenarios import read_scenarios
 from rmft.lineage.code import module_fingerprint
 from rmft.lineage.syntax import short_hash
@@ -108,9 +108,8 @@ def check_messages(params: Params) -> None:
 
 def try_messages(prompts: Prompts, protocol: Protocol) -> None:
     """Make the first, the second and the third message of a game. Raise InputError where a template fails."""
-    context, d = typical_context(protocol), protocol.d
-    policy = (1 / d,) * d if protocol.output == "distribution" else None
-    past = [Round(t, t - 1, policy, (REWARD,) * d, context) for t in (1, 2)]
+    context = typical_context(protocol)
+    past = [typical_round(protocol, t, t - 1, (REWARD,) * protocol.d) for t in (1, 2)]
     for t in range(3):
         prompts.message(protocol, past[:t], context)
 

@@ -85,7 +85,13 @@ def table_job(params: Params, label: str, scale_note: str | None) -> TableJob:
 def _methods(params: Params, experiments: list[str]) -> tuple[TrainingBudget, ...]:
     named = ((name, params.experiments[name]) for name in experiments)
     return tuple(
-        TrainingBudget(experiment=name, name=of.method_name, played=of.played, learnt=of.learnt, cut=of.cut)
+        TrainingBudget(
+            experiment=name,
+            name=of.method_name,
+            played=of.played,
+            learnt=None if of.kind == "method" else of.learnt,  # a method chooses among what was played
+            cut=of.cut,
+        )
         for name, of in named
     )
 

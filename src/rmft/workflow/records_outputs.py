@@ -28,13 +28,14 @@ class FigureJob(Job):
 class TrainingBudget(Section):
     """The method by which an experiment trains its model, and how many trajectories it plays and learns from.
 
-    cut: whether the scale makes these fewer than the budget of the method.
+    learnt: None where only the method of an extension knows. cut: whether the scale makes these fewer than the budget
+    of the method.
     """
 
     experiment: str
     name: str
     played: int
-    learnt: int
+    learnt: int | None
     cut: bool = False
 
 

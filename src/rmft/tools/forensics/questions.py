@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import pandas as pd
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from rmft.artifacts.text import read_yaml
 from rmft.environments import EnvironmentName, PolicySpace
 from rmft.environments.regret import Notion
 from rmft.errors import InputError
 from rmft.lineage.syntax import short_hash
-from rmft.params.section import AtLeastTwo, Count, Name, Section, first_error
+from rmft.params.section import AtLeastTwo, Count, Name, Section
 from rmft.tools.forensics.readings import processes_named
 
 PAPER = Path("data/paper")
@@ -97,11 +97,7 @@ class Questions(Section):
 
 def read_questions(path: Path) -> Questions:
     """Read the questions. Raise InputError with the dotted key."""
-    values = read_yaml(path)
-    try:
-        return Questions.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{path}: {first_error(error, values)}") from None
+    return Questions.checked(read_yaml(path), path)
 
 
 def row_read(row: Row, reading: Reading) -> Row:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from rmft.agents.numeric import LinearAttention
 from rmft.algorithms import AlgorithmSettings
@@ -21,7 +21,7 @@ from rmft.evaluation import Instances, evaluate
 from rmft.metrics.growth import growth
 from rmft.params import load
 from rmft.params.numeric import NumericExperiment
-from rmft.params.section import Count, Name, Section, first_error
+from rmft.params.section import Count, Name, Section
 from rmft.progress import progress
 from rmft.tools.forensics.questions import paper_values
 from rmft.training.numeric import IterationLog, one_thread, rmft
@@ -58,11 +58,7 @@ class Sweeps(Section):
 
 def read_sweeps(path: Path) -> Sweeps:
     """Read the sweeps. Raise InputError with the dotted key."""
-    values = read_yaml(path)
-    try:
-        sweeps = Sweeps.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{path}: {first_error(error, values)}") from None
+    sweeps = Sweeps.checked(read_yaml(path), path)
     for name, of in sweeps.sweeps.items():
         if set(of.readings) != set(AXES):
             raise InputError(f"{path}: sweeps.{name}.readings: needs values for {', '.join(AXES)}, and no others")

@@ -1,6 +1,7 @@
 """The sub-command `rmft play`: a person plays what models play. It alone prints."""
 
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
-from rmft.errors import InputError
+from rmft.errors import InputError, refuse_options
 from rmft.suite import DEFAULT_PART
 
 if TYPE_CHECKING:
@@ -45,10 +46,14 @@ def play(
     """
     from rmft.person.session import Session
 
+    chosen = {"EXPERIMENT": experiment, "--part": part, "--seed": seed, "--instance": instance, "--rounds": rounds}
     if table:
+        refuse_options(chosen | {"--page": page or None, "--plain": plain or None}, "does not go with --table")
         return _print_table(folder, evals)
-    if experiment is not None and (part is not None or seed is not None):
-        raise InputError("play: --part and --seed choose a game of the suite, which goes with no experiment")
+    if experiment is not None:
+        refuse_options({"--part": part, "--seed": seed}, "chooses a game of the suite, which goes with no EXPERIMENT")
+    if sys.stdin is None and not page:
+        raise InputError("play: there is no standard input to answer on; play on a page: --page")
     session = Session(_source(experiment, evaluation, part or DEFAULT_PART, seed, evals), folder, rounds, plain=plain)
     session.begin(instance)
     for name in ("SIGTERM", "SIGHUP"):  # a closed terminal keeps the game, as Ctrl-C does
@@ -146,7 +151,7 @@ def _print_table(folder: Path, evals: Path) -> None:
     counted = first_games(games)
     for title, rounds, rows, why in tables(counted, source_of):
         table = empty_table("")
-        for header in ("", "games", "regret", "you less", "95%"):
+        for header in ("", "games", "regret", "difference", "95%"):
             table.add_column(header, justify="right" if header else "left")
         for row in rows:
             low, mean, high = row.difference or (None, None, None)
@@ -162,6 +167,6 @@ def _print_table(folder: Path, evals: Path) -> None:
         )
     left = len(games) - len(counted)
     console.print(
-        f"Mean final regret; an interval needs {FEWEST} games."
+        f"Mean final regret. Difference: your regret minus the player's; an interval needs {FEWEST} games."
         + (f" Not counted: {left}, unfinished or played again." if left else "")
     )
