@@ -14,7 +14,8 @@ onstart:
     or_stop(refuse_left_alone, left_alone_that_is_used())
     or_stop(write_job_list, to_do, up_to_date())
     if workflow.local_exec and not IN_CONDA:  # the server's forks have the libraries of this environment
-        forkserver.start([stage_of(job) for job in to_do], ENVIRONMENT)
+        at_endpoint = any(job.resources.get("own_server") for job in to_do)
+        forkserver.start([stage_of(job) for job in to_do], ENVIRONMENT, at_endpoint=at_endpoint)
     if workflow.local_exec:
         # With a limit to jobs a second, 100 unless said otherwise, Snakemake 9 looks for jobs not only when one has ended
         # but again a second after each time that it looked, so ever more often (snakemake/snakemake#3744).

@@ -23,7 +23,7 @@ def serve_jobs(*arguments: str) -> None:
     """Be the fork server of a Snakemake run; run the command line in its forks. arguments: see `forkserver.serve`."""
     use_avx2_only()
     if forkserver.serve(*arguments):
-        run()
+        forkserver.do_and_end(run)
 
 
 def run() -> None:

@@ -226,13 +226,14 @@ app.add_typer(lineage_commands.app)
 app.add_typer(eval_commands.app)
 app.add_typer(play_commands.app)
 app.add_typer(export_commands.app)
+command = typer.main.get_command(app)  # made once, in the fork server for all jobs
 
 
 def main() -> None:
     """Run the command line; turn a user's mistake into one line and exit code 2."""
     end_with_run()
     try:
-        code = app(standalone_mode=False)
+        code = command(standalone_mode=False)
         print(end="", flush=True)
     except InputError as error:
         print(f"rmft: {error}", file=sys.stderr)
