@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from oracle import Oracle
 from trees import ROOT
 
 from rmft.artifacts.trajectories import read_trajectories, write_trajectories
+from rmft.cli import main
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.metrics.power import power
 from rmft.package_data import find_file
@@ -36,12 +35,12 @@ def in_repository(monkeypatch):
 def measured_once(tmp_path_factory) -> Path:
     """Return the folder in which the embedded model was measured on a few games; nobody changes it."""
     folder = tmp_path_factory.mktemp("measured") / "one"
-    done = subprocess.run(
-        [sys.executable, "-m", "rmft", "eval", "embedded", *SMALL, "--output", folder],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "one/card.html" in done.stdout.replace("\n", "")
+    with pytest.MonkeyPatch.context() as here:
+        here.chdir(ROOT)
+        here.setattr("sys.argv", ["rmft", "eval", "embedded", *SMALL, "--output", str(folder)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+    assert not stop.value.code
     return folder
 
 

@@ -2,7 +2,7 @@
 
 from chaos import command_lines, parameters
 
-MUTATIONS = 60
+MUTATIONS = 30
 
 
 def test_mutated_parameters_are_valid_or_refused_in_one_line():

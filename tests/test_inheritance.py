@@ -76,7 +76,10 @@ def test_an_experiment_is_in_one_section(tmp_path):
         load(tmp_path / "params.yaml")
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+OF_EACH_FORM = {(values.get("kind"), bool(variants_of(name)), *values): name for name, values in WRITTEN.items()}
+
+
+@pytest.mark.parametrize("name", OF_EACH_FORM.values())
 def test_setting_every_leaf_of_an_experiment_changes_that_one_and_its_variants_alone(name, tmp_path):
     path = tmp_path / "params.yaml"
     shutil.copy(ROOT / "params.yaml", path)

@@ -17,6 +17,7 @@ from rmft.environments import draw_rewards
 from rmft.errors import InputError
 from rmft.lineage.code import stages
 from rmft.workflow import by_hand
+from rmft.workflow.plan import rewards_job
 from rmft.workflow.stage import run_stage
 
 EXPERIMENT = r"results/experiments/(?P<experiment>\w+)"
@@ -130,7 +131,7 @@ def test_a_selection_by_hand_reads_the_workflows_rollouts_and_writes_to_scratch_
 
 @pytest.mark.usefixtures("folder")
 def test_a_job_whose_code_was_edited_since_snakemake_began_is_refused(monkeypatch):
-    settings, _ = by_hand.job_of("rewards", {"name": "gaussian"})
+    settings = rewards_job(by_hand.load().at_scale(), "gaussian").canonical()
     monkeypatch.setenv(JOB_OF, this_run())
     run_stage("rewards", settings, {"output": Path("first.npz")}, ["output"])
     before = json.loads(settings)["code"]["digest"]
@@ -140,16 +141,6 @@ def test_a_job_whose_code_was_edited_since_snakemake_began_is_refused(monkeypatc
     with pytest.raises(InputError, match=f"rewards: numpy {np.__version__} is installed here, and 0.1 where snakemake"):
         run_stage("rewards", other, {"output": Path("second.npz")}, ["output"])
     assert not Path("second.npz").exists()
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_figure_by_hand_is_drawn_from_the_workflows_files(rmft):
-    for name in ("phi_summary", "phi_dialogue"):
-        log = Path(f"results/experiments/{name}/seed-0/iteration-1/training-log.csv")
-        log.parent.mkdir(parents=True)
-        log.write_text("step,epoch,loss\n1,0.5,2.0\n2,1.0,1.0\n", encoding="utf-8")
-    assert rmft("figures", "--label", "phi-loss")[0] == 0
-    assert {path.suffix for path in Path("scratch/results/figures").iterdir()} == {".pdf", ".png", ".csv"}
 
 
 @pytest.mark.parametrize(
