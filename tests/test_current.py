@@ -40,7 +40,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     set_value(tmp_path, "experiments.my_run", MY_RUN)
     monkeypatch.chdir(tmp_path)
     params = load().at_scale()
-    base, trained = paths.held_out_of(params, "my_run", "short")
+    base, trained = paths.held_out_of(params, "my_run", "short").values()
     rollouts = str(SEED / "iteration-0/rollouts.parquet")
     shards = targets.shards_of(params, "my_run", 0, 0)
     first, last = (paths.weights_of(params, "my_run", 0, i)[0] for i in (1, 2))
@@ -158,7 +158,8 @@ def test_results_name_no_model_of_params_yaml_over_the_numbers_of_another_one(fo
 
     assert heading() == "my_run, altered, or without a whole record of what made it; run `snakemake exp_my_run`"
     job = plan.evaluation_job(load().at_scale(), "my_run", "short")
-    put_on_record(EVALUATION, job, *paths.held_out_of(load().at_scale(), "my_run", "short"), content=whole.read_bytes())
+    games = paths.held_out_of(load().at_scale(), "my_run", "short").values()
+    put_on_record(EVALUATION, job, *games, content=whole.read_bytes())
     assert heading() == "my_run, embedded"
     assert "my_run" not in (plot_note(load(), built(load().at_scale(), ["my_run"])) or "")
     set_value(folder, "experiments.my_run.model", "qwen3-8b")

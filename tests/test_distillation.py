@@ -158,12 +158,13 @@ def test_budgets_are_those_of_the_loop_it_is_compared_with_at_every_scale():
 def test_the_base_model_plays_once_for_all_methods_and_all_are_given_its_random_numbers():
     params = load().at_scale()
     methods = params.tables["qwen-ad-grpo-comparison"].experiments
-    bases = {held_out_of(params, name, "gaussian-100")[0] for name in methods}
+    bases = {held_out_of(params, name, "gaussian-100")["base", 0] for name in methods}
     assert bases == {"results/experiments/open_mab_qwen/evaluation/gaussian-100/base.parquet"}
     games = [held_out_job(params, name, "gaussian-100") for name in methods]
     assert {of.stream for of in games} == {"open_mab_qwen/evaluation/gaussian-100"}
     assert {(of.T, of.scenarios, of.temperature, of.model_name) for of in games} == {(100, 50, 1.0, "embedded")}
-    assert held_out_of(params, "open_mab_gemma", "gaussian-50")[0].startswith("results/experiments/open_mab_gemma/")
+    own = held_out_of(params, "open_mab_gemma", "gaussian-50")["base", 0]
+    assert own.startswith("results/experiments/open_mab_gemma/")
 
 
 def test_an_experiment_of_a_teacher_leaves_its_games_and_no_selection():

@@ -224,7 +224,7 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
         loaded.append(path)
         return letters_only()
 
-    engine = Engine(load, slots=4, models=2)
+    engine = Engine(load, slots=4, models=2, threads=1)
     tokenizer = tokenizer_of(letters_only())
     replies = [ask(tokenizer, [f"Hi {number}"], number, limit=20) for number in range(20)]
     for number, reply in enumerate(replies):
@@ -241,7 +241,7 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
 
 
 def test_who_waits_when_the_engine_stops_is_told():
-    engine = Engine(lambda _: letters_only(), slots=1, models=1)
+    engine = Engine(lambda _: letters_only(), slots=1, models=1, threads=1)
     replies = [ask(tokenizer_of(letters_only()), ["Hi"], number, limit=10_000) for number in range(2)]
     engine.start()
     engine.submit(replies)

@@ -396,7 +396,7 @@ def test_avoidance_has_a_panel_for_each_judge_and_says_how_they_agree(tmp_path):
     assert len(draw(job, write_examined(tmp_path / "one")[:1]).figure.axes) == 2
     drawing = draw(job, write_examined(tmp_path / "two", judged=True)[:1])
     lexical, model, whatever = drawing.figure.axes
-    assert "Base model 50.0% ± 0.0%\nTrained: no reply" in lexical.get_title()  # half of the replies in each instance
+    assert "Base model 50.0% ± 0.0%\nTrained 0.0% ± 0.0%" in lexical.get_title()  # half of the replies in each instance
     assert "Base model 100.0% ± 0.0%" in model.get_title()
     assert "Base model 100.0% ± 0.0%\nTrained 100.0% ± 0.0%" in whatever.get_title()
     # Of 8 replies they differ on 2: κ = (6/8 - (2/8 · 4/8 + 6/8 · 4/8)) / (1 - 1/2) = 0.5

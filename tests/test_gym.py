@@ -146,10 +146,13 @@ def test_a_game_takes_a_number_not_a_list():
 
 
 def test_seeds_of_numpy_are_seeds():
-    ours, theirs = (rmft.make_vec("mab", num_envs=2) for _ in range(2))
-    ours.reset(seed=3)
-    theirs.reset(seed=np.int64(3))
-    np.testing.assert_array_equal(ours.games.table.rewards, theirs.games.table.rewards)
+    for make in (lambda: rmft.make_vec("mab", num_envs=2), lambda: rmft.make("mab")):
+        ours, theirs = make(), make()
+        ours.reset(seed=3)
+        theirs.reset(seed=np.int64(3))
+        np.testing.assert_array_equal(ours.games.table.rewards, theirs.games.table.rewards)
+        with pytest.raises(InputError, match="seed"):
+            ours.reset(seed=-1)
 
 
 def test_a_step_before_the_first_reset_is_refused():

@@ -28,7 +28,7 @@ from rmft.params.language_model import LanguageModelSettings, LlamaCpp
 from rmft.training.trainable import to_write
 
 EXACT = ["--cache-type-k", "f32", "--cache-type-v", "f32", "--flash-attn", "off"]  # by default llama.cpp rounds to half
-LLAMA_CPP = LlamaCpp(threads=1, start_seconds=60, arguments=EXACT)
+LLAMA_CPP = LlamaCpp(threads=1, arguments=EXACT)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_query_and_key_rows_of_llamas_are_put_where_llama_cpp_rotates_them():
     [
         ({"weights": "some/folder"}, "llama_cpp: plays GGUF files, and weights: some/folder is none"),
         (
-            {"vllm": {"command": ["vllm"], "servers": 1, "gpus": 0, "concurrency": 1, "start_seconds": 1.0}},
+            {"vllm": {"command": ["vllm"], "servers": 1, "gpus": 0, "concurrency": 1}},
             "vllm plays",
         ),
     ],

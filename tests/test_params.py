@@ -121,8 +121,15 @@ def edited(tmp_path):
         ("theory.d", [], "theory.d: "),
         ("evaluation.algorithms.trained", {"algorithm": "ftl"}, "names like this are those of models"),
         ("experiments.numeric_mab.evaluations.gamma.algorithms", ["ucb", "ucb"], "algorithms: one is there twice"),
-        ("figures.drawn.parameter.experiments", ["numeric_simplex", "numeric_ball"], "one on the ball and one or"),
-        ("figures.drawn.tfbandit.evaluations", ["gaussian", "gamma"], "draws one evaluation"),
+        ("figures.drawn.parameter.experiments", ["numeric_simplex", "numeric_ball"], "in this order: one on the ball"),
+        ("figures.drawn.sdm-example.experiments", ["open_mab_gemma", "open_mab_qwen"], "must have at most 1 item"),
+        (
+            "figures.drawn.simplex-tf-all.experiments",
+            ["numeric_simplex", "numeric_mab"],
+            "numeric_mab is no variant of",
+        ),
+        ("models.gpt-4o-mini.api_key", "sk-proj-abcdefghijklmnop", "must name an environment variable: capital"),
+        ("figures.drawn.tfbandit.evaluations", ["gaussian", "gamma"], "evaluations: must have at most 1 item"),
         (
             "figures.drawn.simplex-tf-all.players",
             [],
@@ -172,7 +179,7 @@ def edited(tmp_path):
             {"algorithm": "ftrl", "normalise": "no"},
             "evaluation.algorithms.ftl: normalise: must be true or false, not 'no'",
         ),
-        ("figures.drawn.phi-loss.experiments", ["mab_grpo_step"], "and what is selected of them"),
+        ("figures.drawn.phi-loss.experiments", ["mab_grpo_step"], "needs experiments in words that select"),
         (
             "experiments.mab_l2.evaluations.gaussian-100.iterations",
             [1, 3],
@@ -211,7 +218,11 @@ def edited(tmp_path):
         ),
         ("tables.selection-scores-mab.experiments", ["open_mab_qwen", "closed_mab"], "closed_mab is no variant"),
         ("tables.qwen-ad-grpo-comparison.beside", {"ours": "ours"}, "beside: unknown 'ours'; one of base, mab"),
-        ("figures.drawn.luck-in-hindsight.experiments", ["mab_distil_greedy"], "and what is selected of them"),
+        (
+            "figures.drawn.luck-in-hindsight.experiments",
+            ["mab_distil_greedy"],
+            "needs experiments in words that select",
+        ),
         ("tables.l2ball-table.beside", {"ftrl-52": "ftrl-25"}, "tables.l2ball-table.beside: unknown 'ftrl-52'"),
     ],
 )
@@ -349,14 +360,14 @@ def test_who_plays_in_an_evaluation_and_where_their_games_are():
     assert params.experiments["mab_l2"].evaluations["gaussian-100"].players(1) == [
         ("base", 0), ("iteration-1", 0), ("iteration-2", 0), ("trained", 0),
     ]  # fmt: skip
-    assert paths.held_out_of(params, "mab_l2", "gaussian-100") == [
+    assert [*paths.held_out_of(params, "mab_l2", "gaussian-100").values()] == [
         "results/experiments/open_mab_qwen/evaluation/gaussian-100/base.parquet",
         *(
             f"results/experiments/mab_l2/evaluation/gaussian-100/{name}-0.parquet"
             for name in ("iteration-1", "iteration-2", "trained")
         ),
     ]
-    names = [Path(path).stem for path in paths.held_out_of(params, "mab_replicates", "gaussian-50")]
+    names = [Path(path).stem for path in paths.held_out_of(params, "mab_replicates", "gaussian-50").values()]
     assert names == ["base", "base-1", "base-2", "trained-0", "trained-1", "trained-2"]
     replicates = [paths.replicate_of(params, "mab_replicates", "gaussian-50", name) for name in names]
     assert replicates == [0, 1, 2, 0, 1, 2]
@@ -404,7 +415,7 @@ def test_the_versions_of_extras_are_on_record_where_a_job_loads_them():
 
 def test_a_server_that_plays_changes_what_is_played_and_not_how_a_model_is_trained():
     params = load(ROOT / "params.yaml").at_scale()
-    server = VLLM(command=["vllm", "serve"], servers=1, gpus=1, concurrency=8, start_seconds=60)
+    server = VLLM(command=["vllm", "serve"], servers=1, gpus=1, concurrency=8)
     served = params.models["embedded"].model_copy(update={"vllm": server})
     other = params.model_copy(update={"models": {**params.models, "embedded": served}})
     assert rollouts_job(other, "open_mab_qwen", 0, 0, 1).model.vllm == server
@@ -425,7 +436,8 @@ def test_a_variant_meets_what_it_varies_meets_and_every_replicate_something_else
     first = held_out_job(params, "open_mab_qwen", "gaussian-100")
     assert held_out_job(params, "mab_l5_cold", "gaussian-100") == first
     assert rollouts_job(params, "mab_l2", 0, 1, 1).stream == rollouts_job(params, "open_mab_qwen", 0, 1, 1).stream
-    streams = {held_out_job(params, "mab_replicates", "gaussian-50", r).stream for r in range(3)}
+    players = ("base", "base-1", "base-2")
+    streams = {held_out_job(params, "mab_replicates", "gaussian-50", player).stream for player in players}
     assert len(streams) == 3
     assert held_out_job(params, "open_mab_qwen", "gaussian-50").stream in streams
 

@@ -229,7 +229,7 @@ def test_a_cancelled_job_without_a_retry_is_named_with_its_log(cluster, expected
 def test_jobs_get_all_the_gpus_that_they_ask_for(cluster, expected):
     tree, _ = expected
     shutil.rmtree(tree / "results", ignore_errors=True)
-    servers = {"command": ["false"], "servers": 3, "gpus": 3, "concurrency": 1, "start_seconds": 20}
+    servers = {"command": ["false"], "servers": 3, "gpus": 3, "concurrency": 1}
     set_value(tree, "models.embedded.vllm", servers)
     run = on_cluster(tree, cluster, SHARD, "--retries", "0")
     try:

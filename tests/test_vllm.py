@@ -117,7 +117,7 @@ def test_a_request_that_no_model_could_answer_is_refused_and_the_server_goes_on(
 
 def test_a_server_that_does_not_start_is_told_with_the_file_that_says_why(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    missing = VLLM(command=["false"], servers=1, gpus=0, concurrency=1, start_seconds=20)
+    missing = VLLM(command=["false"], servers=1, gpus=0, concurrency=1)
     with pytest.raises(InputError, match=r"vllm: a server ended with exit code 1; logs/vllm/rollouts.log says why"):
         played(job(EMBEDDED.model_copy(update={"vllm": missing}), problem()))
 
@@ -129,7 +129,7 @@ def test_vllm_plays_what_a_model_in_process_plays_with_and_without_an_adapter(mo
     checkpoint = checkpoint_of(replace(family, config=wider), tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     vllm = VLLM(
-        command=os.environ["RMFT_VLLM"].split(), servers=2, gpus=0, concurrency=8, start_seconds=600,
+        command=os.environ["RMFT_VLLM"].split(), servers=2, gpus=0, concurrency=8,
         arguments=["--enforce-eager"],  # compiling takes longer than all the rest
     )  # fmt: skip
     here, there = checkpoint.settings, checkpoint.settings.model_copy(update={"vllm": vllm})

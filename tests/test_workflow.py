@@ -30,7 +30,7 @@ from trees import (
 
 from rmft.params import load
 from rmft.workflow.failures import let_sigterm_in, why_ended
-from rmft.workflow.runs import DVC_GUARD, DVC_LOCKS, drop_broken_dvc_locks, run_tool
+from rmft.workflow.runs import DVC_GUARD, DVC_LOCKS, drop_broken_dvc_locks, is_dry_run, run_tool
 
 pytestmark = pytest.mark.xdist_group("workflow")
 
@@ -158,6 +158,14 @@ def test_a_failed_job_is_one_line_at_the_end_and_no_record_is_ever_printed(tmp_p
     line = refusal(tmp_path, "snakemake", f"{of_a_seed_too_many}/rollouts.parquet")
     assert re.match(rf"rmft: {of_a_seed_too_many}/.*: no such target; did you mean", line)
     assert not (tmp_path / of_a_seed_too_many).exists()
+
+
+OPTIONS = {"-n": True, "-np": True, "--dryrun": True, "--dry-run": True, "-Rselection": False, "-sSnakefile": False}
+
+
+@pytest.mark.parametrize(("option", "dry"), [*OPTIONS.items(), ("--nolock", False), ("exp_open_mab", False)])
+def test_a_dry_run_is_told_from_options_with_an_n_in_their_value(option, dry):
+    assert is_dry_run(["all", option]) is dry
 
 
 def test_a_stopped_run_says_by_what_and_how_far_it_came(tmp_path):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from rmft.algorithms import ALGORITHMS, AlgorithmSettings, check_algorithm, start_on
-from rmft.algorithms.players import Player, check_policies, checked_policies
+from rmft.algorithms.players import CheckedPlayer, Player, check_policies
 from rmft.environments import ENVIRONMENTS, RewardTable
 from rmft.environments.regret import best_actions
 from rmft.environments.regret import regret as regret_of
@@ -25,7 +25,7 @@ from rmft.rollouts import games_of_shard
 from rmft.selection import TrajectoryColumns
 
 if TYPE_CHECKING:
-    from rmft.agents.asked import Reply
+    from rmft.agents.asked import ReplyFunction
 
 
 @dataclass(frozen=True)
@@ -101,23 +101,8 @@ def regret(
     return regret_of("expected", comparator, RewardTable(values, values, values), choices, None)
 
 
-class _CheckedPlayer:
-    """A player whose policies are checked before they are played. shape: (n, d)."""
-
-    def __init__(self, player: Player, shape: tuple[int, int]) -> None:
-        self.player, self.shape, self.deterministic = player, shape, player.deterministic
-
-    def policy(self) -> np.ndarray:
-        """Return the policies (n, d). Raise InputError where they are none."""
-        return checked_policies("play: player", self.player.policy(), self.shape, deterministic=self.deterministic)
-
-    def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
-        """Observe a round."""
-        self.player.observe(revealed, rewards)
-
-
 def play(
-    player: "str | AlgorithmSettings | Player | Reply",
+    player: "str | AlgorithmSettings | Player | ReplyFunction",
     env: GameEnv | GamesEnv,
     *,
     seed: int = 0,
@@ -169,7 +154,7 @@ def play(
             f"play: player: {player.__name__} is a class; pass an object of it, such as {player.__name__}()"
         )
     elif isinstance(player, Player):
-        player = _CheckedPlayer(player, (len(ids), table.shape[2]))
+        player = CheckedPlayer("play: player", player, (len(ids), table.shape[2]))
     if isinstance(player, Player):
         of_models = {"weights": weights, "max_tokens": max_tokens, "reasoning": reasoning or None}
         of_models["temperature"] = None if temperature == 1 else temperature

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmft.agents.asked import AskedChatModel, Reply
+from rmft.agents.asked import AskedChatModel, ReplyFunction
 from rmft.agents.chat_models import ChatModels, Conversations, in_process
 from rmft.algorithms import ALGORITHMS
 from rmft.errors import InputError
@@ -22,7 +22,12 @@ from rmft.suite.parts import PROMPTS, own_part
 
 
 def play_in_words(
-    player: str | Reply, weights: Path | None, episodes: Episodes, ids: np.ndarray, seed: int, reply: ReplySettings
+    player: str | ReplyFunction,
+    weights: Path | None,
+    episodes: Episodes,
+    ids: np.ndarray,
+    seed: int,
+    reply: ReplySettings,
 ) -> TrajectoryColumns:
     """Have a model play games, as `rmft eval` does: a dialogue about numbers. Otherwise see `api.play`.
 
@@ -54,7 +59,9 @@ def _as_before() -> Iterator[None]:
 
 
 @contextmanager
-def _chat_models(player: str | Reply, weights: Path | None, conversations: Conversations) -> Iterator[ChatModels]:
+def _chat_models(
+    player: str | ReplyFunction, weights: Path | None, conversations: Conversations
+) -> Iterator[ChatModels]:
     """Yield the chat models of a player that is a model. Raise InputError where it is none."""
     if not isinstance(player, str):
         if not callable(player) or weights:

@@ -105,6 +105,14 @@ class Episodes:
         return {"regret": self.best - self.earned, "best_action": self.best_actions} if self.t else {}
 
 
+def _checked(seed: int | None) -> int | None:
+    """Return a seed as Gymnasium takes it, which refuses numpy's. Raise InputError where it is no whole number."""
+    if seed is None:
+        return None
+    check_whole("seed", seed, 0)
+    return int(seed)
+
+
 class GameEnv(gymnasium.Env):
     """One game. An action is 0-based.
 
@@ -126,8 +134,8 @@ class GameEnv(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begin a game; the same seed draws the same rewards."""
-        super().reset(seed=seed)
+        """Begin a game; the same seed draws the same rewards. Raise InputError for a seed that is no whole number."""
+        super().reset(seed=_checked(seed))
         return self.games.begin(self.np_random)[0], {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -153,9 +161,7 @@ class GamesEnv(VectorEnv):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin n games; the same seed draws the same rewards. Raise InputError for a seed that is no whole number."""
-        if seed is not None:
-            check_whole("seed", seed, 0)
-        super().reset(seed=None if seed is None else int(seed))
+        super().reset(seed=_checked(seed))
         return self.games.begin(self.np_random), {}
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:

@@ -110,20 +110,9 @@ def prompts_of(experiment):
 def players_of(wildcards):
     """Return what an evaluation compares: numeric models, or games that language models have played."""
     if EXPERIMENTS[wildcards.experiment].in_words:
-        return paths.held_out_of(PARAMS, wildcards.experiment, wildcards.evaluation)
+        return list(paths.held_out_of(PARAMS, wildcards.experiment, wildcards.evaluation).values())
     models = paths.models_of(PARAMS, wildcards.experiment)
     return [models[0], models[-1]]
-
-
-def examined(wildcards):
-    """Return the games of an evaluation whose replies are examined: the base model's, then each seed's."""
-    return paths.examined_of(PARAMS, wildcards.experiment, wildcards.evaluation)
-
-
-def held_out_job(wildcards):
-    """Return what the games of a model in an evaluation depend on."""
-    named = wildcards.experiment, wildcards.evaluation
-    return plan.held_out_job(PARAMS, *named, paths.replicate_of(PARAMS, *named, wildcards.player))
 
 
 def figure_inputs(wildcards):

@@ -3,8 +3,7 @@
 
 rule reasoning:
     input:
-        base=lambda wildcards: examined(wildcards)[0],
-        trained=lambda wildcards: examined(wildcards)[1:],
+        games=lambda wildcards: paths.examined_of(PARAMS, wildcards.experiment, wildcards.evaluation),
         others=lambda wildcards: paths.inputs_of_reasoning(PARAMS, wildcards.experiment, wildcards.evaluation),
     output:
         replies="results/experiments/{experiment}/reasoning/{evaluation}/replies.parquet",
@@ -20,4 +19,4 @@ rule reasoning:
     message:
         "Examine replies of {wildcards.experiment} on {wildcards.evaluation}"
     shell:
-        "rmft reasoning --settings {params.settings:q} --folder {params.folder} {input.base} {input.trained} 2>&1 | tee {log}"
+        "rmft reasoning --settings {params.settings:q} --folder {params.folder} {input.games} 2>&1 | tee {log}"

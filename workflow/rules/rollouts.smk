@@ -71,7 +71,9 @@ rule held_out:
         gpu=gpus_to_play,
         own_server=own_server,
     params:
-        settings=lambda wildcards: held_out_job(wildcards).canonical(),
+        settings=lambda wildcards: plan.held_out_job(
+            PARAMS, wildcards.experiment, wildcards.evaluation, wildcards.player
+        ).canonical(),
         weights=lambda wildcards, input: f"--weights {input.weights}" if input.weights else "",
     message:
         "Play {wildcards.experiment} on {wildcards.evaluation}, {wildcards.player}"

@@ -3,10 +3,10 @@
 Symbols: n instances, T rounds, d actions.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self
 
 import numpy as np
 from anyio import CapacityLimiter, from_thread, to_thread
@@ -23,7 +23,6 @@ from rmft.suite.measuring import MEAN, MODEL, ReplySettings
 from rmft.suite.parts import CUSTOM, read_suite
 from rmft.suite.stopping import UNIFORM
 
-Value = TypeVar("Value")
 OF_SUITE = ("suite", "part")  # options that choose games of the suite
 OF_OWN_GAMES = ("process", "actions", "horizon")  # options that describe games of one's own
 
@@ -149,30 +148,26 @@ class OfferedGames:
 
     def scored(self, played: TrajectoryColumns) -> list[GameResult]:
         """Return the results of games (n,) that have been played, in their order."""
-        return list(self._scored(played))
-
-    def _scored(self, played: TrajectoryColumns) -> Iterable[GameResult]:
-        games = self.games
-        for row, instance in enumerate(played["scenario"]):
-            alone = Instances(
-                games.rewards.rows(np.array([instance])), games.words, games.seed, games.environment, MEAN
-            )
-            one = {column: values[row : row + 1] for column, values in played.items()}
-            result = evaluate_in_words(alone, [(MODEL, 0, one)], {})
-            yield GameResult(
-                regret=float(result["regret"][0][-1]),
+        games, instances = self.games, np.array(played["scenario"])
+        rewards = Instances(games.rewards.rows(instances), games.words, games.seed, games.environment, MEAN)
+        found = evaluate_in_words(rewards, [(MODEL, 0, {**played, "scenario": range(len(instances))})], {})
+        return [
+            GameResult(
+                regret=float(found["regret"][row][-1]),
                 uniform=self.uniform[instance],
-                invalid_replies=int(result["invalid"][0]),
-                chance=float(np.mean(one["fallback"])),
-                actions=np.asarray(result["action"][0]).tolist(),
-                best_actions=np.asarray(result["best_action"][0]).tolist(),
+                invalid_replies=int(found["invalid"][row]),
+                chance=float(np.mean(played["fallback"][row])),
+                actions=np.asarray(found["action"][row]).tolist(),
+                best_actions=np.asarray(found["best_action"][row]).tolist(),
             )
+            for row, instance in enumerate(instances)
+        ]
 
 
 @lru_cache(maxsize=8)
 def offered(options: GameOptions) -> OfferedGames:
     """Return the games that options name. Raise InputError where one is wrong."""
-    suite, level, part = read_suite(), _or(options.suite, DEFAULT_LEVEL), _or(options.part, DEFAULT_PART)
+    suite, level, part = read_suite(), options.suite or DEFAULT_LEVEL, options.part or DEFAULT_PART
     if options.environment is not None:
         level = part = CUSTOM
         suite = suite.with_own_games(
@@ -191,8 +186,3 @@ def offered(options: GameOptions) -> OfferedGames:
     all_instances = Instances(table, words, suite.seed, of.environment, MEAN)
     uniform = evaluate_in_words(all_instances, [], {UNIFORM: suite.algorithms[UNIFORM]})
     return OfferedGames(games, [float(curve[-1]) for curve in uniform["regret"]], reply.limit(of))
-
-
-def _or(option: Value | None, default: Value) -> Value:
-    """Return an option, or the default where it is not given."""
-    return default if option is None else option

@@ -12,7 +12,7 @@ from rmft.errors import InputError
 
 Message = dict[str, str]
 Ask = Callable[[list[Message], int], str]  # a conversation and a seed → the model's reply
-Reply = Callable[[list[Message]], str]  # the same without a seed
+ReplyFunction = Callable[[list[Message]], str]  # the same without a seed
 
 
 class AskedChatModel:

@@ -73,7 +73,7 @@ def serving(
     # A cache for each slot, of all its tokens also in layers with a sliding window: nothing is ever read again.
     command += ["--no-kv-unified", "--swa-full", "--cache-ram", "0", *settings.arguments]
     server = ServerCommand(command, {"LLAMA_API_KEY": key})
-    with running_servers("llama_cpp", [server], settings.start_seconds, log) as (url,):
+    with running_servers("llama_cpp", [server], log) as (url,):
         if settings.command:  # the version of the package's server is among the job's libraries
             note_version("llama_cpp", f"{url}/props", "build_info", key)
         yield url, key

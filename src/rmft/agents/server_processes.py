@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from httpx2 import HTTPError, get
@@ -17,6 +17,7 @@ from rmft.artifacts.files import note_ran_with
 from rmft.errors import InputError
 
 POLL_SECONDS = 0.2
+START_SECONDS = 1800.0  # after which a server that does not start hangs; one that ends is noticed at once
 END_SECONDS = 30.0
 # Run a command that the kernel (Linux) ends with its parent, however the job ends.
 END_WITH_PARENT = (
@@ -30,14 +31,14 @@ class ServerCommand:
     """The command line of a server, without its address; what is added to the environment of the process."""
 
     command: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str]
 
 
 @contextmanager
-def running_servers(engine: str, commands: Sequence[ServerCommand], seconds: float, log: Path) -> Iterator[list[str]]:
+def running_servers(engine: str, commands: Sequence[ServerCommand], log: Path) -> Iterator[list[str]]:
     """Start servers, yield their addresses when all are ready, and end them afterwards.
 
-    engine: the name of their section in `models`. seconds: that they may take to start. log: file of their output.
+    engine: the name of their section in `models`. log: file of their output.
     Raise InputError if a server does not start.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +58,7 @@ def running_servers(engine: str, commands: Sequence[ServerCommand], seconds: flo
             stack.callback(_end, process)
             started.append((process, f"http://127.0.0.1:{port}"))
         for process, url in started:
-            _wait(engine, process, url, seconds, log)
+            _wait(engine, process, url, log)
         yield [url for _, url in started]
 
 
@@ -67,17 +68,17 @@ def _free_port() -> int:
         return listening.getsockname()[1]
 
 
-def _wait(engine: str, process: subprocess.Popen, url: str, seconds: float, log: Path) -> None:
+def _wait(engine: str, process: subprocess.Popen, url: str, log: Path) -> None:
     """Wait until a server is ready. Raise InputError if it ends, or takes too long."""
     begun = time.monotonic()
-    while time.monotonic() - begun < seconds:
+    while time.monotonic() - begun < START_SECONDS:
         if process.poll() is not None:
             raise InputError(f"{engine}: a server ended with exit code {process.returncode}; {log} says why")
         with suppress(HTTPError):
             if get(f"{url}/health", trust_env=False).status_code == 200:
                 return
         time.sleep(POLL_SECONDS)
-    raise InputError(f"{engine}.start_seconds: a server was not ready after {seconds:g} s; see {log}")
+    raise InputError(f"{engine}: a server was not ready after {START_SECONDS:g} s; see {log}")
 
 
 def note_version(engine: str, address: str, field: str, key: str) -> None:

@@ -34,7 +34,7 @@ def start_vllm(settings: LanguageModelSettings, weights: Path | None, tokens: in
         command = [*vllm.command, *arguments, "--max-model-len", str(tokens), *vllm.arguments]
         commands = [ServerCommand(command, {**share, "VLLM_API_KEY": key}) for share in _gpu_shares(vllm)]
         with (
-            running_servers("vllm", commands, vllm.start_seconds, log) as urls,
+            running_servers("vllm", commands, log) as urls,
             ServerConnections([f"{url}/v1" for url in urls], key, vllm.concurrency) as connections,
         ):
             note_version("vllm", f"{urls[0]}/version", "version", key)

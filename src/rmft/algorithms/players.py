@@ -62,6 +62,18 @@ def checked_policies(name: str, policies: object, shape: tuple[int, int], *, det
     return policies
 
 
+class CheckedPlayer:
+    """A user's player whose policies are checked. label: what messages begin with. shape: (n, d)."""
+
+    def __init__(self, label: str, player: Player, shape: tuple[int, int]) -> None:
+        self.label, self.shape, self.deterministic = label, shape, player.deterministic
+        self._policy, self.observe = player.policy, player.observe
+
+    def policy(self) -> np.ndarray:
+        """Return the policies (n, d). Raise InputError where one is no distribution over actions."""
+        return checked_policies(self.label, self._policy(), self.shape, deterministic=self.deterministic)
+
+
 def softmax(scores: np.ndarray) -> np.ndarray:
     """Return softmax over the last axis."""
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rmft.endpoint.http_client import HttpClient
 
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # seconds
-TEMPLATE_TOKENS = 32  # that any chat template adds to a message, at most
+TEMPLATE_TOKENS = 32  # more than any chat template adds to a message, for the most that a request can cost
 BUSY = "429"
 
 
@@ -57,13 +57,11 @@ class Request:
 class Statistics:
     """What has happened on a connection.
 
-    requests: sent, retries included. replayed: responses from the journal. waits: pauses that an endpoint asked for.
-    seconds: from requests to their responses, in sum. usage: of new responses. retries: by reason.
+    replayed: responses from the journal. seconds: from requests to their responses, in sum. usage: of new responses.
+    retries: by reason.
     """
 
-    requests: int = 0
     replayed: int = 0
-    waits: int = 0
     seconds: float = 0.0
     usage: Usage = field(default_factory=Usage)
     retries: Counter[str] = field(default_factory=Counter)
@@ -121,6 +119,9 @@ class Connection:
         keys = [key_of(record) for record in records]
         responses = [journal.response(key) for key in keys]
         missing = [i for i, response in enumerate(responses) if response is None]
+        for record, response in zip(records, responses, strict=True):
+            if response is not None:  # one that was refused is on record, too
+                self._require_kept_limit(record, Usage.of(response))
         self.statistics.replayed += len(requests) - len(missing)
         if missing:
             journal.require_writable()
@@ -233,7 +234,6 @@ class Connection:
         begun = asyncio.get_running_loop().time()
         usage, lost = None, False
         try:
-            self.statistics.requests += 1
             outcome = await self._post(record, key, address)
             if isinstance(outcome, Failure):
                 # Our own server honours Idempotency-Key, so that a lost response is not paid for twice.
@@ -313,7 +313,6 @@ class Connection:
                 f"{self._url(address)}: asks us to wait {seconds / 3600:.1f} hours; all responses are "
                 "kept: run again then"
             )
-        self.statistics.waits += 1
         until = asyncio.get_running_loop().time() + seconds * self.endpoint.pace
         self._paused_until[address] = max(self._paused_until[address], until)
 

@@ -92,6 +92,11 @@ class RequestTarget:
     own: bool = False
 
 
+def is_retried(status: int) -> bool:
+    """Return whether a request that was answered with this status may succeed later."""
+    return status in RETRIED or (status >= 500 and status != NOT_IMPLEMENTED)
+
+
 def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: RequestTarget) -> Failure:
     """Return the failure of a response with an error status. Raise InputError if no retry can succeed."""
     codes, message, in_protocol = _error(body)
@@ -100,7 +105,7 @@ def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: Req
         raise InputError(
             f"{target.url}: there is no credit left ({message}); add some there and run again: all responses are kept"
         )
-    if status in RETRIED or (status >= 500 and status != NOT_IMPLEMENTED):
+    if is_retried(status):
         return Failure(str(status), message, requested_delay(headers), status in GATEWAY_TIMEOUTS, in_protocol)
     if status in MOVED:
         new = redacted(headers.get("location") or "an address that it does not name", target.key)

@@ -15,7 +15,7 @@ import openai
 from openai.pagination import SyncCursorPage
 from openai.types.fine_tuning import FineTuningJob, FineTuningJobEvent
 
-from rmft.endpoint.failures import RETRIED, UNPAID, MalformedError
+from rmft.endpoint.failures import UNPAID, MalformedError, is_retried
 
 LOG_COLUMNS = ("step", "epoch", "loss", "learning_rate")  # of a training log
 PAGE = 100  # items of a list in one response
@@ -99,6 +99,6 @@ def advice(error: openai.APIStatusError, if_refused: str) -> str | None:
         return "the key's quota is used up: raise it at the endpoint and run again"
     if error.code == "model_not_found" and status != 401:
         return f"it has no such model to fine-tune: correct `model`; or {if_refused}"
-    if status in RETRIED or (status >= 500 and status not in lines):
+    if is_retried(status):
         return None
     return lines.get(status, "it refuses the request")

@@ -25,7 +25,7 @@ class Engine:
     models: loaded at a time. threads: of a forward pass.
     """
 
-    def __init__(self, load: Callable[[Path | None], LanguageModel], slots: int, models: int, threads: int = 1) -> None:
+    def __init__(self, load: Callable[[Path | None], LanguageModel], slots: int, models: int, threads: int) -> None:
         self.load, self.slots, self.models, self.threads = load, slots, models, threads
         self.runners: OrderedDict[Path | None, ModelRunner] = OrderedDict()  # the longest unused first
         self.queued: dict[Path | None, deque[Generation]] = {}

@@ -16,8 +16,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from rmft.artifacts.job import JOB_OF
 from rmft.artifacts.json_files import read_json
 from rmft.endpoint_server.errors import invalid, missing
@@ -28,6 +26,7 @@ from rmft.endpoint_server.models import ServedModels
 from rmft.endpoint_server.settings import MODEL, ServerSettings
 from rmft.endpoint_server.store import Json, Store
 from rmft.endpoint_server.worker import WorkerTask
+from rmft.errors import InputError
 
 ENDED = ("succeeded", "failed", "cancelled")
 SET_LATER = ("error", "fine_tuned_model", "finished_at", "estimated_finish", "trained_tokens")  # fields of a job
@@ -62,8 +61,8 @@ class FineTuningJobs:
         hyperparameters = request.given.resolved(self.settings.sft)
         try:
             sft = hyperparameters.applied(self.settings.sft)
-        except ValidationError as error:
-            raise invalid(f"hyperparameters: {error.errors()[0]['msg']}", "hyperparameters") from None
+        except InputError as error:
+            raise invalid(str(error), "hyperparameters") from None
         values = hyperparameters.model_dump()
         seed = self._default_seed(request, values) if request.seed is None else request.seed
         suffix = re.sub(r"[^A-Za-z0-9._-]+", "-", request.suffix or SUFFIX)

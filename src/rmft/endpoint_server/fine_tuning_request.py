@@ -24,14 +24,17 @@ class Hyperparameters(RequestModel):
         return Hyperparameters(**(defaults | self.model_dump(exclude_none=True)))
 
     def applied(self, sft: LanguageSFT) -> LanguageSFT:
-        """Return the server's training settings, changed by these resolved hyperparameters."""
+        """Return the server's training settings, changed by these resolved hyperparameters.
+
+        Raise InputError where the two do not go together.
+        """
         changed = {
             "epochs": self.n_epochs,
             "batch_size": self.batch_size,
             "accumulation": math.gcd(self.batch_size, sft.accumulation),
             "learning_rate": sft.learning_rate * self.learning_rate_multiplier,
         }
-        return LanguageSFT.model_validate({**sft.model_dump(), **changed})
+        return sft.changed("hyperparameters", changed)
 
 
 class Supervised(RequestModel):

@@ -44,7 +44,7 @@ class ResponseGenerator:
         self.base: LanguageModel | None = base  # until the engine takes it
         self.pending = 0  # responses in generation
         slots = settings.slots or (settings.model.batch if self.context else max(settings.model.batch, MANY_SLOTS))
-        loaded = settings.models or (FEW_MODELS if self.context else MANY_MODELS)  # the most at a time
+        loaded = FEW_MODELS if self.context else MANY_MODELS  # the most at a time
         if self.context and (free := free_memory(base.model.device)):
             # Each further model has weights of its own beside those of the base model, which are loaded.
             weights = sum(parameter.nbytes for parameter in base.model.parameters())

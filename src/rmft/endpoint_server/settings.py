@@ -21,9 +21,8 @@ class ServerSettings:
     factor. seed: root of the random streams of sampling. port: 0 for any free port.
 
     slots: conversations in each model's cache; None for model.batch, or MANY_SLOTS if that is more and the model has a
-    sliding window, so that each slot is small. models: loaded at a time; None for MANY_MODELS where slots are small in
-    this sense, else FEW_MODELS. max_tokens: of a response. queue: responses that may be pending; later requests get
-    status 429. body_bytes, upload_bytes: limits of a request and of an upload.
+    sliding window, so that each slot is small. max_tokens: of a response. queue: responses that may be pending; later
+    requests get status 429. body_bytes, upload_bytes: limits of a request and of an upload.
     """
 
     model: LanguageModelSettings
@@ -36,7 +35,6 @@ class ServerSettings:
     port: int = 0
     announce: Path | None = None
     slots: int | None = None
-    models: int | None = None
     max_tokens: int = 1024
     queue: int = 2048
     body_bytes: int = 2 << 20

@@ -1,4 +1,4 @@
-"""Online decision problems: reward processes, feedback and regret. Needs numpy only.
+"""Online decision problems: reward processes, feedback and regret.
 
 Symbols: n instances, T rounds, d actions, p features of a context.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from rmft.environments.processes import CONTEXTUAL, TABULAR
 from rmft.environments.tables import AdaptiveRewards, Rewards, RewardTable
 from rmft.errors import InputError, unknown
-from rmft.streams import BLOCK, blocks, stream
+from rmft.streams import blocks, stream
 
 EnvironmentName = Literal["fol", "mab", "ns-mab", "cb"]  # keys of ENVIRONMENTS
 PolicySpace = Literal["simplex", "ball"]
@@ -140,23 +140,3 @@ def draw_rewards(
     return RewardTable.concatenate(
         block_of_rewards(root, name, processes, (size, horizon, d), block, features) for block, size in blocks(n)
     )
-
-
-def rewards_of(
-    root: int,
-    name: str,
-    processes: Sequence[str],
-    instances: np.ndarray,
-    shape: tuple[int, int],
-    features: int | None = None,
-) -> RewardTable:
-    """Draw some instances (n,) of the reward set `name`, each of shape (T, d), as `draw_rewards` draws all of them."""
-    block, place = np.divmod(instances, BLOCK)
-    drawn, rows = [], []
-    for number in np.unique(block):
-        rows.append(np.flatnonzero(block == number))
-        places = place[rows[-1]]
-        size = int(places.max()) + 1
-        whole = block_of_rewards(root, name, processes, (size, *shape), int(number), features)
-        drawn.append(whole.rows(places))
-    return RewardTable.concatenate(drawn).rows(np.argsort(np.concatenate(rows)))

@@ -115,13 +115,13 @@ def method(name: str, settings: type, title: str | None = None) -> Callable[[Fun
     return register
 
 
-def load(files: Iterable[str], root: Path = Path()) -> None:
-    """Run the files of extensions, which lie in the folder `root`, so that their registrations can be used.
+def load(files: str | Path | Iterable[str | Path], root: Path = Path()) -> None:
+    """Run the file or files of extensions, which lie in the folder `root`, so that their registrations can be used.
 
     Raise InputError, in one line that names the file, where one is wrong.
     """
-    for file in files:
-        _load(file, root / file)
+    for file in [files] if isinstance(files, str | Path) else files:
+        _load(str(file), root / file)
 
 
 def files_of(processes: Iterable[str] = (), algorithms: Iterable[str] = (), methods: Iterable[str] = ()) -> list[str]:

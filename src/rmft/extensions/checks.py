@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rmft.algorithms import ALGORITHMS, AlgorithmSettings, start
-from rmft.algorithms.players import ContextualPlayer, Player, checked_policies
+from rmft.algorithms.players import CheckedPlayer, ContextualPlayer, Player
 from rmft.environments import ENVIRONMENTS
 from rmft.environments.clipping import HIGH, LOW
 from rmft.environments.processes import CONTEXTUAL, TABULAR
@@ -96,29 +96,24 @@ def checked_factory(file: str, name: str, factory: Callable[..., Player]) -> Cal
     @functools.wraps(factory)
     def checked(n: int, horizon: int, d: int, *arguments: object, **options: object) -> Player:
         player = guarded_factory(n, horizon, d, *arguments, **options)
-        kind = CheckedContextualPlayer if isinstance(player, ContextualPlayer) else CheckedPlayer
+        kind = GuardedContextualPlayer if isinstance(player, ContextualPlayer) else GuardedPlayer
         return kind(file, name, player, (n, d))
 
     return checked
 
 
-class CheckedPlayer:
+class GuardedPlayer(CheckedPlayer):
     """A user's player whose policies are checked and whose errors name its file."""
 
     def __init__(self, file: str, name: str, player: Player, shape: tuple[int, int]) -> None:
         if not isinstance(player, Player):
             raise InputError(f"{file}: algorithm {name!r} must have deterministic, policy() and observe()")
-        self.label, self.shape = f"{file}: algorithm {name!r}", shape
-        self.deterministic = player.deterministic
+        super().__init__(f"{file}: algorithm {name!r}", player, shape)
         self._policy, self.observe = guarded(file, player.policy), guarded(file, player.observe)
 
-    def policy(self) -> np.ndarray:
-        """Return the policies (n, d). Raise InputError where one is no distribution over actions."""
-        return checked_policies(self.label, self._policy(), self.shape, deterministic=self.deterministic)
 
-
-class CheckedContextualPlayer(CheckedPlayer):
-    """A checked player that sees contexts."""
+class GuardedContextualPlayer(GuardedPlayer):
+    """A guarded player that sees contexts."""
 
     def __init__(self, file: str, name: str, player: ContextualPlayer, shape: tuple[int, int]) -> None:
         super().__init__(file, name, player, shape)

@@ -1,6 +1,5 @@
 """Training methods of extensions: how a language model learns from the rollouts of an iteration."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,19 +24,19 @@ class TrainingMethod:
     def complete(self, values: object) -> dict[str, Any]:
         """Return settings with all defaults, as JSON has them. Raise InputError, which begins with the key."""
         from pydantic import ValidationError
+        from pydantic_core import to_json
+
+        from rmft.params.section import plain
 
         adapter = _adapter(self.settings)
         try:
             # JSON, since a strict dataclass takes no map of Python's
-            return adapter.dump_python(adapter.validate_json(json.dumps(values)), mode="json")
+            return adapter.dump_python(adapter.validate_json(to_json(values)), mode="json")
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, ("settings", *first["loc"])))
-            if first["type"] in UNKNOWN_KEY:
-                reason = f"unknown key; {_keys_of(self.settings)}"
-            else:
-                reason = first["msg"].removeprefix("Value error, ")
-            raise InputError(f"{key}: {reason}") from None
+            unknown = f"unknown key; {_keys_of(self.settings)}" if first["type"] in UNKNOWN_KEY else None
+            raise InputError(f"{key}: {unknown or plain(first['msg'])}") from None
 
 
 def require_model_of_settings(label: str, settings: object) -> None:

@@ -73,7 +73,7 @@ def _draw(ax: Axes, frame: pd.DataFrame, style: Style, title: str) -> None:
     for player, of in frame[frame["series"].str.startswith(PRINTED)].groupby("player", sort=False):
         share, error = of["y"]
         spread = "" if math.isnan(error) else f" ± {error:.1%}"  # of one instance there is none
-        lines.append(label(style, player) + (f" {share:.1%}{spread}" if share else ": no reply"))
+        lines.append(label(style, player) + (": not judged" if math.isnan(share) else f" {share:.1%}{spread}"))
     ax.set_title("\n".join(lines), fontsize="small")
 
 

@@ -17,9 +17,9 @@ from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import read_receipt
 from rmft.errors import InputError
 from rmft.lineage.records import Record, mark_unfinished, read_record, unfinished
+from rmft.params.files import EXPERIMENTS, experiment_in
 
 KNOWN_HASHES = Path(".snakemake/hashes.json")
-EXPERIMENTS = PurePosixPath("results/experiments")
 KINDS = ("missing", "altered", "unrecorded", "stale", "orphan")
 OF_INPUTS = ("ok", "updated input files")  # Snakemake's words where nothing of the job itself changed
 REASONS = {  # Snakemake's words where ours say more
@@ -66,8 +66,7 @@ def naming_targets(problems: Iterable[Finding], targets: Collection[str]) -> lis
 
 
 def _naming_target(problem: Finding) -> Finding:
-    path = PurePosixPath(problem.path)
-    target = f"exp_{path.relative_to(EXPERIMENTS).parts[0]}" if path.is_relative_to(EXPERIMENTS) else path
+    target = f"exp_{name}" if (name := experiment_in(problem.path)) else problem.path
     remedy = re.sub(r"(?<!\S)snakemake$", f"snakemake {target}", problem.remedy)
     return replace(problem, remedy=remedy)
 
@@ -117,10 +116,8 @@ def refuse_left_alone(problems: Sequence[Finding]) -> None:
     """Raise InputError if a run would take artifacts on request as they are that `refuse_altered` left alone."""
     if problems:
         first, more = problems[0], f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        path = PurePosixPath(first.path)
-        if more and path.is_relative_to(EXPERIMENTS):
-            name = path.relative_to(EXPERIMENTS).parts[0]
-            first = replace(first, remedy=f"{move_away(EXPERIMENTS / name)}; snakemake exp_{name}")
+        if more and (name := experiment_in(first.path)):
+            first = replace(first, remedy=f"{move_away(f'{EXPERIMENTS}/{name}')}; snakemake exp_{name}")
         raise InputError(f"{first}, or go to the commit that made it{more}")
 
 
@@ -287,7 +284,8 @@ def orphans(artifacts: Iterable[str]) -> Iterator[Finding]:
     """
     wanted = set(artifacts)
     kept = {parent for path in wanted for parent in PurePosixPath(path).parents}
-    names = {folder.name for folder in kept if folder.parent == EXPERIMENTS}
+    experiments = PurePosixPath(EXPERIMENTS)
+    names = {folder.name for folder in kept if folder.parent == experiments}
     former: dict[PurePosixPath, int] = {}
     for path in _files_below(*ARTIFACTS):
         if path in wanted:
@@ -299,7 +297,7 @@ def orphans(artifacts: Iterable[str]) -> Iterator[Finding]:
         folders = [folder for folder in PurePosixPath(path).parents if folder not in kept]
         top = folders[-1] if folders and len(folders[-1].parts) > 1 else PurePosixPath(path)
         former[top] = former.get(top, 0) + 1
-    moved = [folder for folder in former if folder.parent == EXPERIMENTS.parent and folder.name in names]
+    moved = [folder for folder in former if folder.parent == experiments.parent and folder.name in names]
     if moved:
         where = f"{moved[0]} and {len(moved) - 1} more folders" if len(moved) > 1 else f"{moved[0]}"
         reason = f"of a former version, before {EXPERIMENTS}: move away what you want to keep"

@@ -9,6 +9,7 @@ from rmft.artifacts.files import SHORT, is_artifact
 from rmft.artifacts.receipts import Receipt
 from rmft.lineage.records import Record
 from rmft.lineage.trace import Ancestor, Trace
+from rmft.params.files import experiment_in
 
 INPUTS = 3  # direct inputs that the short text names before it counts the others
 LINES = 2  # of one text in the short text
@@ -21,7 +22,6 @@ DECISIVE = (
 )  # fmt: skip
 TRAINS = ("training", "sft", "grpo", "method")  # how the rules begin that train a model
 SELECTS, PLAYS = ("selection",), ("rollouts_shard",)
-EXPERIMENTS = ("results", "experiments")
 WEIGHTS = (".safetensors", ".gguf")
 LABEL = 12  # characters of the first column of the short text
 
@@ -77,8 +77,7 @@ def _rank(setting: tuple[str, object]) -> int:
 
 def _experiments(trace: Trace) -> list[str]:
     """Return the experiments that an artifact and its ancestors belong to."""
-    parts = (PurePath(path).parts for path in trace.ancestors)
-    return list(dict.fromkeys(part[2] for part in parts if part[:2] == EXPERIMENTS))
+    return list(dict.fromkeys(filter(None, map(experiment_in, trace.ancestors))))
 
 
 def _models(trace: Trace) -> list[str]:

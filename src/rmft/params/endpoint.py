@@ -63,7 +63,7 @@ class EndpointModel(Section):
 
     kind: Literal["endpoint"] = Field(description="Kind of the model.")
     model: str = Field(description="The model's name at the endpoint.")
-    base_urls: list[Annotated[str, Field(pattern=r"^https?://[^@?#]+$"), AfterValidator(_address)]] = Field(
+    base_urls: list[Annotated[str, AfterValidator(_address)]] = Field(
         description="Addresses that serve the same model; each game stays at one of them. The first one is part of "
         "what a response is on record for: with another first address everything is asked, and paid, anew. An empty "
         "list: rmft's own server, which plays `serves`."

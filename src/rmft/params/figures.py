@@ -1,5 +1,6 @@
 """Figures: a form is a class that states which files it reads and what it can draw."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -21,6 +22,14 @@ PLAYERS = Field(
 def variant_name(first: str, other: str) -> str:
     """Return the name of a variant beside the experiment that it varies: its own without the other's."""
     return other.removeprefix(f"{first}_").replace("_", "-")
+
+
+def check_variants(key: str, experiments: Sequence[str], params: "Params") -> None:
+    """Raise ValueError where an experiment is no variant of the first."""
+    first, *others = experiments
+    for name in others:
+        if params.experiments[name].varies != first:
+            raise ValueError(f"{key}.experiments: {name} is no variant of {first}: its varies does not say so")
 
 
 class Style(Section):
@@ -79,7 +88,7 @@ class TrainingFigure(DrawnFigure):
     def check_experiments(self, key: str, experiments: "list[Experiment]") -> None:
         """Raise ValueError where the figure cannot draw experiments."""
         if not all(of.selects for of in experiments):
-            raise ValueError(f"{key}: form {self.form} draws games in words, and what is selected of them")
+            raise ValueError(f"{key}: form {self.form} needs experiments in words that select games")
 
     def of_iterations(self, params: "Params", first: int, name: str) -> list[str]:
         """Return the files of one name that all iterations have. first: iteration."""
@@ -100,9 +109,10 @@ class ParametersFigure(TrainingFigure):
 
     def check_experiments(self, key: str, experiments: "list[Experiment]") -> None:
         """Raise ValueError where the figure cannot draw experiments."""
-        first, *others = [of.in_words or of.space for of in experiments]
-        if first != "ball" or others not in (["simplex"], ["simplex"] * 2):
-            raise ValueError(f"{key}: draws numeric experiments, one on the ball and one or two on the simplex")
+        kinds = [None if of.in_words else (of.space, of.rmft.perturb) for of in experiments]
+        if len(kinds) < 2 or kinds != [("ball", "policy"), ("simplex", "policy"), ("simplex", "logits")][: len(kinds)]:
+            one = "one on the ball, one on the simplex, and perhaps one on the simplex with perturb: logits"
+            raise ValueError(f"{key}: draws numeric experiments in this order: {one}")
 
 
 class LossesFigure(TrainingFigure):
@@ -129,6 +139,7 @@ class DialogueFigure(TrainingFigure):
     """A game in words."""
 
     form: Literal["dialogue"]
+    experiments: Annotated[Experiments, Field(max_length=1)] = Field(description="The experiment whose game is drawn.")
 
     def inputs(self, params: "Params") -> list[str]:
         """Return the files that the figure is drawn from."""
@@ -150,6 +161,7 @@ class EvaluationFigure(DrawnFigure):
     def check(self, key: str, params: "Params") -> None:
         """Raise ValueError where the figure names what is not there, or what it cannot draw."""
         super().check(key, params)
+        check_variants(key, self.experiments, params)
         for experiment, evaluation in self.sources:
             known(f"{key}.evaluations", evaluation, params.experiments[experiment].evaluations)
         first, *others = self.experiments
@@ -182,13 +194,7 @@ class ExplorationFigure(MinFracFigure):
     """Regret of one evaluation beside how players explore, or beside how often they never find the best action."""
 
     form: Literal["exploration", "sufficient-failure"]
-    evaluations: Annotated[list[Name], Field(min_length=1)] = Field(description="The evaluation that is drawn.")
-
-    def check(self, key: str, params: "Params") -> None:
-        """Raise ValueError where the figure names what is not there, or what it cannot draw."""
-        if len(self.evaluations) > 1:
-            raise ValueError(f"{key}: draws one evaluation")
-        super().check(key, params)
+    evaluations: Annotated[Several, Field(max_length=1)] = Field(description="The evaluation that is drawn.")
 
 
 class PoliciesFigure(EvaluationFigure):

@@ -1,7 +1,8 @@
 """Where the files of experiments and models are, by their names alone."""
 
-from pathlib import Path
+from pathlib import Path, PurePath
 
+EXPERIMENTS = "results/experiments"  # the folder with the results of all experiments
 THEORY = "results/theory/minimisers.csv"
 JARGON = "data/scenarios/jargon.txt"
 REASONING = ("replies.parquet", "claims.parquet", "accuracy.csv")
@@ -25,14 +26,20 @@ def prompt_files(folder: str | Path) -> list[str]:
     return sorted(file.as_posix() for file in Path(folder).glob("*.j2"))
 
 
+def experiment_in(path: str | PurePath) -> str | None:
+    """Return the name of the experiment whose results a path is of, as jobs name it; None for other paths."""
+    first, second, name, *_ = (*PurePath(path).parts, "", "", "")
+    return name if name and f"{first}/{second}" == EXPERIMENTS else None
+
+
 def training_log_of(experiment: str) -> str:
     """Return the training log of a numeric experiment."""
-    return f"results/experiments/{experiment}/training-log.csv"
+    return f"{EXPERIMENTS}/{experiment}/training-log.csv"
 
 
 def iteration_of(experiment: str, training_seed: int, iteration: int) -> str:
     """Return the folder of one iteration of an experiment in words: its model, its rollouts, its selection."""
-    return f"results/experiments/{experiment}/seed-{training_seed}/iteration-{iteration}"
+    return f"{EXPERIMENTS}/{experiment}/seed-{training_seed}/iteration-{iteration}"
 
 
 def of_iterations(experiment: str, training_seeds: int, iterations: range, name: str) -> list[str]:
@@ -42,9 +49,9 @@ def of_iterations(experiment: str, training_seeds: int, iterations: range, name:
 
 def evaluation_of(experiment: str, evaluation: str) -> str:
     """Return one evaluation of an experiment."""
-    return f"results/experiments/{experiment}/evaluation/{evaluation}.parquet"
+    return f"{EXPERIMENTS}/{experiment}/evaluation/{evaluation}.parquet"
 
 
 def reasoning_of(experiment: str, evaluation: str) -> list[str]:
     """Return what the examination of an evaluation's replies writes: replies, their claims, shares of right claims."""
-    return [f"results/experiments/{experiment}/reasoning/{evaluation}/{name}" for name in REASONING]
+    return [f"{EXPERIMENTS}/{experiment}/reasoning/{evaluation}/{name}" for name in REASONING]

@@ -30,7 +30,6 @@ class VLLM(Section):
     gpus: Annotated[int, Field(ge=0)] = Field(description="Number of GPUs of all servers together.")
     arguments: list[str] = Field(default=[], description="Further arguments of each server.")
     concurrency: Count = Field(description="Number of simultaneous requests to each server.")
-    start_seconds: Positive = Field(description="Seconds that the servers may take to start.")
 
     @model_validator(mode="after")
     def _shared_out(self) -> Self:
@@ -49,7 +48,6 @@ class LlamaCpp(Section):
     )
     threads: Count | None = Field(default=None, description="Threads; null: as many as the machine has cores.")
     arguments: list[str] = Field(default=[], description="Further arguments of the server.")
-    start_seconds: Positive = Field(default=600, description="Seconds that the server may take to start.")
 
     @property
     def threads_to_play(self) -> int:

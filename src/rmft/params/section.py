@@ -112,7 +112,7 @@ def first_error(error: ValidationError, values: object) -> str:
     if first["type"] == "missing" and keys[-1:] != [str(first["loc"][-1])]:
         keys.append(str(first["loc"][-1]))
     key = ".".join(keys)
-    message = _plain(first["msg"])
+    message = plain(first["msg"])
     if first["type"] in UNKNOWN_KEY:
         *parents, last = first["loc"]
         missing = [
@@ -125,8 +125,9 @@ def first_error(error: ValidationError, values: object) -> str:
         key += f".{first['ctx']['discriminator'].strip(chr(39))}"
         message = _of_tag(first["ctx"])
     elif "input" in first and first["type"] not in ("value_error", "missing"):
-        message = MEANT.get(first.get("ctx", {}).get("pattern"), message)
-        message += f", not {_cut(repr(first['input']))}"
+        pattern = first.get("ctx", {}).get("pattern")
+        message = MEANT.get(pattern, message)
+        message += "" if pattern == VARIABLE else f", not {_cut(repr(first['input']))}"  # it may be the key itself
     line = f"{key}: {message}" if key else message
     return line + (f" (and {len(others)} more)" if others else "")
 
@@ -184,7 +185,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
-def _plain(message: str) -> str:
+def plain(message: str) -> str:
     """Return pydantic's message as one about a value in a file."""
     for theirs, ours in PLAIN.items():
         message = message.replace(theirs, ours)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from rmft.params.figures import Experiments
+from rmft.params.figures import Experiments, check_variants
 from rmft.params.files import JARGON, THEORY, evaluation_of, reasoning_of
 from rmft.params.section import Name, Section, Several, known
 
@@ -182,10 +182,9 @@ class MethodsTable(MadeTable):
         first, *others = self.experiments
         if not params.experiments[first].in_words:
             raise ValueError(f"{key}.experiments: form methods is of games in words, not {first}")
+        check_variants(key, self.experiments, params)
         for name in others:
             of = params.experiments[name]
-            if of.varies != first:
-                raise ValueError(f"{key}.experiments: {name} is no variant of {first}: its varies does not say so")
             for evaluation in self.evaluations:
                 known(f"{key}.evaluations", evaluation, of.evaluations)
                 known(f"{key}.evaluations", evaluation, params.experiments[first].evaluations)

@@ -136,7 +136,7 @@ def _copy_games(folder: Path, shown: Params, experiment: str) -> None:
     """Write some games of each player in each evaluation, as JSON lines."""
     chosen = shown.experiments[experiment]
     for evaluation in chosen.evaluations:
-        for path in map(Path, paths.held_out_of(shown, experiment, evaluation)):
+        for path in map(Path, paths.held_out_of(shown, experiment, evaluation).values()):
             write_jsonl(
                 folder / path.relative_to("results").with_suffix(".jsonl"), _some_games(path, shown, experiment)
             )

@@ -31,7 +31,7 @@ from rmft.workflow.records import ModelSettings, OwnServer, RolloutsJob
 
 SLOTS = 16  # conversations that llama.cpp's server holds at a time
 CHARACTERS_PER_TOKEN = 2.0  # fewer than models need for English with numbers, so that a server's slots are long enough
-TEMPLATE_TOKENS = 16  # that a chat template adds to a round, at most
+ROUND_TOKENS = 16  # about what a chat template adds to a round
 SMALL = 100e6  # bytes: a smaller model plays in one thread, since several wait for one another where cores are shared
 OPENAI = "api.openai.com"
 LONG = 20  # characters: as many may be a key, which no message shows
@@ -91,7 +91,7 @@ class Measured:
             first, later = conversations.characters()
             rounds, replied = conversations.horizon, conversations.max_tokens
             tokens = int((first + (rounds - 1) * later) / CHARACTERS_PER_TOKEN)
-            tokens += rounds * (replied + TEMPLATE_TOKENS)
+            tokens += rounds * (replied + ROUND_TOKENS)
             with serving(self.gguf, LlamaCpp(), self.settings.concurrency, tokens, log) as (url, key):
                 yield [f"{url}/v1"], key
         elif self.served:
@@ -178,7 +178,7 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
         if device is not None:
             raise InputError(f"--device: llama.cpp plays {words} on the CPU; leave the option out")
         digest = sha256(path)
-        settings = _endpoint(path.stem, SLOTS, FREE, "NO_KEY", batch=SLOTS, serves=f"gguf-{digest[:16]}")
+        settings = _endpoint(path.stem, SLOTS, FREE, API_KEY, batch=SLOTS, serves=f"gguf-{digest[:16]}")
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir() and not no_model:
         small = sum(Path(file).stat().st_size for file in model_files(words)) < SMALL

@@ -116,7 +116,7 @@ def _replies(params: Params, experiment: str, evaluation: str, player: str, inst
     """Return the replies of a model's game; None for a reference algorithm."""
     if not params.experiments[experiment].in_words:
         raise InputError(f"--replies: {experiment} is not played in words, so that there are none")
-    paths = {Path(path).stem: Path(path) for path in held_out_of(params, experiment, evaluation)}
+    paths = {Path(path).stem: Path(path) for path in held_out_of(params, experiment, evaluation).values()}
     if player not in paths:
         return None
     played = read_trajectories(paths[player], tokens=False)

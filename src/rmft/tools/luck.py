@@ -22,8 +22,9 @@ from rmft.environments.regret import Notion
 from rmft.errors import InputError
 from rmft.metrics.luck import Selection, lead_of_selected, survival
 from rmft.params import load
+from rmft.params.files import experiment_in
 from rmft.selection import Scoring, final_regrets, rerolled_regrets, table_of
-from rmft.tools.show import EXPERIMENTS, scoring_of
+from rmft.tools.show import scoring_of
 from rmft.tools.terminal import empty_table
 
 if TYPE_CHECKING:
@@ -112,12 +113,10 @@ def _of_rollouts(path: Path, notion: Notion | None) -> Selection:
 
 def _scoring(path: Path, notion: Notion | None) -> Scoring:
     """Return the regret that selects rollouts: this one, or that of their experiment."""
-    parts = from_here(path).parts
-    if Path("params.yaml").exists() and len(parts) > 3 and parts[:2] == EXPERIMENTS:
-        params = load().at_scale()
-        if parts[2] in params.experiments:
-            scoring = scoring_of(path, params)
-            return replace(scoring, notion=notion) if notion else scoring
+    name = experiment_in(from_here(path))
+    if name and Path("params.yaml").exists() and name in (params := load().at_scale()).experiments:
+        scoring = scoring_of(path, params)
+        return replace(scoring, notion=notion) if notion else scoring
     if not notion:
         raise InputError(f"{path}: of no experiment here; say what selects: --regret realized (actions) or expected")
     return Scoring("fol", notion)  # of the rewards that were drawn

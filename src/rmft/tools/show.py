@@ -22,9 +22,9 @@ from rmft.artifacts.here import from_here
 from rmft.environments.regret import EVALUATED, Notion
 from rmft.errors import InputError
 from rmft.params import Params
+from rmft.params.files import experiment_in
 from rmft.selection import Scoring, TrajectoryColumns, invalid_replies, regret_curves, table_of
 
-EXPERIMENTS = ("results", "experiments")  # the folder with the results of all experiments
 ENDS = 3  # rounds shown at the beginning and at the end of a long game
 LINES = 16  # shown of one message, unless its round is asked for
 NAMED = 8  # of the rounds left out, how many with invalid replies are named
@@ -55,11 +55,11 @@ def scoring_of(path: Path, params: Params) -> Scoring:
     Rollouts are ranked as selection ranks them, games of an evaluation as it scores them. Raise InputError for files
     of no experiment.
     """
-    parts = from_here(path).parts
-    experiment = params.experiments.get(parts[2]) if len(parts) > 3 and parts[:2] == EXPERIMENTS else None
+    named = from_here(path)
+    experiment = params.experiments.get(experiment_in(named))
     if experiment is None or experiment.kind == "numeric":
         raise InputError(f"{path}: of no experiment of params.yaml, so say which --environment was played")
-    notion = EVALUATED if parts[3] == "evaluation" else experiment.training_regret
+    notion = EVALUATED if named.parts[3:4] == ("evaluation",) else experiment.training_regret
     return Scoring(experiment.environment, notion, params.evaluation.mean)
 
 

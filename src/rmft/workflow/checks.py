@@ -25,6 +25,7 @@ from rmft.workflow.records import RolloutsJob
 
 CHECKED = Path(".rmft/checked-messages")  # a digest: see `what_messages_come_of`; a check takes up to a second
 REWARD = 10.0  # in the messages that are tried
+OF_PAPER = "data/paper/"
 GENERATED = "results/scenarios"  # those that models wrote
 PLACES = ("data/prompts", "data/scenarios")  # of texts: what DVC compares, see `deps` in dvc.yaml
 
@@ -78,6 +79,11 @@ def check_sources(params: Params) -> None:
     for key, file in (*_other_templates(params), *_other_texts(params)):
         if not Path(file).exists():
             raise InputError(f"params.yaml: {key}: {file}: no such file or folder")
+    for label, table in params.tables.items():
+        for path in table.inputs(label, (), params):
+            if path.startswith(OF_PAPER) and not Path(path).exists():
+                needs = f"form {table.form} stands beside the paper's values in this file"
+                raise InputError(f"outputs.yaml: tables.{label}: {path}: no such file; {needs}")
     of_tables = (path for label, table in params.tables.items() for path in table.inputs(label, (), params))
     for path in (*REPORT_TEXTS, GLOSSARY, *of_tables):
         if not is_artifact(path) and not Path(path).exists():

@@ -120,12 +120,6 @@ def _of_iteration(params: Params, experiment: str, seed_text: str, iteration_tex
     return plan.selection_job(params, experiment, training_seed, iteration)
 
 
-def _held_out(params: Params, experiment: str, evaluation: str, player: str) -> Job:
-    """Return the job that plays the games of a model in an evaluation."""
-    replicate = paths.replicate_of(params, experiment, evaluation, player)
-    return plan.held_out_job(params, experiment, evaluation, replicate)
-
-
 def _of_model(params: Params, name: str, _file: str) -> Job:
     """Return the job that makes a language model."""
     made = plan.models_job if name in params.pretraining.corpora else plan.conversion_job
@@ -160,7 +154,7 @@ JOBS: dict[str, Callable[..., Job]] = {  # by the path of an artifact, of which 
     rf"{EXPERIMENT}/(?:iteration-\d+/model\.safetensors|training-log\.csv)": plan.training_job,
     rf"{EXPERIMENT}/seed-(\d+)/iteration-(\d+)/(.+)": _of_iteration,
     rf"{EXPERIMENT}/evaluation/([^/]+)\.parquet": plan.evaluation_job,
-    HELD_OUT.pattern: _held_out,
+    HELD_OUT.pattern: plan.held_out_job,
     rf"{EXPERIMENT}/reasoning/([^/]+)/[^/]+": plan.reasoning_job,
     re.escape(THEORY): plan.theory_job,
     r"results/figures/(.+)\.(?:pdf|png|csv)": _figure,

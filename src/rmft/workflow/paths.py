@@ -6,7 +6,9 @@ from pathlib import Path
 from rmft.params import Params
 from rmft.params.files import (
     CHECKPOINT,
+    EXPERIMENTS,
     evaluation_of,
+    experiment_in,
     iteration_of,
     model_folder_of,
 )
@@ -14,6 +16,7 @@ from rmft.params.language_model import check_gguf, model_files
 from rmft.params.reasoning import LEXICAL
 
 ON_REQUEST_PREFIX = "on-request-"  # before the names of the metrics and of the pages of experiments on request
+BASE = ("base", 0)  # the base model, in all evaluations but those of replicates, which have several
 RECORDED = "data/recorded"  # the folder of the results bundles, and the files of a bundle that the report shows
 BUNDLE, BUNDLE_METRICS, BUNDLE_FIGURES = "bundle.json", "metrics.json", "figures"
 REPORT_TEXTS = ("data/report/captions.yaml", "data/report/known.yaml")
@@ -38,7 +41,7 @@ def scenarios(params: Params) -> list[str]:
 def models_of(params: Params, experiment: str) -> list[str]:
     """Return the kept models of a numeric experiment, the base model first, the trained one last."""
     iterations = params.experiments[experiment].saved_iterations
-    return [f"results/experiments/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
+    return [f"{EXPERIMENTS}/{experiment}/iteration-{i}/model.safetensors" for i in iterations]
 
 
 def base_model_of(params: Params, model: str) -> list[str]:
@@ -114,12 +117,17 @@ def weights_of(params: Params, experiment: str, training_seed: int, iteration: i
     return [f"{folder}/{name}"] if iteration else []
 
 
-def examined_of(params: Params, experiment: str, evaluation: str) -> list[str]:
-    """Return the games whose replies are examined: the base model's once, then the trained model's of each seed."""
-    chosen = params.experiments[experiment]
-    players = chosen.evaluations[evaluation].players(chosen.loop.training_seeds)
-    games = zip(players, held_out_of(params, experiment, evaluation), strict=True)
-    return [path for (name, seed), path in games if (name, seed) == ("base", 0) or name == "trained"]
+def held_out_of(params: Params, experiment: str, evaluation: str) -> dict[tuple[str, int], str]:
+    """Return the games of the models that play in an evaluation, in their order, by name and number of training seed.
+
+    Those of a variant's base model are those of what it is a variant of.
+    """
+    chosen, found = params.experiments[experiment], {}
+    for name, seed in chosen.evaluations[evaluation].players(chosen.loop.training_seeds):
+        base = (name, seed) == BASE
+        folder, player = (chosen.varies or experiment, name) if base else (experiment, f"{name}-{seed}")
+        found[name, seed] = f"{EXPERIMENTS}/{folder}/evaluation/{evaluation}/{player}.parquet"
+    return found
 
 
 def own_players(params: Params, experiment: str, evaluation: str) -> list[tuple[str, int]]:
@@ -127,31 +135,20 @@ def own_players(params: Params, experiment: str, evaluation: str) -> list[tuple[
 
     Each has a name, and the number of its training seed.
     """
-    chosen = params.experiments[experiment]
-    players = chosen.evaluations[evaluation].players(chosen.loop.training_seeds)
-    return [player for player in players if not chosen.varies or player != ("base", 0)]
+    games = held_out_of(params, experiment, evaluation)
+    return [player for player, path in games.items() if experiment_in(path) == experiment]
 
 
-def held_out_of(params: Params, experiment: str, evaluation: str) -> list[str]:
-    """Return the games of the models that play in an evaluation, in their order.
-
-    Those of a variant's base model are those of what it is a variant of.
-    """
-    chosen, own = params.experiments[experiment], own_players(params, experiment, evaluation)
-    found = []
-    for name, seed in chosen.evaluations[evaluation].players(chosen.loop.training_seeds):
-        folder = experiment if (name, seed) in own else chosen.varies
-        player = "base" if (name, seed) == ("base", 0) else f"{name}-{seed}"
-        found.append(f"results/experiments/{folder}/evaluation/{evaluation}/{player}.parquet")
-    return found
+def examined_of(params: Params, experiment: str, evaluation: str) -> list[str]:
+    """Return the games whose replies are examined: the base model's once, then the trained model's of each seed."""
+    games = held_out_of(params, experiment, evaluation)
+    return [path for (name, seed), path in games.items() if (name, seed) == BASE or name == "trained"]
 
 
 def shown_of(params: Params, experiment: str, evaluation: str) -> dict[str, str]:
     """Return the held-out games that the trajectory viewer shows, by player: of the first training seed."""
-    chosen = params.experiments[experiment]
-    players = chosen.evaluations[evaluation].players(chosen.loop.training_seeds)
-    games = dict(zip(players, held_out_of(params, experiment, evaluation), strict=True))
-    return {"base": games["base", 0], "trained-0": games["trained", 0]}
+    games = held_out_of(params, experiment, evaluation)
+    return {"base": games[BASE], "trained-0": games["trained", 0]}
 
 
 def evaluations_of(params: Params, experiment: str) -> list[str]:

@@ -17,6 +17,7 @@ from rmft.params.numeric import NumericProblem, Training
 from rmft.params.reasoning import LEXICAL
 from rmft.params.section import Section
 from rmft.workflow import records
+from rmft.workflow.paths import replicate_of
 
 Kind = TypeVar("Kind", bound=Section)
 
@@ -53,7 +54,7 @@ def scenarios_job(params: Params, name: str) -> records.ScenariosJob:
     """Return what the job that has scenarios written depends on."""
     scenarios = params.scenarios[name]
     return records.ScenariosJob(
-        code=code_of_job("scenarios"),
+        code=code_of_job("scenarios", extras=extras_of(params, scenarios.model)),
         seed=params.seed,
         name=name,
         scenarios=scenarios,
@@ -159,12 +160,12 @@ def distillation_job(params: Params, experiment: str, training_seed: int) -> rec
     )
 
 
-def held_out_job(params: Params, experiment: str, evaluation: str, replicate: int = 0) -> records.RolloutsJob:
+def held_out_job(params: Params, experiment: str, evaluation: str, player: str = "base") -> records.RolloutsJob:
     """Return what the games of a model in an evaluation depend on, besides its weights and the reward set.
 
     All models play with the same random numbers, in each replicate.
     """
-    chosen = params.experiments[experiment]
+    chosen, replicate = params.experiments[experiment], replicate_of(params, experiment, evaluation, player)
     evaluation_settings = chosen.evaluations[evaluation]
     words = [stream_name(params, experiment), "evaluation", evaluation]
     return records.RolloutsJob(
@@ -335,7 +336,7 @@ def reasoning_job(params: Params, experiment: str, evaluation: str) -> records.R
             **model_of(params, reasoning.judge), prompt=reasoning.prompt, max_tokens=reasoning.max_tokens
         )
     return records.ReasoningJob(
-        code=code_of_job("reasoning"),
+        code=code_of_job("reasoning", extras=extras_of(params, reasoning.judge) if judge else ()),
         seed=params.seed,
         experiment=experiment,
         evaluation=evaluation,

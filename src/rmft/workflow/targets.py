@@ -1,7 +1,7 @@
 """What there is to make: all artifacts, and those of some experiments. Stages know `paths` alone, and no targets."""
 
 from rmft.params import Params
-from rmft.params.files import THEORY, evaluation_of, iteration_of, reasoning_of, training_log_of
+from rmft.params.files import THEORY, evaluation_of, experiment_in, iteration_of, reasoning_of, training_log_of
 from rmft.workflow.paths import (
     evaluations_of,
     figures,
@@ -59,8 +59,8 @@ def artifacts_of(params: Params, experiment: str) -> list[str]:
     """Return everything that an experiment's training and evaluations write."""
     chosen, played = params.experiments[experiment], []
     if chosen.in_words:
-        played = [path for name in chosen.evaluations for path in held_out_of(params, experiment, name)]
-    own = [path for path in played if path.startswith(f"results/experiments/{experiment}/")]
+        played = [path for name in chosen.evaluations for path in held_out_of(params, experiment, name).values()]
+    own = [path for path in played if experiment_in(path) == experiment]
     examined = [path for name in params.reasoning.of.get(experiment, []) for path in reasoning_of(experiment, name)]
     made = made_model_of(params, chosen.model)
     return [*made, *training_of(params, experiment), *own, *evaluations_of(params, experiment), *examined]
