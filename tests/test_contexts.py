@@ -130,7 +130,10 @@ def test_a_source_that_is_gone_is_named_since_snakemake_would_keep_what_was_made
     params = load(Path("params.yaml"))
     check_sources(params)
     Path("data/paper/simplex-table.csv").unlink()
-    with pytest.raises(InputError, match=r"is not there, .*`git checkout data/paper/simplex-table\.csv` restores it"):
+    with pytest.raises(
+        InputError,
+        match=r"tables\.simplex-table: .* is not there, .*`git checkout data/paper/simplex-table\.csv` restores it",
+    ):
         check_sources(params)
     set_value(tmp_path, "reasoning.words", "data/prompts/judge/none.txt")
     with pytest.raises(InputError, match=r"reasoning\.words: data/prompts/judge/none\.txt: no such file or folder"):

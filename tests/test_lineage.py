@@ -157,7 +157,7 @@ def test_what_transformers_and_trl_compute_with_is_among_the_libraries_of_the_st
 
 def test_a_library_that_is_not_the_locked_one_is_named(tmp_path):
     lock = tmp_path / "requirements.lock"
-    lock.write_text(f"numpy==1.0\npyyaml=={yaml.__version__}\nscipy==0.1 ; python_version < '3'\n", encoding="utf-8")
+    lock.write_text(f"numpy==1.0\npyyaml=={yaml.__version__}\ntorch==0.1 ; python_version < '3'\n", encoding="utf-8")
     assert code.not_locked(["rewards"], lock) == [f"numpy {np.__version__} is installed, {lock} has 1.0"]
     assert code.not_locked(COMMANDS) == []
 

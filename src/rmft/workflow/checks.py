@@ -83,7 +83,8 @@ def check_sources(params: Params) -> None:
         for path in table.inputs(label, (), params):
             if path.startswith(OF_PAPER) and not Path(path).exists():
                 needs = f"form {table.form} stands beside the paper's values in this file"
-                raise InputError(f"outputs.yaml: tables.{label}: {path}: no such file; {needs}")
+                cure = f"`git checkout {path}` restores it if it was there"
+                raise InputError(f"outputs.yaml: tables.{label}: {path}: is not there, and {needs}; {cure}")
     of_tables = (path for label, table in params.tables.items() for path in table.inputs(label, (), params))
     for path in (*REPORT_TEXTS, GLOSSARY, *of_tables):
         if not is_artifact(path) and not Path(path).exists():
