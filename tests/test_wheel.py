@@ -13,7 +13,7 @@ from trees import ROOT
 
 from rmft.artifacts.files import sha256
 from rmft.errors import WORKFLOW
-from rmft.suite.parts import CUSTOM, digest_of, own_part, read_suite
+from rmft.suite.parts import CUSTOM, digest_of, read_suite
 
 # Runs commands of `rmft` one after another where the libraries of the extra `workflow` cannot be imported.
 WITHOUT_WORKFLOW = """
@@ -76,8 +76,7 @@ def test_the_wheel_measures_the_embedded_model_in_an_empty_folder(in_wheel, tmp_
     assert ended.stderr.splitlines()[-1] == "exit code 0", ended.stderr
     assert "verified    2 files" in ended.stdout
     result = json.loads((tmp_path / "out/eval.json").read_text(encoding="utf-8"))
-    part = own_part("mab", ["gaussian"], actions=3, horizon=3)
-    suite = read_suite().with_part(part, 4)
+    suite = read_suite().with_own_games("mab", "gaussian", actions=3, horizon=3, instances=4)
     monkeypatch.chdir(ROOT)
     assert result["suite"]["sha256"] == digest_of(suite, CUSTOM)
     assert result["model"]["files"]["model.safetensors"] == sha256(ROOT / "data/models/embedded/model.safetensors")
