@@ -27,7 +27,7 @@ PANELS = {
     "simplex, logits": ("Simplex, noise on logits (ours)", SIMPLEX),
 }
 POINTS = 200  # iterations that are drawn, at most
-NOTE = "Lines: medians over training seeds. Bands: the middle half of the seeds."
+NOTE = "Lines: medians over training seeds. Bands: the middle half of the seeds. $c<0$: seeds whose step ends so."
 
 
 def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFrame]:
@@ -36,7 +36,8 @@ def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
     In the third panel the noise is on the logits, which is another reading of the paper.
 
     Ours is the size of the step c that is left: distances that vanish together with it show no FTRL, but a model that
-    ignores rewards. The label says where c ends: a negative step is no FTRL either.
+    ignores rewards. The label says in how many trainings c ends negative, which is no
+    FTRL either.
     """
     figure, axes = panels(job.style, 1, len(paths), ratio=1.15 if len(paths) > 2 else 0.8, sharey=True)
     frames = []
@@ -44,8 +45,8 @@ def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
     for ax, path, (seeds, iterations), (panel, (title, labels)) in zip(axes.flat, paths, job.loops, shown, strict=True):
         log = read_csv(path, ["training_seed", "iteration", *labels], seeds * iterations)
         log = log[log["iteration"].isin(np.linspace(1, iterations, POINTS).round())]
-        ends = log.loc[log["iteration"] == iterations, "step"].median()
-        labels = labels | {"step": f"{labels['step']}; $c$ ends at {ends:.1g}".replace("-", "−")}
+        negative = int((log.loc[log["iteration"] == iterations, "step"] < 0).sum())
+        labels = labels | {"step": f"{labels['step']}; $c<0$ in {negative} of {seeds}"}
         frame = joined(_distance(panel, label, log[column].abs(), log["iteration"]) for column, label in labels.items())
         draw_curves(ax, frame, job.style)
         ax.set(xlabel="Iteration", ylabel="Distance" if panel == "ball" else "", yscale="log", title=title)

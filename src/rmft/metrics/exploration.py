@@ -40,7 +40,7 @@ def in_round(curves: np.ndarray, share: float) -> np.ndarray:
 def share_with_error(share: float, n: int) -> tuple[float, float]:
     """Return a share of n games as Agresti and Caffo (2000) estimate it, with its standard error.
 
-    As if one game more had, and one had not, what the share counts: of no game, or of all, the error is not 0 then.
+    One game more counts as yes, and one more as no: so the error is above 0 where no game counts, or every one.
     """
     estimate = (share * n + 1) / (n + 2)
     return estimate, math.sqrt(estimate * (1 - estimate) / (n + 2))

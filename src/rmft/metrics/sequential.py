@@ -12,8 +12,7 @@ def confidence_sequence(values: np.ndarray, low: float, high: float, level: floa
     """Return for each number of values so far the interval (n, 2) of their mean.
 
     level: the largest probability that any of the intervals misses the mean. values: (n,), in their order; those
-    outside of [low, high] count as its ends. Intervals only shrink, unless no mean
-    is left: then they are [low, high].
+    outside of [low, high] count as its ends. Intervals only shrink, unless no mean is left: then they are [low, high].
 
     The hedged capital process of Waudby-Smith & Ramdas, Estimating means of bounded random variables by betting (J. R.
     Statist. Soc. B 86, 2024), Theorem 3, with their predictable plug-in bets. For every possible mean there are two

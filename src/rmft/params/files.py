@@ -28,8 +28,8 @@ def prompt_files(folder: str | Path) -> list[str]:
 
 def experiment_in(path: str | PurePath) -> str | None:
     """Return the name of the experiment whose results a path is of, as jobs name it; None for other paths."""
-    first, second, name, *_ = (*PurePath(path).parts, "", "", "")
-    return name if name and f"{first}/{second}" == EXPERIMENTS else None
+    path = PurePath(path)
+    return next(iter(path.relative_to(EXPERIMENTS).parts), None) if path.is_relative_to(EXPERIMENTS) else None
 
 
 def training_log_of(experiment: str) -> str:

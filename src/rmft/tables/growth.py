@@ -85,15 +85,13 @@ class GrowthRow:
         interchanged, trained = self.paper.interchanged, self.player.startswith("trained")
         sublinear = is_sublinear(self.fit.exponent, t_quantile(self.sample) * self.exponent_error, self.linear)
         verdict = value_verdict(self.fit.slope, self.difference_error, self.paper.slope)
-        if verdict == INCONCLUSIVE:
-            return NOT_REPRODUCED if trained and sublinear is False else INCONCLUSIVE
-        if verdict == REPRODUCED:
-            return REPRODUCED
-        if interchanged is not None and abs(self.apart(interchanged)) <= AGREEMENT:
+        if verdict == NOT_REPRODUCED and interchanged is not None and abs(self.apart(interchanged)) <= AGREEMENT:
             return INCONSISTENT
-        if trained and self.linear is None:
-            return NOT_REPRODUCED if sublinear is False else INCONCLUSIVE
-        return DIRECTION_ONLY if trained and sublinear else NOT_REPRODUCED
+        if verdict == REPRODUCED or not trained:
+            return verdict
+        if sublinear is not False and (verdict == INCONCLUSIVE or self.linear is None):
+            return INCONCLUSIVE
+        return DIRECTION_ONLY if sublinear else NOT_REPRODUCED
 
 
 def growth_table(

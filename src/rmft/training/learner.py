@@ -129,7 +129,10 @@ class Learner:
             yield cls(model, tokenizer, context, arguments, Path(folder), seed, words, dtype)
 
     def refuse_longer(self, conversations: Iterable[Sequence[int]], where: str) -> None:
-        """Raise InputError where a conversation does not fit into the context; nothing is ever cut. where: is wrong."""
+        """Raise InputError where a conversation does not fit into the context; nothing is ever cut.
+
+        where: what the message begins with.
+        """
         longest = max(map(len, conversations))
         if self.context is not None and longest > self.context:
             has = f"a conversation has {longest} tokens, the context {self.context}"
