@@ -87,12 +87,10 @@ def pair(name: str) -> tuple[PreTrainedModel, LanguageModel]:
 
 def incline(model: PreTrainedModel, inclinations: dict[int, float], otherwise: float = 0.0) -> None:
     """Add to the logits of some tokens, and something else to those of all others."""
-    head = torch.nn.Linear(SMALL["hidden_size"], VOCABULARY)
-    head.weight.data = model.lm_head.weight.data.clone()
-    head.bias.data[:] = otherwise
+    bias = torch.full((VOCABULARY,), otherwise)
     for token, inclination in inclinations.items():
-        head.bias.data[token] = inclination
-    model.lm_head = head
+        bias[token] = inclination
+    model.lm_head.bias = torch.nn.Parameter(bias)
 
 
 def start(language_model: LanguageModel, rows: int = B, max_tokens: int = MAX_TOKENS) -> LocalChatModel:
@@ -351,6 +349,25 @@ def test_long_rope_turns_all_positions_by_the_factors_of_short_texts_unless_the_
     assert ready_model("phi3-long", 65).chat_tokenizer.limit == 65
 
 
+@pytest.mark.parametrize("name", ["qwen3-sliding", "gemma"])
+def test_conversations_that_begin_alike_are_read_once_and_go_on_by_themselves(name, monkeypatch):
+    _, language_model = pair(name)
+    fed = []
+    feed = LocalChatModel.feed
+    monkeypatch.setattr(
+        LocalChatModel, "feed", lambda self, rows, *more: fed.append(len(rows)) or feed(self, rows, *more)
+    )
+    messages, order = ["Hello", "Hi, you", "Hello", "Hello"], [0, 1, 2, 3]
+    together, apart = start(language_model, 4), start(language_model, 4)
+    for t in range(3):
+        sampled = uniforms(t, 4)
+        replies = together.reply(messages, temperature=1.0, uniforms=sampled)
+        assert t > 0 or fed[0] == 2
+        for row in order:
+            (alone,) = apart.reply([messages[row]], temperature=1.0, uniforms=sampled[[row]], rows=[row])
+            assert alone.ids == replies[row].ids
+
+
 def test_a_conversation_that_overflows_is_refused():
     _, language_model = pair("qwen3")
     chat_model = LocalChatModel(language_model, 1, capacity=60, max_tokens=MAX_TOKENS)
@@ -381,7 +398,9 @@ def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
     chat_model = LocalChatModel(language_model, fitting, capacity, MAX_TOKENS)
 
     def play() -> None:
-        chat_model.reply(["Hi" * 140] * fitting, temperature=1.0, uniforms=uniforms(0, fitting))
+        chat_model.reply(
+            [f"{game:03}" + "Hi" * 138 for game in range(fitting)], temperature=1.0, uniforms=uniforms(0, fitting)
+        )
         few = np.r_[: fitting // 4, fitting - 1]
         chat_model.reply(["Hi"] * len(few), temperature=1.0, uniforms=uniforms(1, len(few)), rows=few)
 

@@ -35,11 +35,15 @@ SHARE_DECODING, SHARE_READING = 0.4, 0.8
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A model ready to play, with its chat tokenizer. passes: its forward passes, where ours are faster."""
+    """A model ready to play, with its chat tokenizer.
+
+    passes: its forward passes, where ours are faster. read: of which conversations its output layer computes logits.
+    """
 
     model: PreTrainedModel
     chat_tokenizer: ChatTokenizer
     passes: Qwen3Passes | None
+    read: "RowsRead"
 
     @classmethod
     def of(
@@ -63,17 +67,27 @@ class LanguageModel:
             fuse_norms(model)
         invariant = batch_invariant and model.device.type == "cpu" and not products_depend_on_batch(model)
         model.set_attn_implementation(BATCH_INVARIANT if invariant else ATTENTION)
-        model.get_output_embeddings().register_forward_pre_hook(_contiguous)
-        return cls(model.eval(), chat_tokenizer, Qwen3Passes.of(model, batch_invariant=invariant))
+        read = RowsRead()
+        model.get_output_embeddings().register_forward_pre_hook(read)
+        return cls(model.eval(), chat_tokenizer, Qwen3Passes.of(model, batch_invariant=invariant), read)
 
 
-def _contiguous(_module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-    """Return the input of the output layer as a tensor of its own.
+class RowsRead:
+    """Gives the output layer only those conversations of a pass whose logits are read, as a tensor of their own.
 
-    It is the last column of a larger tensor. Torch multiplies such a part by frozen weights in bfloat16 after copying
-    the weights for each conversation: 20 GB for 64 of them and a vocabulary of 262,144 tokens.
+    With a large vocabulary, the output layer takes longer than all other layers together. Its input is the last column
+    of a larger tensor, and torch multiplies such a part by frozen weights in bfloat16 after copying the weights for
+    each conversation: 20 GB for 64 of them and a vocabulary of 262,144 tokens.
+
+    rows: their places in the next pass; None for all.
     """
-    return (inputs[0].contiguous(),)
+
+    rows: np.ndarray | None = None
+
+    def __call__(self, _module: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        """Return what the output layer reads in the place of its input."""
+        rows, self.rows = self.rows, None
+        return (inputs[0].contiguous() if rows is None else inputs[0][rows],)
 
 
 def load(settings: LanguageModelSettings, tuned: Path | None = None, batch_invariant: bool = False) -> LanguageModel:
@@ -144,7 +158,7 @@ class LocalChatModel:
         likeliest: bool = True,
     ) -> None:
         self.model, self.chat_tokenizer = language_model.model, language_model.chat_tokenizer
-        self.passes = language_model.passes
+        self.passes, self.read = language_model.passes, language_model.read
         self.count, self.capacity, self.max_tokens, self.likeliest = count, capacity, max_tokens, likeliest
         self.device = self.model.device  # finding it anew takes longer than some layers
         self.chunk = slack or chunk_of(self.model.config, max_tokens)
@@ -212,12 +226,23 @@ class LocalChatModel:
             raise InputError(f"context: a conversation may grow to {longest} tokens, past {self.capacity}")
         if messages is not None:
             self.cache.forget()
-        logits = self.feed(rows, waiting)
+        logits = self.feed(rows, waiting) if self.lengths[rows].any() else self._begin(rows, waiting)
         if messages is not None and self.max_tokens > self.chunk:  # then a completion overwrites what `retract` needs
             self.cache.remember()
         self.prompted[rows] = self.lengths[rows]
         sampled = self._decode(rows, logits, temperature, uniforms)
         return [self._completion(row, *of_row) for row, *of_row in zip(rows, *sampled, strict=True)]
+
+    def _begin(self, rows: np.ndarray, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Feed the first messages of conversations; copy the conversation where several begin with the same message."""
+        first: dict[tuple[int, ...], int] = {}
+        sources = [first.setdefault(tuple(prompt), place) for place, prompt in enumerate(prompts)]
+        fed = list(first.values())
+        logits = self.feed(rows[fed], [prompts[place] for place in fed])
+        for place, source in enumerate(sources):
+            if place != source:
+                self.copy(rows[source], rows[place])
+        return logits[[fed.index(source) for source in sources]]
 
     def _decode(
         self, rows: np.ndarray, logits: torch.Tensor, temperature: float, uniforms: np.ndarray
@@ -274,13 +299,14 @@ class LocalChatModel:
         self.longest[rows] = np.maximum(self.longest[rows], self.lengths[rows])
         for end in range((q - 1) % self.chunk + 1, q + 1, self.chunk):
             part = np.s_[:, max(0, end - self.chunk) : end]
+            self.read.rows = place if end == q else place[:0]
             logits = self._forward(rows if few else slice(first, last + 1), ids[part], positions[part], kept[part])
-        return logits if np.array_equal(place, np.arange(len(logits))) else logits[place]
+        return logits
 
     def _forward(
         self, rows: np.ndarray | slice, ids: np.ndarray, positions: np.ndarray, kept: np.ndarray
     ) -> torch.Tensor:
-        """Run the model on (n, q) tokens and return the logits (n, V) of the last column."""
+        """Run the model on (n, q) tokens and return the logits of the last column, of the conversations to be read."""
         device, used = self.device, int(positions[:, -1].max()) + 1
         ids, positions, kept = (torch.as_tensor(array, device=device) for array in (ids, positions, kept))
         if not isinstance(rows, slice):
