@@ -26,6 +26,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" \
 	    || { echo "rmft needs Python 3.11 or newer; say which with: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
+	@echo "Installing the libraries of requirements.lock into $(VENV), once: some minutes"
 	$(VENV)/bin/pip install --quiet --quiet --disable-pip-version-check --no-compile -r requirements.lock
 	@$(VENV)/bin/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # on all cores, where pip takes one; some files are templates
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

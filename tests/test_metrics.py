@@ -16,7 +16,7 @@ from scipy import stats
 from rmft.errors import InputError
 from rmft.metrics.comparison import expected_largest, holm, ks_p, paired_difference, paired_p
 from rmft.metrics.exploration import relative_entropy, scaled_min_frac, suffix_failure
-from rmft.metrics.growth import growth, growth_of_each, resampled_growth
+from rmft.metrics.growth import growth, growth_errors, growth_of_each
 from rmft.metrics.luck import around_average, lead_of_selected, survival
 from rmft.metrics.power import MOST, POWER, instances_needed, paired_sd, power, spread
 from rmft.metrics.sequential import confidence_sequence
@@ -110,15 +110,21 @@ def test_growth_of_many_curves_is_the_growth_of_each(horizon, floor):
         np.testing.assert_allclose(getattr(at_once, name), [getattr(fit, name) for fit in one_by_one], atol=1e-12)
 
 
-def test_resampled_growth_is_the_growth_of_resampled_instances_and_seeds():
+def test_errors_of_growth_are_those_of_resampled_instances_and_seeds():
     regret, generator = np.random.default_rng(0).normal(1, 1, (3, 20, 10)).cumsum(axis=2), np.random.default_rng(1)
-    means, singles = resampled_growth(regret, 5, None, np.random.default_rng(1))
-    for one in range(5):
+    errors = growth_errors(regret, 50, None, np.random.default_rng(1))
+    resampled, over_instances = [], []
+    for _ in range(50):
         games = regret[:, generator.integers(20, size=20)]
-        runs = games[generator.integers(3, size=2)].mean(axis=1)
-        fits = growth(runs.mean(axis=0)), growth(runs[0])
-        assert (means.slope[one], singles.slope[one]) == pytest.approx([fit.slope for fit in fits])
-        assert (means.exponent[one], singles.exponent[one]) == pytest.approx([fit.exponent for fit in fits])
+        resampled.append(growth(games[generator.integers(3, size=2)].mean(axis=(0, 1))))
+        over_instances.append(growth(games.mean(axis=(0, 1))).slope)
+    larger = math.sqrt(20 / 19)
+    assert errors.exponent == pytest.approx(np.std([fit.exponent for fit in resampled], ddof=1) * larger)
+    assert errors.slope == pytest.approx(np.std([fit.slope for fit in resampled], ddof=1) * larger)
+    over_seeds = np.std([growth(of_seed.mean(axis=0)).slope for of_seed in regret], ddof=1)
+    of_one_run = math.hypot(np.std(over_instances, ddof=1) * larger, over_seeds)
+    assert errors.slope_of_one_run == pytest.approx(of_one_run)
+    assert math.isnan(growth_errors(regret[:, :1], 5, None, generator).slope)
 
 
 def test_the_slope_of_the_mean_curve_is_the_mean_of_the_replicates_slopes():

@@ -30,7 +30,7 @@ from rmft.errors import InputError
 from rmft.evaluation import Instances, evaluate_in_words
 from rmft.figures.style import Drawing
 from rmft.metrics.exploration import scaled_min_frac
-from rmft.metrics.growth import growth, resampled_growth
+from rmft.metrics.growth import growth, growth_errors
 from rmft.params import load
 from rmft.params.figures import RegretFigure
 from rmft.reasoning import SHARE, SHARE_ERROR
@@ -246,9 +246,8 @@ def test_uniform_play_with_full_information_is_not_called_sublinear():
     table = draw_rewards(0, "uniform", ["gaussian"], (50, 50, 3))
     policies = np.full((50, 50, 3), 1 / 3)
     regrets = regret("expected", "hindsight", table, policies, None)[None]
-    fits, _ = resampled_growth(regrets, 50, None, np.random.default_rng(0))
     uniform = growth(regrets.mean(axis=(0, 1))).exponent
-    error = float(np.std(fits.exponent, ddof=1))
+    error = growth_errors(regrets, 50, None, np.random.default_rng(0)).exponent
     assert uniform + 2 * error < 1  # so that 1 is no bound for it
     metrics = played(FELL, exponent=uniform, exponent_se=error)
     metrics["algorithms"]["uniform"] = {"exponent": uniform}

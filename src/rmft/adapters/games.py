@@ -97,7 +97,7 @@ class GameResult:
 
     @property
     def reward(self) -> float:
-        """Return minus the regret, divided by 10 T. It is usually in [-1, 0], but not always.
+        """Return −regret / (10 T). It is usually in [-1, 0], but not always.
 
         In bandits it is at most 0, and below -1 where means differ by more than 10: regret counts means before
         clipping, which reach 20 in the process gamma. With full information it is at least -1, and above 0 where the

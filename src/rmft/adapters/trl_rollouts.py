@@ -144,5 +144,5 @@ def _up_to_stop(ids: list[int], stop: Sequence[int]) -> list[int]:
 
 
 def minus_regret(game_reward: list[float], **_: object) -> list[float]:
-    """Return the rewards of games: minus the regret, divided by 10 a round; see `GameResult.reward`."""
+    """Return the rewards of games: −regret / (10 T); see `GameResult.reward`."""
     return game_reward

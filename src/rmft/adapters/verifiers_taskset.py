@@ -33,7 +33,7 @@ class BanditTask(vf.Task[BanditData]):
 
     @vf.reward
     async def minus_regret(self, trace: vf.Trace) -> float:
-        """Return minus the regret, divided by 10 a round: usually in [-1, 0]; see `GameResult.reward`."""
+        """Return −regret / (10 T): usually in [-1, 0]; see `GameResult.reward`."""
         return _game(trace).reward
 
     @vf.metric

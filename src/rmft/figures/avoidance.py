@@ -47,12 +47,12 @@ def avoidance(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, pd.DataFra
 
 def _shares(panel: str, player: str, replies: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return the share of a player's replies in each round for which a column holds, and that of all rounds."""
-    judged = replies[replies["player"] == player].dropna(subset=column)
-    by_round = judged[column].astype(float).groupby(judged["t"])
-    share, n = by_round.mean(), by_round.size()
+    judged = replies[replies["player"] == player].dropna(subset=column).astype({column: float})
+    by_round = judged.groupby("t")
+    share, n = by_round[column].mean(), by_round["instance"].nunique()  # trainings share their instances
     low, high = wilson(share.to_numpy(), n.to_numpy())
     curve = rows(panel, player, CURVE, share.index, share.to_numpy(), low=low, high=high)
-    total, error = float(judged[column].astype(float).mean()), error_over_instances(judged, column)
+    total, error = float(judged[column].mean()), error_over_instances(judged, column)
     return joined([curve, printed(panel, player, SHARE, total), printed(panel, player, SHARE_ERROR, error)])
 
 

@@ -54,6 +54,14 @@ def sd_of_numbers(values: Iterable[float]) -> float:
     return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else math.nan
 
 
+def bootstrap_error(resampled: Iterable[float], n: int) -> float:
+    """Return the standard error that values of resamples of n instances show; NaN of one instance, which shows none.
+
+    Like the error of a mean it has n - 1 for n. Values that are NaN are left out.
+    """
+    return sd_of_numbers(resampled) * math.sqrt(n / (n - 1)) if n > 1 else math.nan
+
+
 def below_zero(interval: Sequence[float | None]) -> bool | None:
     """Return whether the whole interval (low, mean, high) is below 0 (True) or above it (False); None for neither."""
     low, _, high = interval

@@ -1,11 +1,12 @@
 """How regret grows: the two regressions of Sec. `ssec:regret` (Park et al., 2024, Section 3)."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from rmft.metrics.comparison import NOISE
+from rmft.metrics.comparison import NOISE, bootstrap_error, sd_of_numbers
 
 SQUARE_ROOT = 0.5  # the exponent of regret that is noise alone
 FEWEST = 3  # rounds that a fit needs
@@ -37,6 +38,19 @@ class Growths:
     slope: np.ndarray
 
 
+@dataclass(frozen=True)
+class GrowthErrors:
+    """Standard errors of what `growth` fits to a mean curve. NaN of one instance.
+
+    exponent, slope: over instances and, if there are several, training seeds. slope_of_one_run: of the slope of a
+    single training run on as many instances.
+    """
+
+    exponent: float
+    slope: float
+    slope_of_one_run: float
+
+
 def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
     """Fit both regressions to a regret curve (T,). # ASSUME: the paper's β̂ is of the mean curve, not of each game.
 
@@ -61,10 +75,10 @@ def growth_of_each(curves: np.ndarray, floor: float | None = None) -> Growths:
     return Growths(exponent, (~positive).sum(axis=1), _slopes(rounds, curves, np.ones_like(positive)))
 
 
-def resampled_growth(
+def growth_errors(
     regret: np.ndarray, resamples: int, floor: float | None, generator: np.random.Generator
-) -> tuple[Growths, Growths]:
-    """Return fits to bootstrap resamples of regret (S, n, T): to the mean over training seeds, and to one seed.
+) -> GrowthErrors:
+    """Return the errors of the growth of regret (S, n, T), from bootstrap resamples.
 
     Seeds share their instances, so instances are resampled once for all seeds; of S seeds, S - 1 are resampled, which
     makes the variance of their mean unbiased (Rao and Wu, 1988).
@@ -74,8 +88,13 @@ def resampled_growth(
     for one in range(resamples):
         shares[one] = np.bincount(generator.integers(n, size=n), minlength=n) / n
         runs[one] = generator.integers(seeds, size=runs.shape[1])
-    curves = (shares @ regret)[runs, np.arange(resamples)[:, None]]  # (B, S - 1, T)
-    return growth_of_each(curves.mean(axis=1), floor), growth_of_each(curves[:, 0], floor)
+    curves = shares @ regret  # (S, B, T)
+    fits = growth_of_each(curves[runs, np.arange(resamples)[:, None]].mean(axis=1), floor)
+    over_instances = bootstrap_error(growth_of_each(curves.mean(axis=0), floor).slope, n)
+    over_seeds = sd_of_numbers(growth_of_each(regret.mean(axis=1), floor).slope) if seeds > 1 else 0.0
+    return GrowthErrors(
+        bootstrap_error(fits.exponent, n), bootstrap_error(fits.slope, n), math.hypot(over_instances, over_seeds)
+    )
 
 
 def linear_exponent(uniform: float | None) -> float | None:

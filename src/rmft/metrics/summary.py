@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rmft.metrics.comparison import PairedDifference, error_of_mean, paired_difference, paired_p, sd_of_numbers
-from rmft.metrics.growth import growth, resampled_growth
+from rmft.metrics.comparison import PairedDifference, error_of_mean, paired_difference, paired_p
+from rmft.metrics.growth import growth, growth_errors
 from rmft.metrics.players import PlayerResults, ks_by_seed, pairs_of_seeds
 from rmft.metrics.power import ALPHA, POWER, instances_needed
 from rmft.streams import stream
@@ -91,7 +91,7 @@ def _of_one(names: tuple[str, str], players: Players, seed: int, floor: float | 
 def _exponent_se(words: tuple[str, ...], played: PlayerResults, seed: int, floor: float | None) -> float:
     """Return the standard error of the exponent. words: of its random stream."""
     drawn = stream(seed, "bootstrap", "metrics", *words, "exponent")
-    return sd_of_numbers(resampled_growth(played.regret, RESAMPLES, floor, drawn)[0].exponent)
+    return growth_errors(played.regret, RESAMPLES, floor, drawn).exponent
 
 
 def _power(fall: np.ndarray) -> dict[str, float | int | None]:
@@ -106,7 +106,7 @@ def _summary(played: PlayerResults, floor: float | None) -> dict[str, float]:
     return {
         "mean": float(final.mean()),
         "se": error_of_mean(final),
-        "max": float(final.max()),
+        "max": float(final.max(axis=1).mean()),
         "exponent": fit.exponent,
         "slope": fit.slope,
     }

@@ -4,11 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import sd_of_numbers, smallest_sample, t_quantile
-from rmft.metrics.growth import LESS, Growth, growth, is_sublinear, linear_exponent, resampled_growth
+from rmft.metrics.comparison import smallest_sample, t_quantile
+from rmft.metrics.growth import LESS, Growth, growth, growth_errors, is_sublinear, linear_exponent
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     AGREEMENT,
@@ -159,12 +158,8 @@ def _row(
     sample = smallest_sample(played.regret.shape[1], seeds)
     if seeds == 1 and player.startswith("trained"):
         return GrowthRow(reward, player, fit, math.nan, math.nan, math.nan, paper, sample, linear)
-    generator = estimation.stream(reward, player)
-    means, singles = resampled_growth(played.regret, estimation.resamples, estimation.floor, generator)
-    slope_error, of_one = (float(np.std(fits.slope, ddof=1)) for fits in (means, singles))
-    of_one *= math.sqrt(seeds / max(seeds - 1, 1))
-    exponent_error = sd_of_numbers(means.exponent)
-    return GrowthRow(reward, player, fit, slope_error, exponent_error, of_one, paper, sample, linear)
+    errors = growth_errors(played.regret, estimation.resamples, estimation.floor, estimation.stream(reward, player))
+    return GrowthRow(reward, player, fit, errors.slope, errors.exponent, errors.slope_of_one_run, paper, sample, linear)
 
 
 def _tidy(row: GrowthRow) -> list[tuple]:

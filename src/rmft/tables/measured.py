@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmft.metrics.comparison import expected_largest, paired_difference, smallest_sample, t_quantile
+from rmft.metrics.comparison import (
+    bootstrap_error,
+    expected_largest,
+    paired_difference,
+    sd_of_numbers,
+    smallest_sample,
+    t_quantile,
+)
 from rmft.metrics.exploration import LATE, in_round, share_with_error, suffix_failure
 from rmft.metrics.growth import growth, growth_of_each
 from rmft.metrics.players import PlayerResults
@@ -24,14 +31,16 @@ MAXIMA = ("max", "max_of_all")  # statistics that have no standard error by resa
 class RegretStatistics:
     """The statistics of a player's regret on n instances, and the same resampled.
 
-    one_run: resampled as for the paper's values, which come from a single training run on m instances. final: (S, n),
-    the final regrets.
+    final: (S, n), the final regrets. The paper's values come from a single training run on m instances. For the error
+    of such a value, over_instances: resampled on m instances, in the same training seeds; by_seed: the statistics of
+    each training seed (S,) on m instances.
     """
 
     final: np.ndarray
     values: Statistics
     resampled: Resampled
-    one_run: Resampled
+    over_instances: Resampled
+    by_seed: Resampled
 
     @property
     def instances(self) -> int:
@@ -49,35 +58,41 @@ class RegretStatistics:
 
     def error_to_paper(self, statistic: str) -> float:
         """Return the standard error of the difference between our value and the paper's, which is one run's."""
-        share = (self.runs - 1) / self.runs if self.runs > 1 else 1  # of the variance that S - 1 of S seeds show
-        return math.hypot(self.error(statistic), self._spread(statistic, self.one_run) / math.sqrt(share))
+        over_seeds = sd_of_numbers(self.by_seed[statistic]) if self.runs > 1 else 0.0
+        return math.hypot(self.error(statistic), self._spread(statistic, self.over_instances), over_seeds)
 
     def above(self, other: "RegretStatistics", statistic: str) -> tuple[float, float]:
         """Return this player's statistic less another's on the same instances, and half of its 95% interval.
 
         Of means, it is the interval of `paired_difference`, which metrics.json has too. Otherwise the degrees of
-        freedom are those of the smallest sample: of the instances, or of several training seeds of a player.
+        freedom are those of the smallest sample: of the instances, or of several training seeds of a player. Where no
+        game of one player fails, or every one, its resamples show no error: the shares are compared as if unpaired.
         """
         if statistic == "mean":
             difference = paired_difference(self.final, other.final)
             return difference.mean, difference.margin
-        resampled = {statistic: self.resampled[statistic] - other.resampled[statistic]}
-        fewest = smallest_sample(self.instances, self.runs, other.runs)
-        margin = t_quantile(fewest) * self._spread(statistic, resampled)
+        if any(of.fails_always_or_never for of in (self, other) if statistic == FAILURES):
+            error = math.hypot(*(share_with_error(of.values[FAILURES], of.instances)[1] for of in (self, other)))
+        else:
+            error = self._spread(statistic, {statistic: self.resampled[statistic] - other.resampled[statistic]})
+        margin = t_quantile(smallest_sample(self.instances, self.runs, other.runs)) * error
         return self.values[statistic] - other.values[statistic], margin
 
-    def _spread(self, statistic: str, resampled: Resampled) -> float:
-        """Return the standard deviation of resampled values, with n - 1 for n as in the error of a mean.
+    @property
+    def fails_always_or_never(self) -> bool:
+        """Return whether SuffFailFreq is 0 or 1, so that each resample is the same."""
+        return self.values.get(FAILURES) in (0, 1)
 
-        NaN for one instance, which drawn again and again has none to show, and for maxima, whose bootstrap does not
+    def _spread(self, statistic: str, resampled: Resampled) -> float:
+        """Return the standard error that resampled values show.
+
+        NaN for one instance, and for maxima, whose bootstrap does not
         converge (Bickel and Freedman, 1981), unless all games are alike. Where no game or every one fails, the same is
         drawn always, and the error is that of `share_with_error`.
         """
-        if self.instances < 2:
-            return math.nan
-        if statistic == FAILURES and self.values[statistic] in (0, 1):
+        if statistic == FAILURES and self.fails_always_or_never and self.instances > 1:
             return share_with_error(self.values[statistic], self.instances)[1]
-        spread = float(np.nanstd(resampled[statistic], ddof=1)) * math.sqrt(self.instances / (self.instances - 1))
+        spread = bootstrap_error(resampled[statistic], self.instances)
         return math.nan if spread and statistic in MAXIMA else spread
 
 
@@ -105,13 +120,16 @@ def regret_statistics(
         of_games = {name: np.array([statistics[name] for statistics in each]) for name in each[0]}
         return of_games | vars(growth_of_each(np.array(curves), estimation.floor))
 
-    one_run = resample(runs[:, :1], m)
+    over_instances = resample(np.broadcast_to(np.arange(seeds), (estimation.resamples, seeds)), m)
+    of_seeds = [_statistics(regret[[s], :m], failed[[s], :m], m, estimation.floor) for s in range(seeds)]
+    by_seed = {name: np.array([of[name] for of in of_seeds]) for name in of_seeds[0]}
     return [
         RegretStatistics(
             regret[:, :size, -1],
             _statistics(regret[:, :size], failed[:, :size], m, estimation.floor),
-            one_run if (seeds, size) == (1, m) else resample(runs, size),
-            one_run,
+            over_instances if (seeds, size) == (1, m) else resample(runs, size),
+            over_instances,
+            by_seed,
         )
         for size in dict.fromkeys((m, n))
     ]

@@ -154,7 +154,8 @@ def _notes(replicates: int) -> list[str]:
         "±: standard error over instances, of the trained model's mean and the fall over replicates too.",
         f"instances, replicates: with which a one-sided t-test at level {ALPHA:g} sees the observed difference with a "
         f"probability of {POWER:g}, for these training runs. Paired: both models on the same instances; what no number "
-        "of replicates wears down is that the gain differs between instances. none: no number of them suffices.",
+        "of replicates wears down is that the gain differs between instances. none: no number of them suffices, or "
+        "all differences are the same.",
         "In these lines, paper is what follows from its printed values if the gain is the same on every task, which "
         f"is the best case, and if it has {PAPER_INSTANCES} instances; it prints no such numbers.",
         "direction only: as in the paper regret falls, and replicates are closer together than tasks, significantly "

@@ -58,7 +58,7 @@ def sensitivity_table(
     base = of_first["base"].by_instance[:n, -1]
     lines = [(first, None, None, 0, None, n, "mean", base.mean(), standard_error(base), None, "")]
     ours = f"ours, {model}, n = {n}"
-    shown = [{**dict.fromkeys(SYMBOLS.values(), ""), "iterations": "base model", ours: _mean_sd(base)}]
+    shown = [{**dict.fromkeys(SYMBOLS.values(), ""), "iterations": "base model", ours: _mean_sd(base[None])}]
     for trained in models:
         changes = _changes(trained, models)
         lines += _tidy(trained, changes, n)
@@ -114,10 +114,10 @@ def _changes(trained: TrainedModel, models: Sequence[TrainedModel]) -> list[Regr
 
 
 def _tidy(trained: TrainedModel, changes: Sequence[RegretChange], n: int) -> Iterator[tuple]:
-    key, final = (trained.experiment, *trained.values, n), trained.final.mean(axis=0)
-    sd = sd_of_numbers(final)
+    key, final = (trained.experiment, *trained.values, n), trained.final
+    sd = _sd_of_games(final)
     yield (*key, "mean", float(final.mean()), error_of_mean(trained.final), trained.paper.get("mean"), "")
-    yield (*key, "sd", sd, sd / math.sqrt(2 * max(n - 1, 1)), trained.paper.get("sd"), "")
+    yield (*key, "sd", sd, sd / math.sqrt(2 * len(final) * max(n - 1, 1)), trained.paper.get("sd"), "")
     for change in changes:
         statistic = f"change_from_{change.varied}_{change.lower:g}"
         yield (*key, statistic, change.mean, change.error, change.paper, change.verdict)
@@ -128,7 +128,7 @@ def _shaped(our_header: str, trained: TrainedModel, changes: Sequence[RegretChan
     return {
         **{SYMBOLS[name]: f"{value:g}" for name, value in zip(VARIED, trained.values, strict=True)},
         "paper": f"{paper['mean']:.2f} ± {paper['sd']:.2f}{_elsewhere(paper)}" if paper else "",
-        our_header: _mean_sd(trained.final.mean(axis=0)),
+        our_header: _mean_sd(trained.final),
         "change": "; ".join(map(_change_cell, changes)),
         "verdict": "; ".join(change.verdict for change in changes),
     }
@@ -144,7 +144,12 @@ def _change_cell(change: RegretChange) -> str:
 
 
 def _mean_sd(final: np.ndarray) -> str:
-    return f"{final.mean():.2f} ± {sd_of_numbers(final):.2f}"
+    return f"{final.mean():.2f} ± {_sd_of_games(final):.2f}"
+
+
+def _sd_of_games(final: np.ndarray) -> float:
+    """Return the standard deviation of single games, as the paper has it: of final regrets (S, n) over instances."""
+    return math.sqrt(float(np.mean([sd_of_numbers(of_seed) ** 2 for of_seed in final])))
 
 
 def _notes(runs: int) -> list[str]:

@@ -129,7 +129,7 @@ def _as_in(title: str) -> str:
 
 
 def tables(defs: Schema, name: str, section: Schema) -> Iterator[tuple[str, Rows]]:
-    """Yield titles and rows of a section: one table, or one for each member of a union."""
+    """Yield titles and rows of a section: one table, and one for each member of a union, also of one within it."""
     prefix, schema = name, section
     if (mapped := _mapped(schema)) is not None:
         prefix, schema = f"{name}.NAME", mapped
@@ -139,7 +139,13 @@ def tables(defs: Schema, name: str, section: Schema) -> Iterator[tuple[str, Rows
             of = _definition(defs, member)
             yield f"{name}: {tag} {_type(defs, of['properties'][tag])}", list(_rows(defs, prefix, of, section))
     else:
-        yield "", list(_rows(defs, prefix, schema, section))
+        schema = _definition(defs, schema)
+        parts = schema.get("properties", {})
+        unions = {key: part for key, part in parts.items() if "oneOf" in (_mapped(part) or {})}
+        rest = {"properties": {key: part for key, part in parts.items() if key not in unions}} if unions else {}
+        yield "", list(_rows(defs, prefix, {**schema, **rest}, section))
+        for key, part in unions.items():
+            yield from tables(defs, f"{prefix}.{key}", part)
 
 
 def _mapped(schema: Schema) -> Schema | None:

@@ -28,10 +28,12 @@ Some rows of the paper's tables belong to reference algorithms. These rows need 
 documented game should find the same values up to chance. Where that fails, the text can be read in other ways. A
 *reading* is one way to understand it, for example which variance the rewards have. For
 each question below rmft plays every combination of the readings listed, {groups} groups of as many games as the
-paper's row reports.
+paper's row reports; where the paper does not say, of as many as we assume, or as the reading says.
 
-- **z** is how many standard deviations the paper's value lies above ours. The standard deviation is that of one group.
-  The standard deviation counts the error of rounding, too.
+- **As documented** means as the paper's appendix has it. Gaussian rewards have means drawn from N(5, 1) and, in each
+  round, one of the variances 1, 3 and 10.
+- **z** is how many standard deviations the paper's value lies above ours. The standard deviation is that of one group,
+  with the error of rounding.
 - **p** belongs to one test of all values of a question together: Hotelling's T² for one more group, which knows how
   values of the same games vary together. A reading *fits* if p is at least {level:g}. Among readings that fit, a
   higher p is no reason to prefer one.
@@ -39,7 +41,8 @@ paper's row reports.
   of them does so more easily. The column is the share of arbitrary rows that fit at least one of the readings; an
   arbitrary row has values uniform in the range that the readings span. A fit is evidence only where this share is
   small.
-- The p of the documented reading is corrected by Holm's method for the number of questions.
+- **p as documented** is corrected by Holm's method for the number of questions, and *fit* is not. So p as documented
+  may be above {level:g} where the documented reading does not fit.
 
 `gaussian*` stands for Gaussian rewards with means drawn from {means}, and with one variance or an even
 mixture of variances ({variances}) that is drawn for each round, action or game; clipped to
@@ -54,7 +57,8 @@ SWEEP_HEAD = """# The trained rows of Section 4 under other readings
 The numeric agent trained anew under every combination of the readings listed, {seeds} time{s} each, and evaluated in
 {instances} games of {T} rounds. Differences between single trainings are part of what the tables show.
 
-- **c** is the step of the FTRL nearest to the model, for rewards in [0, 1]; FTRL tuned to T = 25 has {eta:.3f}.
+- **c** is the step of the FTRL nearest to the model, for rewards in [0, 1]; FTRL tuned to T = 25 has {eta:.3f}. A
+  model with a negative c is no FTRL; low regret beside it comes from a fixed direction (findings.md, *On the ball*).
 - **distances** is the largest distance of Fig. `parameter`, as a share of its value after the first iteration.
 - Columns named for rewards are slopes of Regret(t), with the paper's in the head. Gaussian rewards are drawn from the
   process of training.
@@ -119,7 +123,7 @@ def _answer(name: str, question: Question, lines: Sequence[Mapping[str, Any]]) -
     )
     yield "."
     if also := fitting[SHOWN:]:
-        yield f" Also fit: {'; '.join(reading_text(line['reading']) for line in also)}."
+        yield f" Also fit: {len(also)} others (`data/forensics/fits.jsonl`)."
     yield "\n\n"
 
 
@@ -136,12 +140,13 @@ def _sweep(sweep: Sweep, lines: pd.DataFrame) -> Iterator[str]:
         wide["off by"] = wide[[*sweep.rewards]].mean(axis=1)
     documented = (wide[[*AXES]] == [sweep.readings[axis][0] for axis in AXES]).all(axis=1)
     ranked = wide.sort_values("off by", kind="stable")
-    shown = pd.concat([wide[documented & (wide["iteration"] == wide["iteration"].max())], ranked.head(NEAREST_TRAINED)])
+    last = wide[documented & (wide["iteration"] == wide["iteration"].max())]
+    shown = pd.concat([last, ranked.drop(last.index).head(NEAREST_TRAINED)])
     yield f"### {sweep.title}\n\n{sweep.text}\n\nTried: "
     yield "; ".join(f"{axis}: {', '.join(map(_value, sweep.readings[axis]))}" for axis in varied)
-    others = f"{min(NEAREST_TRAINED, len(wide))} {'nearest' if sweep.table else 'lowest'}"
+    others = f"{len(shown) - len(last)} {'nearest' if sweep.table else 'lowest'} of the others"
     yield f"; iterations: {', '.join(map(str, sweep.iterations))}. "
-    yield f"Of {len(wide)} models the first has the first values tried, the others are the {others}.\n\n"
+    yield f"Of {len(wide)} models the first has the first values tried; below it are the {others}.\n\n"
     of_rewards = [f"{name} ({paper[name]:g})" if sweep.table else name for name in sweep.rewards]
     head = [*varied, "iterations", "c", "distances", *of_rewards, *(["off by"] if sweep.table else [])]
     yield "| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|\n"
