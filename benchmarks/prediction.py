@@ -10,8 +10,8 @@ from pathlib import Path
 
 from scaling import run
 
+from rmft.agents.model_shapes import PUBLISHED
 from rmft.tools.local_estimate import GPUS, GameLoad, games_at_once, learn_seconds, play_seconds
-from rmft.tools.model_shapes import PUBLISHED
 
 PROMPTED, REPLIED, ROUNDS, TRAJECTORIES, ITERATIONS, EPOCHS = (
     40,

@@ -15,6 +15,7 @@ from openai import Omit
 from tiny_gguf import write_tiny_gguf
 from trees import checkout, digests, done, environment
 
+from rmft.agents.model_shapes import PUBLISHED, shape_of
 from rmft.artifacts.files import SCRATCH
 from rmft.artifacts.job import this_run
 from rmft.endpoint.budget import Usage, cost
@@ -36,7 +37,6 @@ from rmft.tools.local_estimate import (
     play_seconds,
     unknown_sizes,
 )  # fmt: skip
-from rmft.tools.model_shapes import PUBLISHED, shape_of
 from rmft.workflow.plan import served
 
 ROOT = Path(__file__).parents[1]

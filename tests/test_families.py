@@ -31,6 +31,7 @@ from transformers import (
 from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.checkpoint import load_tokenizer
 from rmft.agents.local import load
+from rmft.agents.memory import size_of_model, weights_bytes
 from rmft.agents.weights import ADAPTER_CONFIG, quantised
 from rmft.artifacts.tensors import read_tensors, write_tensors
 from rmft.errors import InputError
@@ -292,3 +293,15 @@ def test_adapters_of_experts_have_no_dropout(checkpoint, demonstrated):
 def test_a_kind_of_attention_that_is_not_computed_in_process_is_refused_in_one_line(config, tmp_path):
     with pytest.raises(InputError, match=f"^{config.model_type}: its kind of attention is not computed in process"):
         play(checkpoint_of(Family(config, "qwen3"), tmp_path))
+
+
+def test_nf4_counts_only_linear_layers_but_not_the_last_as_quantised(tmp_path):
+    config = Qwen3MoeConfig(**SMALL, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
+    settings = LanguageModelSettings(kind="language", weights=str(tmp_path), dtype="bfloat16", device="cpu", batch=1)
+    config.save_pretrained(tmp_path)  # its output layer, its experts and their routers are no linear layers
+    size = size_of_model(settings)
+    heads = SMALL["head_dim"] * (2 * SMALL["num_attention_heads"] + 2 * SMALL["num_key_value_heads"])
+    assert size.linear == SMALL["num_hidden_layers"] * SMALL["hidden_size"] * heads
+    assert weights_bytes(settings, size) == 2 * size.parameters
+    nf4 = settings.model_copy(update={"quantised": "nf4"})
+    assert weights_bytes(nf4, size) == pytest.approx(2 * size.parameters - (2 - 0.55) * size.linear)

@@ -201,7 +201,7 @@ def could_be_actions(tokenizer, completions):
 def test_what_a_large_model_needs_of_memory_is_said_before_it_loads(llama_cpp, in_process, capsys, tmp_path):
     say_memory_to_play(in_process, 1000, 16)
     assert re.fullmatch(r".*: needs about 0.0 GB: weights 0.0, 8 games of 1000 tokens 0.0\n", capsys.readouterr().err)
-    with (tmp_path / "large.gguf").open("wb") as file:
+    with write_tiny_gguf(tmp_path / "large.gguf").open("r+b") as file:
         file.truncate(2_000_000_000)  # takes no room on the disk
     # Two layers with two heads of 16 keys and values of two bytes.
     say_memory_to_play_gguf(llama_cpp, tmp_path / "large.gguf", 1_000_000)

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from test_chat_template import byte_tokenizer
 from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoModelForCausalLM, Gemma2Config, Phi3Config, PreTrainedModel, Qwen3Config
+from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3nTextConfig, Phi3Config, PreTrainedModel, Qwen3Config
 from transformers.models.cohere.modeling_cohere import CohereLayerNorm
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -49,6 +49,11 @@ CONFIGS = {
     "gemma": Gemma2Config(
         num_hidden_layers=4, sliding_window=WINDOW, max_position_embeddings=512, query_pre_attn_scalar=8,
         attn_logit_softcapping=5.0, final_logit_softcapping=30.0, **SMALL,
+    ),
+    "gemma-shared": Gemma3nTextConfig(  # whose last two layers read the keys and values of the two before
+        num_hidden_layers=4, num_kv_shared_layers=2, layer_types=["sliding_attention", "full_attention"] * 2,
+        sliding_window=WINDOW, max_position_embeddings=512, vocab_size_per_layer_input=VOCABULARY, laurel_rank=4,
+        hidden_size_per_layer_input=8, altup_num_inputs=2, activation_sparsity_pattern=[0.0] * 4, **SMALL,
     ),
     "phi3": Phi3Config(num_hidden_layers=2, max_position_embeddings=512, sliding_window=400, **SMALL),
     "phi3-long": Phi3Config(
@@ -349,7 +354,7 @@ def test_long_rope_turns_all_positions_by_the_factors_of_short_texts_unless_the_
     assert ready_model("phi3-long", 65).chat_tokenizer.limit == 65
 
 
-@pytest.mark.parametrize("name", ["qwen3-sliding", "gemma"])
+@pytest.mark.parametrize("name", ["qwen3-sliding", "gemma", "gemma-shared"])
 def test_conversations_that_begin_alike_are_read_once_and_go_on_by_themselves(name, monkeypatch):
     _, language_model = pair(name)
     fed = []

@@ -187,6 +187,16 @@ def by_game(columns: dict[str, list]) -> dict[tuple[int, int], dict[str, list]]:
     return {(row["scenario"], row["trajectory"]): row for row in rows}
 
 
+@pytest.mark.parametrize("written", ["{}", "{}s", "the {}"])
+@pytest.mark.parametrize("case", [str, str.lower, str.upper])
+def test_all_actions_are_compared_in_the_case_in_which_the_model_wrote_one(case, written):
+    names = tuple(written.format(name) for name in ("Bond fund", "Stock fund", "Cash"))
+    script = lambda *_: f"Action: {case(names[1])}"  # noqa: E731
+    of = job(environment="fol", retries=0)
+    columns = rolled(of, script, scenarios=[Scenario("Invest.", names)] * of.scenarios)  # Scripted compares the case
+    assert (np.stack(columns["action"]) == 1).all()
+
+
 # --- Messages ---
 
 

@@ -38,32 +38,30 @@ ALIGNED = 64  # a GPU's kernels copy, in every layer, masks whose width is not a
 class LayerKind:
     """The state that all layers with the same window share.
 
-    slots: C. index: (n·K·q,), the cache rows to write. owners, positions: (n·K·q,), the conversation and the position
-    that each of these rows is for; set while the cache remembers. mask: (n, 1, H/K·q, m), added to the scores of heads
-    that share keys.
+    slots: C. index: (n·K·q,), the cache rows to write. mask: (n, 1, H/K·q, m), added to the scores of heads that share
+    keys. overwritten: what this pass overwrites; None where the cache does not remember it.
     """
 
     window: int | None
     slots: int
     index: torch.Tensor | None = None
-    owners: torch.Tensor | None = None
-    positions: torch.Tensor | None = None
     mask: torch.Tensor | None = None
+    overwritten: "Overwritten | None" = None
 
 
 @dataclass(frozen=True)
 class Overwritten:
-    """What a pass overwrote in one layer's keys or values.
+    """What a pass overwrote in the layers of one kind.
 
-    memory: those keys or values, as rows (B·K·(C + 1), D). old: (n·K·q, D), what the rows at `index` held before.
-    index, owners, positions: as in `LayerKind`.
+    index: (m,), the cache rows that it wrote. owners, positions: (m,), the conversation and the position that each of
+    them is for. layers: keys or values of a layer, as rows (B·K·(C + 1), D), and what the rows at `index` held before,
+    (m, D).
     """
 
-    memory: torch.Tensor
     index: torch.Tensor
     owners: torch.Tensor
     positions: torch.Tensor
-    old: torch.Tensor
+    layers: list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def slots_of(window: int | None, capacity: int, slack: int) -> int:
@@ -82,7 +80,9 @@ def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, reme
     head = getattr(config, "head_dim", None) or config.hidden_size // heads
     slots = [slots_of(window, capacity, slack) + 1 for window in layer_windows(config)]
     overwritten = sum(some <= capacity for some in slots) * (remembered if remembered > slack else 0)
-    memory = 2 * pairs * head * size * (sum(slots) + max(slots) + overwritten)  # one layer's twice, when gathered
+    memory = (
+        2 * pairs * head * size * (sum(slots) + sum(set(slots)) + overwritten)
+    )  # of each kind one layer's twice, when gathered
     experts = getattr(config, "num_experts_per_tok", 0) * getattr(config, "moe_intermediate_size", 0)
     widest = max(3 * max(config.intermediate_size, experts), (3 * heads + 4 * pairs) * head) + 2 * config.hidden_size
     masked = max(slots) * ((1 + heads // pairs) * size + 3)  # the mask, and a copy for each query that shares keys
@@ -130,7 +130,7 @@ class SlotCache(Cache):
         self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.rows: torch.Tensor | slice = slice(count)
         self.overwritten: list[Overwritten] | None = None  # since `remember`
-        self.scratch: dict[int, torch.Tensor] = {}
+        self.scratch: dict[tuple[int, int | None], torch.Tensor] = {}
 
     def prepare(
         self, rows: torch.Tensor | slice, positions: torch.Tensor, kept: torch.Tensor, used: int, dtype: torch.dtype
@@ -147,10 +147,12 @@ class SlotCache(Cache):
         for kind in self.kinds:
             slot = torch.where(kept, positions % kind.slots, kind.slots)
             kind.index = self._index(kind, numbers, slot).flatten()
-            if self.overwritten is not None:
+            kind.overwritten = None
+            if self.overwritten is not None and kind.slots < self.capacity:
                 shape = (len(numbers), self.heads, positions.shape[1])
-                kind.owners = numbers[:, None, None].expand(shape).flatten()
-                kind.positions = positions[:, None].expand(shape).flatten()
+                owners, places = numbers[:, None, None].expand(shape), positions[:, None].expand(shape)
+                kind.overwritten = Overwritten(kind.index, owners.flatten(), places.flatten(), [])
+                self.overwritten.append(kind.overwritten)
             held = (
                 last - (last - torch.arange(min(used, kind.slots), device=last.device)) % kind.slots
             )  # (n, m), the position in each slot
@@ -184,16 +186,18 @@ class SlotCache(Cache):
         held = []
         for part, (memory, new) in enumerate(zip(self.pairs[layer], (keys, values), strict=True)):
             places = memory.view(-1, memory.shape[-1])
-            if self.overwritten is not None and kind.slots < self.capacity:
-                old = places.index_select(0, kind.index)
-                self.overwritten.append(Overwritten(places, kind.index, kind.owners, kind.positions, old))
+            if kind.overwritten is not None:
+                kind.overwritten.layers.append((places, places.index_select(0, kind.index)))
             places.index_copy_(0, kind.index, new.reshape(-1, new.shape[-1]))
             used = memory[:, :, : kind.mask.shape[-1]]
-            held.append(used[self.rows] if isinstance(self.rows, slice) else self._gathered(part, used))
+            held.append(used[self.rows] if isinstance(self.rows, slice) else self._gathered((part, kind.window), used))
         return held[0], held[1]
 
-    def _gathered(self, part: int, used: torch.Tensor) -> torch.Tensor:
-        """Return the pass's rows of keys (part 0) or values (1), in a buffer that the next layer overwrites."""
+    def _gathered(self, part: tuple[int, int | None], used: torch.Tensor) -> torch.Tensor:
+        """Return the pass's rows of keys (part 0) or values (1), in a buffer that the kind's next layer overwrites.
+
+        The last layers of some models (Gemma 3n) have none of their own, and read those of the kind's last that has.
+        """
         shape = (len(self.rows), *used.shape[1:])
         size = math.prod(shape)
         if part not in self.scratch or self.scratch[part].numel() < size:  # a new buffer each time costs page faults
@@ -206,7 +210,7 @@ class SlotCache(Cache):
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy one conversation's cache, into which `length` tokens were written, over another's."""
-        for kind, pair in zip(self.kind_of_layer, self.pairs, strict=bool(self.pairs)):
+        for kind, pair in zip(self.kind_of_layer, self.pairs, strict=False):  # the last layers may share theirs
             for memory in pair:
                 memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
 
@@ -225,18 +229,21 @@ class SlotCache(Cache):
         """
         if not self.overwritten:
             return
-        device = self.overwritten[0].old.device
+        device = self.overwritten[0].index.device
         kept = torch.full((self.count,), torch.iinfo(torch.int64).max, device=device)
         kept[torch.as_tensor(rows, device=device)] = torch.as_tensor(lengths, device=device)
         remaining = []
         for one in reversed(self.overwritten):
-            undone = one.positions >= kept[one.owners]
-            one.memory[one.index[undone]] = one.old[undone]
-            if for_good:
-                parts = (part[~undone] for part in (one.index, one.owners, one.positions, one.old))
-                remaining.append(Overwritten(one.memory, *parts))
+            is_undone = one.positions >= kept[one.owners]
+            undone, left = is_undone.nonzero()[:, 0], (~is_undone).nonzero()[:, 0]
+            index = one.index[undone]
+            for memory, old in one.layers:
+                memory[index] = old[undone]
+            if for_good and len(left):
+                layers = [(memory, old[left]) for memory, old in one.layers]
+                remaining.append(Overwritten(one.index[left], one.owners[left], one.positions[left], layers))
         if for_good:
-            self.overwritten = [one for one in reversed(remaining) if len(one.index)]
+            self.overwritten = remaining[::-1]
 
     def save(self, rows: torch.Tensor, positions: torch.Tensor) -> list[torch.Tensor]:
         """Return a copy of keys and values at positions (n, q) of conversations (n,), for `restore`."""
@@ -251,7 +258,7 @@ class SlotCache(Cache):
         """Return every layer's keys and values as rows of D numbers, with the rows of the given positions."""
         return [
             (memory.view(-1, memory.shape[-1]), self._index(kind, rows, positions % kind.slots).flatten())
-            for kind, pair in zip(self.kind_of_layer, self.pairs, strict=True)
+            for kind, pair in zip(self.kind_of_layer, self.pairs, strict=False)
             for memory in pair
         ]
 

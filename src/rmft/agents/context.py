@@ -12,21 +12,27 @@ WINDOWED, FULL = "sliding_attention", "full_attention"
 
 
 def layer_windows(config: "PretrainedConfig") -> list[int | None]:
-    """Return for each layer how many tokens a token attends to, itself included; None for all."""
+    """Return for each layer how many tokens a token attends to, itself included; None for all, or no known number."""
     config = config.get_text_config(decoder=True)
     window = getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None) or [WINDOWED if window else FULL] * config.num_hidden_layers
-    if unknown := set(kinds) - {WINDOWED, FULL}:
-        raise InputError(f"{config.model_type}: layers of type {unknown.pop()} cannot be cached; attention layers can")
     return [window if kind == WINDOWED else None for kind in kinds]
 
 
 def heads_of(config: "PretrainedConfig") -> tuple[int, int]:
-    """Return how many heads have queries, and how many have keys. Raise InputError where heads do not share keys so."""
+    """Return how many heads have queries, and how many have keys."""
     config = config.get_text_config(decoder=True)
-    if getattr(config, "kv_lora_rank", None) or not hasattr(config, "num_key_value_heads"):
-        raise InputError(f"{config.model_type}: {NOT_IN_PROCESS}")
     return config.num_attention_heads, config.num_key_value_heads
+
+
+def check_in_process(config: "PretrainedConfig") -> None:
+    """Raise InputError for a model with layers or heads that `cache.SlotCache` does not hold."""
+    config = config.get_text_config(decoder=True)
+    of_each_layer = getattr(config, "is_heterogeneous", False)  # then reading the number of heads is an error
+    others = set(getattr(config, "layer_types", None) or []) - {WINDOWED, FULL}
+    compressed = getattr(config, "kv_lora_rank", None)
+    if of_each_layer or others or compressed or not hasattr(config, "num_key_value_heads"):
+        raise InputError(f"{config.model_type}: {NOT_IN_PROCESS}")
 
 
 def short_context(config: "PretrainedConfig") -> int | None:

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from rmft.agents.cache import ATTENTION, BATCH_INVARIANT, SlotCache, chunk_of, size_of
 from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
+from rmft.agents.context import check_in_process
 from rmft.agents.norms import fuse_norms
 from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
 from rmft.agents.qwen3 import Qwen3Passes
@@ -37,13 +38,13 @@ SHARE_DECODING, SHARE_READING = 0.4, 0.8
 class LanguageModel:
     """A model ready to play, with its chat tokenizer.
 
-    passes: its forward passes, where ours are faster. read: of which conversations its output layer computes logits.
+    passes: its forward passes, where ours are faster. output_rows: of which conversations it computes logits.
     """
 
     model: PreTrainedModel
     chat_tokenizer: ChatTokenizer
     passes: Qwen3Passes | None
-    read: "RowsRead"
+    output_rows: "OutputRows"
 
     @classmethod
     def of(
@@ -58,7 +59,9 @@ class LanguageModel:
 
         context: see `context_limit`. batch_invariant: have the logits of a conversation on a CPU not depend on the
         conversations beside it, at the cost of some time, where that can be had; see `products_depend_on_batch`.
+        Raise InputError for kinds of attention that are not computed in process.
         """
+        check_in_process(model.config)
         chat_tokenizer = ChatTokenizer.of(tokenizer, model.config, model.generation_config.eos_token_id, context)
         if model.device.type == "cpu":
             torch.set_num_threads(threads)
@@ -67,19 +70,19 @@ class LanguageModel:
             fuse_norms(model)
         invariant = batch_invariant and model.device.type == "cpu" and not products_depend_on_batch(model)
         model.set_attn_implementation(BATCH_INVARIANT if invariant else ATTENTION)
-        read = RowsRead()
-        model.get_output_embeddings().register_forward_pre_hook(read)
-        return cls(model.eval(), chat_tokenizer, Qwen3Passes.of(model, batch_invariant=invariant), read)
+        output_rows = OutputRows()
+        model.get_output_embeddings().register_forward_pre_hook(output_rows)
+        return cls(model.eval(), chat_tokenizer, Qwen3Passes.of(model, batch_invariant=invariant), output_rows)
 
 
-class RowsRead:
-    """Gives the output layer only those conversations of a pass whose logits are read, as a tensor of their own.
+class OutputRows:
+    """A forward pre-hook of the output layer, which has it compute only those rows of a pass whose logits are used.
 
     With a large vocabulary, the output layer takes longer than all other layers together. Its input is the last column
     of a larger tensor, and torch multiplies such a part by frozen weights in bfloat16 after copying the weights for
     each conversation: 20 GB for 64 of them and a vocabulary of 262,144 tokens.
 
-    rows: their places in the next pass; None for all.
+    rows: their places in the next pass, which resets them; None for all.
     """
 
     rows: np.ndarray | None = None
@@ -143,8 +146,7 @@ class LocalChatModel:
 
     count: B. capacity: tokens of the longest conversation, see `context_needed`. max_tokens: of a completion; we end a
     completion that is longer. slack: see `SlotCache`; None for the best one for games. likeliest: whether completions
-    have the likeliest tokens, which takes a tenth of the time of a small model and only `action_policies` reads; it
-    runs the model for those that are missing.
+    have the likeliest tokens, which takes a tenth of the time of a small model, and which `action_policies` needs.
     """
 
     def __init__(
@@ -158,7 +160,7 @@ class LocalChatModel:
         likeliest: bool = True,
     ) -> None:
         self.model, self.chat_tokenizer = language_model.model, language_model.chat_tokenizer
-        self.passes, self.read = language_model.passes, language_model.read
+        self.passes, self.output_rows = language_model.passes, language_model.output_rows
         self.count, self.capacity, self.max_tokens, self.likeliest = count, capacity, max_tokens, likeliest
         self.device = self.model.device  # finding it anew takes longer than some layers
         self.chunk = slack or chunk_of(self.model.config, max_tokens)
@@ -237,12 +239,12 @@ class LocalChatModel:
         """Feed the first messages of conversations; copy the conversation where several begin with the same message."""
         first: dict[tuple[int, ...], int] = {}
         sources = [first.setdefault(tuple(prompt), place) for place, prompt in enumerate(prompts)]
-        fed = list(first.values())
+        fed, of = np.unique(sources, return_inverse=True)
         logits = self.feed(rows[fed], [prompts[place] for place in fed])
         for place, source in enumerate(sources):
             if place != source:
                 self.copy(rows[source], rows[place])
-        return logits[[fed.index(source) for source in sources]]
+        return logits if len(fed) == len(rows) else logits[of]
 
     def _decode(
         self, rows: np.ndarray, logits: torch.Tensor, temperature: float, uniforms: np.ndarray
@@ -257,15 +259,14 @@ class LocalChatModel:
         tokens = np.full((len(rows), self.max_tokens), -1)
         top_ids = np.zeros((*tokens.shape, TOP), dtype=np.int32)
         top_logprobs = np.full(top_ids.shape, -np.inf, dtype=np.float32)
-        ends = torch.tensor(sorted(self.chat_tokenizer.ends), device=at)
+        ends = sorted(self.chat_tokenizer.ends)
         going = np.arange(len(rows))
         for step in range(self.max_tokens):
-            chosen = sample(logits.to(at), uniforms[going, step], temperature)
-            tokens[going, step] = chosen.cpu()
+            tokens[going, step] = sample(logits.to(at), uniforms[going, step], temperature).cpu()
             if self.likeliest:
                 best = logits.log_softmax(dim=-1).topk(TOP)
                 top_ids[going, step], top_logprobs[going, step] = best.indices.cpu(), best.values.cpu()
-            going = going[~torch.isin(chosen, ends).cpu().numpy()]
+            going = going[~np.isin(tokens[going, step], ends)]
             if not len(going) or step == self.max_tokens - 1:
                 break
             logits = self.feed(rows[going], tokens[going, step, None].tolist())
@@ -299,7 +300,7 @@ class LocalChatModel:
         self.longest[rows] = np.maximum(self.longest[rows], self.lengths[rows])
         for end in range((q - 1) % self.chunk + 1, q + 1, self.chunk):
             part = np.s_[:, max(0, end - self.chunk) : end]
-            self.read.rows = place if end == q else place[:0]
+            self.output_rows.rows = place if end == q else place[:0]
             logits = self._forward(rows if few else slice(first, last + 1), ids[part], positions[part], kept[part])
         return logits
 

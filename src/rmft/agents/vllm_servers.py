@@ -75,8 +75,9 @@ def _model_arguments(settings: LanguageModelSettings, weights: Path | None, fold
 
 def _gpu_shares(vllm: VLLM) -> list[dict[str, str]]:
     """Return for each server the environment variable with its share of the job's GPUs; nothing if there are none."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    gpus = visible.split(",") if visible else [str(i) for i in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")  # an empty list hides all GPUs
+    here = [str(i) for i in range(len(list(Path("/dev").glob("nvidia[0-9]*"))))]
+    gpus = here if visible is None else [gpu for gpu in visible.split(",") if gpu]
     if not gpus:
         return [{}] * vllm.servers
     if len(gpus) < vllm.gpus:

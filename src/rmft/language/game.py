@@ -272,7 +272,10 @@ def _play(
 
 
 def _spellings(protocol: Protocol, example: str) -> list[str]:
-    """Return all actions written as the example is: by number or by name."""
+    """Return all actions written as the example is: by number or by name, in its case."""
     if protocol.scenario is None or example.strip().isdecimal():
         return [str(action + 1) for action in range(protocol.d)]
-    return list(protocol.scenario.names)
+    names = list(protocol.scenario.names)
+    if example.strip() in names or not (example.islower() or example.isupper()):
+        return names
+    return [name.lower() if example.islower() else name.upper() for name in names]

@@ -41,19 +41,22 @@ def open_chat_models(job: RolloutsJob, games: Games, weights: Path | None, outpu
     weights: the file that fine-tuning wrote; None for the base model. output: the file that the games go into, after
     which the journal of an endpoint's responses is named, and the log of the servers of vLLM or llama.cpp.
     """
+    model = job.model
+    if model.kind == "language":
+        model = model.model_copy(update={"batch": min(model.batch, len(games.ids))})
     conversations = Conversations(games.settings, job.T, job.problem.protocol.max_tokens, games.scenarios)
-    if job.model.kind == "endpoint":
-        model = job.model.model if weights is None else read_json(weights)["id"]
-        with open_connection(job.model_name, job.model, job.served, model, journal_of(output)) as connection:
+    if model.kind == "endpoint":
+        served = model.model if weights is None else read_json(weights)["id"]
+        with open_connection(job.model_name, model, job.served, served, journal_of(output)) as connection:
             yield at_endpoint(connection, conversations, games.words)
-    elif job.model.vllm:
+    elif model.vllm:
         log = Path("logs", "vllm", output.with_suffix(".log"))
-        with in_vllm(job.model, weights, conversations, log) as chat_models:
+        with in_vllm(model, weights, conversations, log) as chat_models:
             yield chat_models
-    elif job.model.llama_cpp:
+    elif model.llama_cpp:
         log = Path("logs", "llama_cpp", output.with_suffix(".log"))
-        with in_llama_cpp(job.model, weights, conversations, log) as chat_models:
+        with in_llama_cpp(model, weights, conversations, log) as chat_models:
             yield chat_models
     else:
-        with in_process(job.model, weights, conversations) as chat_models:
+        with in_process(model, weights, conversations) as chat_models:
             yield chat_models

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rmft.agents.model_shapes import BYTES, ModelShape, local_folder, shape_of, weights_bytes
 from rmft.errors import InputError, unknown
 from rmft.params import Params
 from rmft.params.experiment import Experiment
 from rmft.params.language_model import LanguageModelSettings
 from rmft.tools.estimate import MESSAGE_TOKENS, TokenCounter, endpoint_experiments, message_tokens
-from rmft.tools.model_shapes import BYTES, ModelShape, local_folder, shape_of, weights_bytes
 from rmft.tools.terminal import empty_table
 from rmft.workflow.contexts import PIECE, TURN
 from rmft.workflow.paths import own_players

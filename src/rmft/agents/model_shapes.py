@@ -47,7 +47,7 @@ def shape_of(settings: LanguageModelSettings) -> ModelShape | None:
     if folder is not None:
         return _of_folder(folder)
     if settings.is_gguf and Path(settings.weights).is_file():
-        return _of_gguf(Path(settings.weights))
+        return shape_of_gguf(Path(settings.weights))
     return PUBLISHED.get(settings.weights) if settings.file is None else None
 
 
@@ -90,7 +90,8 @@ def _of_folder(folder: Path) -> ModelShape | None:
     return ModelShape(parameters, config["num_hidden_layers"], heads, head, sliding, window)
 
 
-def _of_gguf(file: Path) -> ModelShape:
+def shape_of_gguf(file: Path) -> ModelShape:
+    """Return the size of the model in a GGUF file."""
     header = read_gguf(file)
     queries = header.count(".attention.head_count")
     has = header.value
