@@ -1,6 +1,6 @@
-"""The game: one player on one reward table, all n replicates at once. For games in words see `language.game`.
+"""The game: one player on one reward table, all n instances at once. For games in words see `language.game`.
 
-Symbols: n replicates, T rounds, d actions.
+Symbols: n instances, T rounds, d actions.
 """
 
 from collections.abc import Callable

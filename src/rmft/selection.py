@@ -77,9 +77,8 @@ def select(
         better: set[tuple[int, bytes]] = set()
         for row in rows:
             replies = (scenario[row], texts[row])
-            duplicate[row] = (
-                replies in better
-            )  # ASSUME: a game told word for word like a better one teaches nothing new
+            # ASSUME: a game told word for word like a better one teaches nothing new
+            duplicate[row] = replies in better
             better.add(replies)
         most = selected * len(np.unique(scenario[rows]))
         chosen[rows[~duplicate[rows]][:most]] = True

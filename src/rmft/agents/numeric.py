@@ -1,6 +1,6 @@
 """The numeric agent: a single layer of linear attention over past rewards, Eq. `single-linear-transformer`.
 
-Symbols: S training seeds, n replicates, d actions. The query is fixed, so attention over the past is a sum with one
+Symbols: S training seeds, n instances, d actions. The query is fixed, so attention over the past is a sum with one
 term a round; an agent keeps the running sum, and a trajectory costs O(T).
 
 The formulas are written once for numpy arrays (to play, without importing torch) and torch tensors (to train).

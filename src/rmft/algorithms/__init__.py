@@ -1,9 +1,9 @@
-"""Reference algorithms of App. `appendix_baseline` and ours, vectorised over n replicates.
+"""Reference algorithms of App. `appendix_baseline` and ours, vectorised over n instances.
 
 A player decides on policies (n, d), then observes the rewards that the environment reveals. As in the appendix, it
 observes rewards normalised to [0, 1] by their known range.
 
-Symbols: n replicates, T rounds, d actions, p features of a context.
+Symbols: n instances, T rounds, d actions, p features of a context.
 """
 
 import inspect

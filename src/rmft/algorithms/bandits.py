@@ -1,6 +1,6 @@
 """Algorithms that observe the reward of the played action only: greedy, UCB, Thompson sampling, EXP3, Rexp3.
 
-Symbols: n replicates, d actions (the paper's K), T rounds. Rewards are normalised to [0, 1].
+Symbols: n instances, d actions (the paper's K), T rounds. Rewards are normalised to [0, 1].
 """
 
 import math
@@ -77,7 +77,7 @@ class ThompsonSampling:
     def observe(self, revealed: np.ndarray, rewards: np.ndarray) -> None:
         """Toss a coin with the reward's probability of success."""
         coins = self.streams("success", self.round).random((len(rewards), 1))
-        self.successes += revealed & (coins < rewards)
+        self.successes += coins < rewards  # 0 where a reward is not revealed
         self.plays += revealed
         self.round += 1
 
@@ -117,7 +117,7 @@ class EXP3:
 class Rexp3(EXP3):
     """Rexp3 (Besbes et al., 2014): EXP3 restarted every Δ_T rounds, tuned by the variation V_T.
 
-    variation: V_T on the scale of the normalised rewards; one number, or (n,) for one a replicate. Δ_T is the
+    variation: V_T on the scale of the normalised rewards; one number, or (n,) for one an instance. Δ_T is the
     appendix's ⌈(K log K / V_T)^(1/3) T^(2/3)⌉; Besbes et al. have (T / V_T)^(2/3) in it.
     # ASSUME: a batch is no longer than the game, so that γ stays tuned where V_T is small.
     """

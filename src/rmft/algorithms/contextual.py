@@ -1,6 +1,6 @@
 """Algorithms that observe contexts: LinUCB with disjoint linear models (Li et al., 2010, Algorithm 1).
 
-Symbols: n replicates, d actions, p features of a context, α width of the confidence bound. Rewards are in [0, 1].
+Symbols: n instances, d actions, p features of a context, α width of the confidence bound. Rewards are in [0, 1].
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
 """Algorithms that observe every action's reward: FTL and FTRL (with entropy: Hedge), on the simplex and the ball.
 
-Symbols: n replicates, d actions, R radius of the ball (None: the simplex). All are functions of the total
+Symbols: n instances, d actions, R radius of the ball (None: the simplex). All are functions of the total
 reward Σ_{τ<t} R_τ, normalised.
 """
 

@@ -1,6 +1,6 @@
 """The interface of players, and the maps from scores to policies on the simplex and on the ball.
 
-Symbols: n replicates, d actions, p features of a context.
+Symbols: n instances, d actions, p features of a context.
 """
 
 from typing import Protocol, runtime_checkable

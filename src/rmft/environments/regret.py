@@ -85,12 +85,16 @@ def regret(
     if comparator == "best mean":
         return best_mean(means_of(table, mean)) - total
     if notion == "dynamic":
-        raise InputError("dynamic regret is defined for bandits")
+        raise InputError("dynamic regret is computed in bandits, where it is the regret against the best mean")
     return best_fixed_policy(means_of(table, mean) if notion == "pseudo" else table.rewards, radius) - total
 
 
 def best_actions(comparator: str, table: RewardTable, mean: Mean = "nominal") -> np.ndarray:
-    """Return the comparator's action in each round (n, T): the best in hindsight, or the best mean's."""
+    """Return the comparator's action in each round (n, T): the best in hindsight, or the best mean's.
+
+    Of several the first: with full information, above all under Alternating rewards, many are equally good in
+    hindsight, and how often this one is played says little.
+    """
     if comparator == "hindsight":
         best = table.rewards.sum(axis=1).argmax(axis=1)
         return np.broadcast_to(best[:, None], table.shape[:2])

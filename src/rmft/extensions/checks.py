@@ -1,6 +1,6 @@
 """Checks of an extension's processes and algorithms, when it is loaded and in every game.
 
-Symbols: n instances or replicates, T rounds, d actions, p features of a context.
+Symbols: n instances, T rounds, d actions, p features of a context.
 """
 
 import functools

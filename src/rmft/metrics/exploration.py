@@ -1,6 +1,6 @@
 """Exploration: SuffFailFreq and MinFrac (Krishnamurthy et al., 2024; App. `ssec:metricee`), and entropy of policies.
 
-Symbols: n replicates, T rounds, d actions. All are returned for each replicate; the paper draws their means.
+Symbols: n instances (the paper's replicates), T rounds, d actions. All are returned for each; the paper draws means.
 """
 
 import math
@@ -16,7 +16,7 @@ def suffix_failure(actions: np.ndarray, best: np.ndarray) -> np.ndarray:
     """Return (n, T): at t, whether the best action is never played in rounds t..T.
 
     actions: (n, T). best: (n, T), the best action of each round, one column repeated where it does not change.
-    SuffFailFreq(t) is the mean over replicates; it cannot fall with t.
+    SuffFailFreq(t) is the mean over instances; it cannot fall with t.
     """
     # ASSUME: where the best action changes, that of each round counts; the paper's definition has one best action.
     hit = actions == best
@@ -26,7 +26,7 @@ def suffix_failure(actions: np.ndarray, best: np.ndarray) -> np.ndarray:
 def scaled_min_frac(actions: np.ndarray, d: int) -> np.ndarray:
     """Return (n, T): d times the share of the least played action in rounds 1..t, in [0, 1].
 
-    actions: (n, T). d · MinFrac(t) is the mean over replicates; it is 1 where all actions are played equally.
+    actions: (n, T). d · MinFrac(t) is the mean over instances; it is 1 where all actions are played equally.
     """
     plays = one_hot(actions, d).cumsum(axis=1)
     return d * plays.min(axis=2) / np.arange(1, actions.shape[1] + 1)

@@ -1,4 +1,4 @@
-"""Luck in hindsight: how much of the selected trajectories' advantage remains on rewards that are drawn again.
+"""Luck in hindsight (the winner's curse): how much of the selected trajectories' advantage remains on fresh rewards.
 
 The lowest of L regrets is low partly because the draws favoured the played actions. That part vanishes when the same
 actions are scored on new draws from the same means. A selection holds for each trajectory its `scenario`, its `regret`

@@ -56,6 +56,6 @@ def ks_by_seed(trained: PlayerResults, base: PlayerResults) -> list[float]:
 def pairs_of_seeds(trained: PlayerResults, base: PlayerResults) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the final regrets (n,) of each training seed's trained model and of its base model.
 
-    All language models have the same base model, which has played once.
+    The base model of language models has played once, or once for each training seed.
     """
     return zip(trained.final, np.broadcast_to(base.final, trained.final.shape), strict=True)
