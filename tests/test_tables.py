@@ -338,6 +338,33 @@ def test_a_maximum_has_no_error_unless_all_games_are_alike():
     assert of.error("mean") == pytest.approx(5 * final.std(ddof=1) / np.sqrt(30), rel=0.3)
 
 
+@pytest.mark.parametrize(("failing", "others", "sure"), [(0, 2, False), (2, 0, False), (0, 15, True), (50, 30, True)])
+def test_shares_of_failures_differ_surely_by_the_errors_of_both_players(failing, others, sure):
+    estimation, n, horizon = Estimation(0, "x", 200), 50, 10
+    best = np.zeros((1, n, horizon), dtype=int)
+    first, second = (
+        replace(
+            results_of(np.ones((1, n, horizon)).cumsum(axis=2)),
+            actions=best + (np.arange(n) < m)[:, None],
+            best_actions=best,
+        )
+        for m in (failing, others)
+    )
+    ours, beside = (regret_statistics(estimation, "r", name, of, n)[0] for name, of in (("a", first), ("b", second)))
+    for one, other in ((ours, beside), (beside, ours)):
+        difference, margin = one.above(other, "suff_fail_freq")
+        assert (abs(difference) > margin) is sure
+
+
+def test_the_error_of_a_single_run_is_over_instances_and_between_trainings():
+    generator, n, seeds = np.random.default_rng(0), 400, 3
+    final = generator.normal(0, 1, n) + generator.normal(0, 1, (seeds, n)) + np.array([[-1.0], [0.0], [1.0]])
+    played = results_of(10 + final[..., None] * np.ones(5))
+    of = regret_statistics(Estimation(0, "x", 400), "r", "trained", played, n)[0]
+    one_run = math.sqrt(of.error_to_paper("mean") ** 2 - of.error("mean") ** 2)
+    assert one_run == pytest.approx(1.0, rel=0.1)  # nearly all of it between trainings
+
+
 def test_late_failures_count_games_in_which_what_is_best_is_not_played_once_at_the_end():
     rng, n, horizon = np.random.default_rng(0), 60, 100
     actions, best = (rng.integers(3, size=(2, n, horizon)) for _ in "ab")
