@@ -409,7 +409,7 @@ def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
         few = np.r_[: fitting // 4, fitting - 1]
         chat_model.reply(["Hi"] * len(few), temperature=1.0, uniforms=uniforms(1, len(few)), rows=few)
 
-    taken = peak_bytes(play) + sum(memory.nbytes for pair in chat_model.cache.pairs for memory in pair)
+    taken = peak_bytes(play) + sum(memory.nbytes for pair in chat_model.cache.keys_and_values for memory in pair)
     assert 0.7 < taken / (USED * free) <= 1
     assert games_at_a_time(language_model, capacity, MAX_TOKENS, 3, free) == 3
     assert games_at_a_time(language_model, capacity, MAX_TOKENS, 1000, None) == 1000

@@ -76,19 +76,19 @@ def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, reme
     completion; if more than the slack, what they overwrite is kept, too. size: bytes of a number.
     """
     config = config.get_text_config(decoder=True)
-    heads, pairs = heads_of(config)
-    head = getattr(config, "head_dim", None) or config.hidden_size // heads
+    query_heads, key_heads = heads_of(config)
+    sharing, head = query_heads // key_heads, getattr(config, "head_dim", None) or config.hidden_size // query_heads
     slots = [slots_of(window, capacity, slack) + 1 for window in layer_windows(config)]
     overwritten = sum(some <= capacity for some in slots) * (remembered if remembered > slack else 0)
-    memory = (
-        2 * pairs * head * size * (sum(slots) + sum(set(slots)) + overwritten)
-    )  # of each kind one layer's twice, when gathered
+    gathered = sum(set(slots))  # a copy of one layer of each kind
+    memory = 2 * key_heads * head * size * (sum(slots) + gathered + overwritten)
     experts = getattr(config, "num_experts_per_tok", 0) * getattr(config, "moe_intermediate_size", 0)
-    widest = max(3 * max(config.intermediate_size, experts), (3 * heads + 4 * pairs) * head) + 2 * config.hidden_size
-    masked = max(slots) * ((1 + heads // pairs) * size + 3)  # the mask, and a copy for each query that shares keys
+    widest = max(3 * max(config.intermediate_size, experts), (3 * query_heads + 4 * key_heads) * head)
+    widest += 2 * config.hidden_size
+    masked = max(slots) * ((1 + sharing) * size + 3)  # the mask, and a copy for each query that shares keys
     # `attend` computes the scores itself here. It does so for single tokens on a GPU, too, where they are small.
     if getattr(config, "attn_logit_softcapping", None):
-        masked += max(slots) * heads * (2 * size + 4)
+        masked += max(slots) * query_heads * (2 * size + 4)
     sampling = config.vocab_size * (size + 28)  # logits, two softmaxes in float32, cumulative sums in float64
     return memory + max(slack * (widest * size + masked), sampling)
 
@@ -124,10 +124,10 @@ class SlotCache(Cache):
         self.slack = slack if any(kind.slots < capacity for kind in kinds.values()) else None
         self.kinds = list(kinds.values())
         self.kind_of_layer = [kinds[window] for window in windows]
-        queries, self.heads = heads_of(config)
-        self.sharing = queries // self.heads
+        query_heads, self.key_heads = heads_of(config)
+        self.sharing = query_heads // self.key_heads
         self.count, self.capacity = count, capacity
-        self.pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.keys_and_values: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.rows: torch.Tensor | slice = slice(count)
         self.overwritten: list[Overwritten] | None = None  # since `remember`
         self.scratch: dict[tuple[int, int | None], torch.Tensor] = {}
@@ -149,7 +149,7 @@ class SlotCache(Cache):
             kind.index = self._index(kind, numbers, slot).flatten()
             kind.overwritten = None
             if self.overwritten is not None and kind.slots < self.capacity:
-                shape = (len(numbers), self.heads, positions.shape[1])
+                shape = (len(numbers), self.key_heads, positions.shape[1])
                 owners, places = numbers[:, None, None].expand(shape), positions[:, None].expand(shape)
                 kind.overwritten = Overwritten(kind.index, owners.flatten(), places.flatten(), [])
                 self.overwritten.append(kind.overwritten)
@@ -166,8 +166,8 @@ class SlotCache(Cache):
 
     def _index(self, kind: LayerKind, rows: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
         """Return the rows (n, K, q) of slots (n, q) in a layer's cache, viewed as (B·K·(C + 1), D)."""
-        heads = torch.arange(self.heads, device=slot.device)
-        return (rows[:, None, None] * self.heads + heads[:, None]) * (kind.slots + 1) + slot[:, None]
+        heads = torch.arange(self.key_heads, device=slot.device)
+        return (rows[:, None, None] * self.key_heads + heads[:, None]) * (kind.slots + 1) + slot[:, None]
 
     def masks(self) -> torch.Tensor | dict[str, torch.Tensor]:
         """Return the argument `attention_mask` of the model."""
@@ -180,11 +180,11 @@ class SlotCache(Cache):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write keys and values (n, K, q, D) of new tokens and return those of all slots in use, (n, K, m, D)."""
         kind = self.kind_of_layer[layer]
-        if layer == len(self.pairs):
-            shape = (self.count, self.heads, kind.slots + 1)
-            self.pairs.append(tuple(_zeros((*shape, new.shape[-1]), new) for new in (keys, values)))
+        if layer == len(self.keys_and_values):
+            shape = (self.count, self.key_heads, kind.slots + 1)
+            self.keys_and_values.append(tuple(_zeros((*shape, new.shape[-1]), new) for new in (keys, values)))
         held = []
-        for part, (memory, new) in enumerate(zip(self.pairs[layer], (keys, values), strict=True)):
+        for part, (memory, new) in enumerate(zip(self.keys_and_values[layer], (keys, values), strict=True)):
             places = memory.view(-1, memory.shape[-1])
             if kind.overwritten is not None:
                 kind.overwritten.layers.append((places, places.index_select(0, kind.index)))
@@ -210,8 +210,10 @@ class SlotCache(Cache):
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy one conversation's cache, into which `length` tokens were written, over another's."""
-        for kind, pair in zip(self.kind_of_layer, self.pairs, strict=False):  # the last layers may share theirs
-            for memory in pair:
+        for kind, both in zip(
+            self.kind_of_layer, self.keys_and_values, strict=False
+        ):  # the last layers may share theirs
+            for memory in both:
                 memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
 
     def remember(self) -> None:
@@ -258,8 +260,8 @@ class SlotCache(Cache):
         """Return every layer's keys and values as rows of D numbers, with the rows of the given positions."""
         return [
             (memory.view(-1, memory.shape[-1]), self._index(kind, rows, positions % kind.slots).flatten())
-            for kind, pair in zip(self.kind_of_layer, self.pairs, strict=False)
-            for memory in pair
+            for kind, both in zip(self.kind_of_layer, self.keys_and_values, strict=False)
+            for memory in both
         ]
 
 

@@ -37,10 +37,10 @@ class Layer:
     narrow: torch.Tensor
 
     @classmethod
-    def of(cls, layer: Qwen3DecoderLayer, heads: int, pairs: int) -> Self:
+    def of(cls, layer: Qwen3DecoderLayer, query_heads: int, key_heads: int) -> Self:
         """Take the weights from a layer of transformers."""
         attention, feed_forward = layer.self_attn, layer.mlp
-        scales = [attention.q_norm.weight.expand(heads, 1, -1), attention.k_norm.weight.expand(pairs, 1, -1)]
+        scales = [attention.q_norm.weight.expand(query_heads, 1, -1), attention.k_norm.weight.expand(key_heads, 1, -1)]
         return cls(
             norm=layer.input_layernorm.weight,
             project=torch.cat([one.weight for one in (attention.q_proj, attention.k_proj, attention.v_proj)]),
@@ -70,11 +70,12 @@ class Qwen3Passes:
     def __init__(self, model: Qwen3ForCausalLM, batch_invariant: bool) -> None:
         config, core = model.config, model.model
         self.batch_invariant = batch_invariant
-        self.heads, self.pairs, self.size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+        self.query_heads, self.key_heads = config.num_attention_heads, config.num_key_value_heads
+        self.size = config.head_dim
         self.epsilon = config.rms_norm_eps
         self.model, self.embeddings, self.norm = model, core.embed_tokens.weight, core.norm.weight
         self.frequencies = core.rotary_emb.inv_freq
-        self.layers = [Layer.of(layer, self.heads, self.pairs) for layer in core.layers]
+        self.layers = [Layer.of(layer, self.query_heads, self.key_heads) for layer in core.layers]
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, cache: SlotCache) -> torch.Tensor:
         """Return the logits (n, V) after tokens (n, q) at positions (n, q), for which the cache is prepared."""
@@ -98,12 +99,12 @@ class Qwen3Passes:
         self, number: int, hidden: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor], cache: SlotCache
     ) -> torch.Tensor:
         """Return what a layer's attention adds to hidden states (n, q, width). turn: see `_turn`."""
-        layer, both = self.layers[number], self.heads + self.pairs
+        layer, both = self.layers[number], self.query_heads + self.key_heads
         heads = linear(hidden, layer.project).unflatten(-1, (-1, self.size)).transpose(1, 2)
-        heads, values = heads.split([both, self.pairs], dim=1)  # (n, H + K, q, D) and (n, K, q, D)
+        heads, values = heads.split([both, self.key_heads], dim=1)  # (n, H + K, q, D) and (n, K, q, D)
         heads = rms_norm(heads, (self.size,), None, self.epsilon).mul_(layer.scale)
         heads = heads.roll(self.size // 2, dims=-1).mul_(turn[1]).add_(heads.mul_(turn[0]))
-        queries, keys = heads.split([self.heads, self.pairs], dim=1)
+        queries, keys = heads.split([self.query_heads, self.key_heads], dim=1)
         keys, values = cache.update(keys, values, number)
         mask = cache.kind_of_layer[number].mask
         mixed, _ = attend(None, queries, keys, values, mask, self.size**-0.5, batch_invariant=self.batch_invariant)
