@@ -2,8 +2,8 @@
 
 The embedded model plays. Each measurement runs in a process of its own, which gives its peak memory. A power law is
 fitted to the times, and its exponent is compared with that of the floor, the work that must be done in any case.
---figure FILE draws both. `--dag 10000` measures instead how long Snakemake plans ten thousand jobs. For runs on a GPU
-see prediction.py.
+Both are drawn in growth.png, or in --figure FILE. `--dag 10000` measures instead how long Snakemake plans ten thousand
+jobs. For runs on a GPU see prediction.py.
 """
 
 import argparse

@@ -31,7 +31,8 @@ from transformers import (
 from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.checkpoint import load_tokenizer
 from rmft.agents.local import load
-from rmft.agents.memory import size_of_model, weights_bytes
+from rmft.agents.memory import size_of_model
+from rmft.agents.model_shapes import bytes_of_weights
 from rmft.agents.weights import ADAPTER_CONFIG, quantised
 from rmft.artifacts.tensors import read_tensors, write_tensors
 from rmft.errors import InputError
@@ -302,6 +303,8 @@ def test_nf4_counts_only_linear_layers_but_not_the_last_as_quantised(tmp_path):
     size = size_of_model(settings)
     heads = SMALL["head_dim"] * (2 * SMALL["num_attention_heads"] + 2 * SMALL["num_key_value_heads"])
     assert size.linear == SMALL["num_hidden_layers"] * SMALL["hidden_size"] * heads
-    assert weights_bytes(settings, size) == 2 * size.parameters
+    assert bytes_of_weights(settings, size.parameters, size.linear) == 2 * size.parameters
     nf4 = settings.model_copy(update={"quantised": "nf4"})
-    assert weights_bytes(nf4, size) == pytest.approx(2 * size.parameters - (2 - 0.55) * size.linear)
+    assert bytes_of_weights(nf4, size.parameters, size.linear) == pytest.approx(
+        2 * size.parameters - (2 - 0.55) * size.linear
+    )

@@ -389,12 +389,15 @@ def peak_bytes(work) -> int:
     return int(np.cumsum([event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]).max())
 
 
-@pytest.mark.parametrize("name", ["qwen3", "qwen3-sliding", "gemma"])
+@pytest.mark.parametrize("name", ["qwen3", "qwen3-sliding", "gemma", "gemma-shared"])
 def test_so_many_games_are_played_at_a_time_as_fit_into_memory(name):
     config = copy.deepcopy(CONFIGS[name])
     config.num_hidden_layers = 12
     if kinds := getattr(config, "layer_types", None):
         config.layer_types = kinds[:2] * 6
+    for name_of_list in ("intermediate_size", "activation_sparsity_pattern"):
+        if isinstance(of_layers := getattr(config, name_of_list, None), list):
+            setattr(config, name_of_list, of_layers[:1] * 12)
     model = AutoModelForCausalLM.from_config(config)
     language_model, free = LanguageModel.of(model, byte_tokenizer(TEMPLATES[name.partition("-")[0]])), 15_000_000
     capacity = 400

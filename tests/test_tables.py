@@ -356,6 +356,20 @@ def test_shares_of_failures_differ_surely_by_the_errors_of_both_players(failing,
         assert (abs(difference) > margin) is sure
 
 
+def test_trainings_that_fail_differently_are_not_surely_worse_than_a_player_that_never_fails():
+    n, best, at = 50, np.zeros((3, 50, 10), dtype=int), np.arange(50)
+    failing = np.stack([at < m for m in (0, 5, 40)])[..., None]
+    regret = np.ones((3, n, 10)).cumsum(axis=2)
+    players = {
+        "trained": replace(results_of(regret), actions=best + failing, best_actions=best),
+        "base": replace(results_of(regret[:1]), actions=best[:1], best_actions=best[:1]),
+    }
+    of = {name: regret_statistics(Estimation(0, "x", 200), "r", name, played, n)[0] for name, played in players.items()}
+    difference, margin = of["trained"].above(of["base"], "suff_fail_freq")
+    assert difference == pytest.approx(0.3)
+    assert difference < margin
+
+
 def test_the_error_of_a_single_run_is_over_instances_and_between_trainings():
     generator, n, seeds = np.random.default_rng(0), 400, 3
     final = generator.normal(0, 1, n) + generator.normal(0, 1, (seeds, n)) + np.array([[-1.0], [0.0], [1.0]])

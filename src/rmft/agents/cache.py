@@ -78,12 +78,15 @@ def conversation_bytes(config: PretrainedConfig, capacity: int, slack: int, reme
     config = config.get_text_config(decoder=True)
     query_heads, key_heads = heads_of(config)
     sharing, head = query_heads // key_heads, getattr(config, "head_dim", None) or config.hidden_size // query_heads
-    slots = [slots_of(window, capacity, slack) + 1 for window in layer_windows(config)]
+    windows = layer_windows(config)
+    windows = windows[: len(windows) - (getattr(config, "num_kv_shared_layers", 0) or 0)]
+    slots = [slots_of(window, capacity, slack) + 1 for window in windows]
     overwritten = sum(some <= capacity for some in slots) * (remembered if remembered > slack else 0)
-    gathered = sum(set(slots))  # a copy of one layer of each kind
+    gathered = sum(dict(zip(windows, slots, strict=True)).values())  # a copy of one layer of each kind
     memory = 2 * key_heads * head * size * (sum(slots) + gathered + overwritten)
     experts = getattr(config, "num_experts_per_tok", 0) * getattr(config, "moe_intermediate_size", 0)
-    widest = max(3 * max(config.intermediate_size, experts), (3 * query_heads + 4 * key_heads) * head)
+    inner = max(np.max(config.intermediate_size), experts)  # Gemma 3n has a width for each layer
+    widest = max(3 * int(inner), (3 * query_heads + 4 * key_heads) * head)
     widest += 2 * config.hidden_size
     masked = max(slots) * ((1 + sharing) * size + 3)  # the mask, and a copy for each query that shares keys
     # `attend` computes the scores itself here. It does so for single tokens on a GPU, too, where they are small.

@@ -78,9 +78,9 @@ class LanguageModel:
 class OutputRows:
     """A forward pre-hook of the output layer, which has it compute only those rows of a pass whose logits are used.
 
-    With a large vocabulary, the output layer takes longer than all other layers together. Its input is the last column
-    of a larger tensor, and torch multiplies such a part by frozen weights in bfloat16 after copying the weights for
-    each conversation: 20 GB for 64 of them and a vocabulary of 262,144 tokens.
+    In a small model with a large vocabulary, the output layer takes longer than all other layers together. Its input is
+    the last column of a larger tensor, and torch multiplies such a part by frozen weights in bfloat16 after copying the
+    weights for each conversation: 20 GB for 64 of them and a vocabulary of 262,144 tokens.
 
     rows: their places in the next pass, which resets them; None for all.
     """

@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from rmft.agents.cache import size_of
 from rmft.agents.checkpoint import checkpoint
 from rmft.agents.context import check_in_process
-from rmft.agents.model_shapes import QUANTISED, shape_of_gguf
+from rmft.agents.model_shapes import bytes_of_weights, shape_of_gguf
 from rmft.errors import InputError
 from rmft.params.language_model import LanguageModelSettings
 
@@ -52,12 +52,6 @@ def say_memory(settings: LanguageModelSettings, parts: dict[str, float]) -> None
     print(f"{settings.folder}: needs about {sum(parts.values()) / 1e9:.1f} GB: {listed}", file=sys.stderr, flush=True)
 
 
-def weights_bytes(settings: LanguageModelSettings, size: ModelSize) -> float:
-    """Return the bytes of a model's weights in memory."""
-    quantised = size.linear if settings.quantised else 0
-    return QUANTISED * quantised + getattr(torch, settings.dtype).itemsize * (size.parameters - quantised)
-
-
 def say_memory_to_play(settings: LanguageModelSettings, capacity: int, max_tokens: int) -> None:
     """Print what games in process need of memory. capacity, max_tokens: see `local.LocalChatModel`."""
     size = size_of_model(settings)
@@ -65,7 +59,9 @@ def say_memory_to_play(settings: LanguageModelSettings, capacity: int, max_token
     each = size_of(size.config, capacity, max_tokens, getattr(torch, settings.dtype).itemsize)
     # On a GPU with less memory, fewer games are played at a time.
     games = f"{'up to ' * settings.device.startswith('cuda')}{settings.batch} games of {capacity} tokens"
-    say_memory(settings, {"weights": weights_bytes(settings, size), games: settings.batch * each})
+    say_memory(
+        settings, {"weights": bytes_of_weights(settings, size.parameters, size.linear), games: settings.batch * each}
+    )
 
 
 def say_memory_to_play_gguf(settings: LanguageModelSettings, gguf: Path, capacity: int) -> None:

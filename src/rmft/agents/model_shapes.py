@@ -1,5 +1,6 @@
 """The size of a language model, read from its files but not its weights: a folder, a GGUF file, the hub's cache."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,12 +16,13 @@ QUANTISED = 0.55  # bytes of a weight in nf4, with its scales
 
 @dataclass(frozen=True)
 class ModelShape:
-    """parameters: their number. heads: of keys and values. head: the size of one.
+    """parameters: their number. linear: how many of them nf4 quantises. heads: of keys and values. head: size of one.
 
     sliding: how many of the layers attend to the last `window` tokens only.
     """
 
     parameters: float
+    linear: float
     layers: int
     heads: int
     head: int
@@ -35,9 +37,9 @@ class ModelShape:
 
 # The paper's models, as their model cards and configurations have them, for estimates before they are downloaded.
 PUBLISHED = {
-    "microsoft/Phi-3.5-mini-instruct": ModelShape(3.82e9, 32, 32, 96),
-    "google/gemma-2-9b-it": ModelShape(9.24e9, 42, 8, 256),
-    "Qwen/Qwen3-8B": ModelShape(8.19e9, 36, 8, 128),
+    "microsoft/Phi-3.5-mini-instruct": ModelShape(3.82e9, 3.62e9, 32, 32, 96),
+    "google/gemma-2-9b-it": ModelShape(9.24e9, 8.32e9, 42, 8, 256),
+    "Qwen/Qwen3-8B": ModelShape(8.19e9, 6.95e9, 36, 8, 128),
 }
 
 
@@ -68,16 +70,24 @@ def weights_bytes(settings: LanguageModelSettings, shape: ModelShape) -> float:
     """Return the bytes of a model's weights in memory while it plays."""
     if settings.llama_cpp and Path(settings.weights).is_file():
         return Path(settings.weights).stat().st_size
-    return shape.parameters * (QUANTISED if settings.quantised else BYTES[settings.dtype])
+    return bytes_of_weights(settings, shape.parameters, shape.linear)
+
+
+def bytes_of_weights(settings: LanguageModelSettings, parameters: float, linear: float) -> float:
+    """Return the bytes of weights in memory, of which bitsandbytes quantises those of linear layers."""
+    quantised = linear if settings.quantised else 0
+    return QUANTISED * quantised + BYTES[settings.dtype] * (parameters - quantised)
 
 
 def _of_folder(folder: Path) -> ModelShape | None:
     from safetensors import SafetensorError, safe_open
 
-    parameters = 0
+    parameters = linear = 0
     for file in folder.glob("*.safetensors"):
         with reading(file, SafetensorError), safe_open(file, framework="numpy") as tensors:
-            parameters += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
+            shapes = {name: tensors.get_slice(name).get_shape() for name in tensors.keys()}  # noqa: SIM118
+            parameters += sum(map(prod, shapes.values()))
+            linear += _linear(shapes)
     config = read_json(folder / "config.json")
     config = config.get("text_config", config)
     if not parameters or not {"num_attention_heads", "num_hidden_layers", "hidden_size"} <= config.keys():
@@ -87,7 +97,7 @@ def _of_folder(folder: Path) -> ModelShape | None:
     window = config.get("sliding_window") or 0
     sliding = (config.get("layer_types") or []).count("sliding_attention") if window else 0
     heads = config.get("num_key_value_heads") or queries
-    return ModelShape(parameters, config["num_hidden_layers"], heads, head, sliding, window)
+    return ModelShape(parameters, linear, config["num_hidden_layers"], heads, head, sliding, window)
 
 
 def shape_of_gguf(file: Path) -> ModelShape:
@@ -99,4 +109,12 @@ def shape_of_gguf(file: Path) -> ModelShape:
     heads = header.count(".attention.head_count_kv") if has(".attention.head_count_kv") else queries
     parameters = sum(map(prod, header.shapes.values()))
     size = head or header.count(".embedding_length") // queries
-    return ModelShape(parameters, header.count(".block_count"), heads, size)
+    return ModelShape(parameters, _linear(header.shapes), header.count(".block_count"), heads, size)
+
+
+def _linear(shapes: Mapping[str, Sequence[int]]) -> int:
+    """Return how many weights linear layers have, without the output layer and experts."""
+    others = ("embed", "lm_head", "wte", ".experts.", "token_embd", "output.weight")
+    return sum(
+        prod(shape) for name, shape in shapes.items() if len(shape) == 2 and not any(of in name for of in others)
+    )

@@ -4,7 +4,7 @@ A file registers its functions and classes with the decorators `process`, `algor
 tries out its processes and algorithms in small games, so that a mistake is an error that names the file and the reason
 before anything runs; an error in a later game names the file too.
 
-Symbols: n instances or replicates, T rounds, d actions, p features of a context.
+Symbols: n instances, T rounds, d actions, p features of a context.
 """
 
 import ast

@@ -62,6 +62,14 @@ def bootstrap_error(resampled: Iterable[float], n: int) -> float:
     return sd_of_numbers(resampled) * math.sqrt(n / (n - 1)) if n > 1 else math.nan
 
 
+def error_of_one_run(over_instances: float, by_seed: Sequence[float]) -> float:
+    """Return the standard error of a single training run's statistic, from S of ours: over instances and trainings.
+
+    over_instances: its standard error with the same trainings. by_seed: (S,), the statistic of each training.
+    """
+    return math.hypot(over_instances, sd_of_numbers(by_seed) if len(by_seed) > 1 else 0.0)
+
+
 def below_zero(interval: Sequence[float | None]) -> bool | None:
     """Return whether the whole interval (low, mean, high) is below 0 (True) or above it (False); None for neither."""
     low, _, high = interval

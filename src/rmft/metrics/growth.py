@@ -1,12 +1,11 @@
 """How regret grows: the two regressions of Sec. `ssec:regret` (Park et al., 2024, Section 3)."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
-from rmft.metrics.comparison import NOISE, bootstrap_error, sd_of_numbers
+from rmft.metrics.comparison import NOISE, bootstrap_error, error_of_one_run
 
 SQUARE_ROOT = 0.5  # the exponent of regret that is noise alone
 FEWEST = 3  # rounds that a fit needs
@@ -91,10 +90,8 @@ def growth_errors(
     curves = shares @ regret  # (S, B, T)
     fits = growth_of_each(curves[runs, np.arange(resamples)[:, None]].mean(axis=1), floor)
     over_instances = bootstrap_error(growth_of_each(curves.mean(axis=0), floor).slope, n)
-    over_seeds = sd_of_numbers(growth_of_each(regret.mean(axis=1), floor).slope) if seeds > 1 else 0.0
-    return GrowthErrors(
-        bootstrap_error(fits.exponent, n), bootstrap_error(fits.slope, n), math.hypot(over_instances, over_seeds)
-    )
+    of_one_run = error_of_one_run(over_instances, growth_of_each(regret.mean(axis=1), floor).slope)
+    return GrowthErrors(bootstrap_error(fits.exponent, n), bootstrap_error(fits.slope, n), of_one_run)
 
 
 def linear_exponent(uniform: float | None) -> float | None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from rmft.metrics.comparison import (
     bootstrap_error,
+    error_of_one_run,
     expected_largest,
     paired_difference,
-    sd_of_numbers,
     smallest_sample,
     t_quantile,
 )
@@ -58,8 +58,8 @@ class RegretStatistics:
 
     def error_to_paper(self, statistic: str) -> float:
         """Return the standard error of the difference between our value and the paper's, which is one run's."""
-        over_seeds = sd_of_numbers(self.by_seed[statistic]) if self.runs > 1 else 0.0
-        return math.hypot(self.error(statistic), self._spread(statistic, self.over_instances), over_seeds)
+        over_instances = self._spread(statistic, self.over_instances)
+        return math.hypot(self.error(statistic), error_of_one_run(over_instances, self.by_seed[statistic]))
 
     def above(self, other: "RegretStatistics", statistic: str) -> tuple[float, float]:
         """Return this player's statistic less another's on the same instances, and half of its 95% interval.
@@ -72,7 +72,7 @@ class RegretStatistics:
             difference = paired_difference(self.final, other.final)
             return difference.mean, difference.margin
         if any(of.fails_always_or_never for of in (self, other) if statistic == FAILURES):
-            error = math.hypot(*(share_with_error(of.values[FAILURES], of.instances)[1] for of in (self, other)))
+            error = math.hypot(self.error(statistic), other.error(statistic))
         else:
             error = self._spread(statistic, {statistic: self.resampled[statistic] - other.resampled[statistic]})
         margin = t_quantile(smallest_sample(self.instances, self.runs, other.runs)) * error

@@ -117,7 +117,7 @@ def _tidy(trained: TrainedModel, changes: Sequence[RegretChange], n: int) -> Ite
     key, final = (trained.experiment, *trained.values, n), trained.final
     sd = _sd_of_games(final)
     yield (*key, "mean", float(final.mean()), error_of_mean(trained.final), trained.paper.get("mean"), "")
-    yield (*key, "sd", sd, sd / math.sqrt(2 * len(final) * max(n - 1, 1)), trained.paper.get("sd"), "")
+    yield (*key, "sd", sd, sd / math.sqrt(2 * max(n - 1, 1)), trained.paper.get("sd"), "")
     for change in changes:
         statistic = f"change_from_{change.varied}_{change.lower:g}"
         yield (*key, statistic, change.mean, change.error, change.paper, change.verdict)

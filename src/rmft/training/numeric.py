@@ -47,8 +47,8 @@ class IterationLog:
     """One iteration's row of training-log.csv, each value (S,): loss, regret at round T, and distances from FTRL.
 
     loss: before the first step. A_b, C_minus_diagonal (C less the mean of its diagonal times I), d, d_minus_mean:
-    the paper's norms. All 0 is FTRL; on the simplex other C are FTRL, too, since its softmax ignores what all scores
-    have in common.
+    the paper's norms. FTRL has all 0 (d on the ball, d_minus_mean on the simplex) and C = cI with c > 0; on the simplex
+    other C are FTRL, too, since its softmax ignores what all scores have in common.
     step: the c of the FTRL Operator(c Σ R) nearest to C: tr(C)/d on the ball; tr(PCP)/(d-1) on the simplex, where P
     projects on vectors of mean 0, because there adding a constant to all scores changes nothing.
     """

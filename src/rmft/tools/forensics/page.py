@@ -58,7 +58,8 @@ The numeric agent trained anew under every combination of the readings listed, {
 {instances} games of {T} rounds. Differences between single trainings are part of what the tables show.
 
 - **c** is the step of the FTRL nearest to the model, for rewards in [0, 1]; FTRL tuned to T = 25 has {eta:.3f}. A
-  model with a negative c is no FTRL; low regret beside it comes from a fixed direction (findings.md, *On the ball*).
+  model with a negative c is no FTRL; low regret beside it comes from a fixed direction, see
+  [findings](findings.md#on-the-ball).
 - **distances** is the largest distance of Fig. `parameter`, as a share of its value after the first iteration.
 - Columns named for rewards are slopes of Regret(t), with the paper's in the head. Gaussian rewards are drawn from the
   process of training.
@@ -123,7 +124,7 @@ def _answer(name: str, question: Question, lines: Sequence[Mapping[str, Any]]) -
     )
     yield "."
     if also := fitting[SHOWN:]:
-        yield f" Also fit: {len(also)} others (`data/forensics/fits.jsonl`)."
+        yield f" Also fit: {len(also)} more (`data/forensics/fits.jsonl`)."
     yield "\n\n"
 
 
