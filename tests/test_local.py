@@ -15,7 +15,16 @@ from safetensors.torch import save_file
 from test_chat_template import byte_tokenizer
 from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
-from transformers import AutoModelForCausalLM, Gemma2Config, Gemma3nTextConfig, Phi3Config, PreTrainedModel, Qwen3Config
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3nTextConfig,
+    Gemma4TextConfig,
+    Phi3Config,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3NextConfig,
+)
 from transformers.models.cohere.modeling_cohere import CohereLayerNorm
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
@@ -25,7 +34,7 @@ from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextRMSNormG
 from rmft.agents import cache
 from rmft.agents.chat_tokenizer import TokenCompletion
 from rmft.agents.checkpoint import note_model
-from rmft.agents.context import context_limit, context_needed
+from rmft.agents.context import check_in_process, context_limit, context_needed
 from rmft.agents.local import USED, LanguageModel, LocalChatModel, games_at_a_time, load
 from rmft.agents.norms import fuse_norms
 from rmft.agents.policy_from_model import policy
@@ -371,6 +380,13 @@ def test_conversations_that_begin_alike_are_read_once_and_go_on_by_themselves(na
         for row in order:
             (alone,) = apart.reply([messages[row]], temperature=1.0, uniforms=sampled[[row]], rows=[row])
             assert alone.ids == replies[row].ids
+
+
+@pytest.mark.parametrize("config", [Gemma4TextConfig(), Qwen3NextConfig()], ids=lambda config: config.model_type)
+def test_models_with_layers_that_the_cache_does_not_hold_are_refused_in_process_and_have_a_context_elsewhere(config):
+    assert context_limit(config, None) == config.max_position_embeddings
+    with pytest.raises(InputError, match=f"^{config.model_type}: its kind of attention is not computed in process"):
+        check_in_process(config)
 
 
 def test_a_conversation_that_overflows_is_refused():
