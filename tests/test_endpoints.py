@@ -12,7 +12,7 @@ import psutil
 import pytest
 from helpers import wait_until
 from openai import Omit
-from tiny_gguf import write_tiny_gguf
+from tiny_gguf import FEED_FORWARD, WIDTH, write_tiny_gguf
 from trees import checkout, digests, done, environment
 
 from rmft.agents.model_shapes import PUBLISHED, shape_of
@@ -228,6 +228,9 @@ def test_the_size_of_a_model_is_read_from_its_files_and_unknown_without_them(tmp
     tiny = shape_of(embedded.model_copy(update={"weights": str(write_tiny_gguf(tmp_path / "tiny.gguf"))}))
     assert (tiny.layers, tiny.heads, tiny.head) == (2, 2, 16)
     assert tiny.parameters > 10_000
+    heads, inner = WIDTH * 2 * (WIDTH + 32), 3 * WIDTH * FEED_FORWARD
+    assert tiny.linear == 2 * (heads + inner)  # the output of attention too, and not the output layer
+    assert 0 < found.linear < found.parameters
     assert shape_of(embedded.model_copy(update={"weights": "nobody/Nothing-70B"})) is None
 
 

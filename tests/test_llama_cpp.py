@@ -19,7 +19,7 @@ from rmft.agents.checkpoint import load_chat_tokenizer
 from rmft.agents.llama_cpp_adapter import permuted, write_adapter
 from rmft.agents.llama_cpp_servers import serving, start_llama_cpp
 from rmft.agents.local import LocalChatModel, load
-from rmft.agents.memory import say_memory_to_play, say_memory_to_play_gguf
+from rmft.agents.memory import say_memory_to_play, say_memory_to_play_gguf, size_of_model
 from rmft.agents.served import ServedChatModel
 from rmft.artifacts.tensors import read_tensors, write_tensors
 from rmft.errors import InputError
@@ -199,7 +199,7 @@ def could_be_actions(tokenizer, completions):
 
 
 def test_what_a_large_model_needs_of_memory_is_said_before_it_loads(llama_cpp, in_process, capsys, tmp_path):
-    say_memory_to_play(in_process, 1000, 16)
+    say_memory_to_play(in_process, size_of_model(in_process), 1000, 16)
     assert re.fullmatch(r".*: needs about 0.0 GB: weights 0.0, 8 games of 1000 tokens 0.0\n", capsys.readouterr().err)
     with write_tiny_gguf(tmp_path / "large.gguf").open("r+b") as file:
         file.truncate(2_000_000_000)  # takes no room on the disk

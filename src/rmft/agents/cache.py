@@ -213,9 +213,7 @@ class SlotCache(Cache):
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy one conversation's cache, into which `length` tokens were written, over another's."""
-        for kind, both in zip(
-            self.kind_of_layer, self.keys_and_values, strict=False
-        ):  # the last layers may share theirs
+        for kind, both in zip(self.kind_of_layer, self.keys_and_values, strict=False):  # see `_gathered`
             for memory in both:
                 memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
 

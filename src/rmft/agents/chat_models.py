@@ -90,12 +90,12 @@ def in_process(
     """Yield chat models in this process. weights: the file that fine-tuning wrote; None for the base model."""
     from rmft.agents.checkpoint import load_chat_tokenizer, note_model
     from rmft.agents.local import LocalChatModel, free_memory, games_at_a_time, load
-    from rmft.agents.memory import is_large, say_memory_to_play
+    from rmft.agents.memory import say_memory_to_play, size_of_model
 
     note_model(settings)
     max_tokens = conversations.max_tokens
-    if is_large(settings):
-        say_memory_to_play(settings, conversations.capacity(load_chat_tokenizer(settings)), max_tokens)
+    if (size := size_of_model(settings)).is_large:
+        say_memory_to_play(settings, size, conversations.capacity(load_chat_tokenizer(settings)), max_tokens)
     model = load(settings, weights)
     capacity = conversations.capacity(model.chat_tokenizer)
     batch = games_at_a_time(model, capacity, max_tokens, settings.batch, free_memory(model.model.device))

@@ -13,7 +13,7 @@ from rmft.agents.checkpoint import gguf_file
 from rmft.agents.extras import check_extra
 from rmft.agents.llama_cpp import LlamaCppClient
 from rmft.agents.llama_cpp_adapter import write_adapter
-from rmft.agents.memory import is_large, say_memory_to_play_gguf
+from rmft.agents.memory import say_memory_to_play_gguf, size_of_model
 from rmft.agents.served import ServerConnections
 from rmft.agents.server_processes import ServerCommand, note_version, running_servers
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp
@@ -31,7 +31,7 @@ def start_llama_cpp(
     of the server's output. Raise InputError if the server does not start.
     """
     gguf = gguf_file(settings)
-    if is_large(settings):
+    if size_of_model(settings).is_large:
         say_memory_to_play_gguf(settings, gguf, tokens)
     with TemporaryDirectory(prefix="rmft-llama-cpp-") as folder:
         lora = []

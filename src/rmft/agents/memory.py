@@ -25,6 +25,11 @@ class ModelSize:
     parameters: int
     linear: int
 
+    @property
+    def is_large(self) -> bool:
+        """Return whether a user should know what the model needs before it loads."""
+        return self.parameters >= LARGE
+
 
 def size_of_model(settings: LanguageModelSettings) -> ModelSize:
     """Return the size of a model without loading its weights."""
@@ -41,27 +46,20 @@ def size_of_model(settings: LanguageModelSettings) -> ModelSize:
     return ModelSize(config, model.num_parameters(), sum(module.weight.numel() for module in linear.values()))
 
 
-def is_large(settings: LanguageModelSettings) -> bool:
-    """Return whether a model is so large that a user should know what it needs."""
-    return size_of_model(settings).parameters >= LARGE
-
-
 def say_memory(settings: LanguageModelSettings, parts: dict[str, float]) -> None:
     """Print what a job needs of memory. parts: bytes by what they are for."""
     listed = ", ".join(f"{what} {size / 1e9:.1f}" for what, size in parts.items())
     print(f"{settings.folder}: needs about {sum(parts.values()) / 1e9:.1f} GB: {listed}", file=sys.stderr, flush=True)
 
 
-def say_memory_to_play(settings: LanguageModelSettings, capacity: int, max_tokens: int) -> None:
+def say_memory_to_play(settings: LanguageModelSettings, size: ModelSize, capacity: int, max_tokens: int) -> None:
     """Print what games in process need of memory. capacity, max_tokens: see `local.LocalChatModel`."""
-    size = size_of_model(settings)
     check_in_process(size.config)
     each = size_of(size.config, capacity, max_tokens, getattr(torch, settings.dtype).itemsize)
     # On a GPU with less memory, fewer games are played at a time.
     games = f"{'up to ' * settings.device.startswith('cuda')}{settings.batch} games of {capacity} tokens"
-    say_memory(
-        settings, {"weights": bytes_of_weights(settings, size.parameters, size.linear), games: settings.batch * each}
-    )
+    weights = bytes_of_weights(settings, size.parameters, size.linear)
+    say_memory(settings, {"weights": weights, games: settings.batch * each})
 
 
 def say_memory_to_play_gguf(settings: LanguageModelSettings, gguf: Path, capacity: int) -> None:

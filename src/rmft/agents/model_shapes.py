@@ -113,8 +113,7 @@ def shape_of_gguf(file: Path) -> ModelShape:
 
 
 def _linear(shapes: Mapping[str, Sequence[int]]) -> int:
-    """Return how many weights linear layers have, without the output layer and experts."""
-    others = ("embed", "lm_head", "wte", ".experts.", "token_embd", "output.weight")
-    return sum(
-        prod(shape) for name, shape in shapes.items() if len(shape) == 2 and not any(of in name for of in others)
-    )
+    """Return how many weights linear layers have, without the output layer and experts. shapes: by tensor name."""
+    others = (".embed", ".wte.", ".lm_head.", ".experts.", ".token_embd.", ".output.")  # the last two are GGUF's
+    matrices = {f".{name}": shape for name, shape in shapes.items() if len(shape) == 2}
+    return sum(prod(shape) for name, shape in matrices.items() if not any(of in name for of in others))

@@ -36,8 +36,7 @@ def parameter_evolution(job: FigureJob, paths: Sequence[Path]) -> tuple[Figure, 
     In the third panel the noise is on the logits, which is another reading of the paper.
 
     Ours is the size of the step c that is left: distances that vanish together with it show no FTRL, but a model that
-    ignores rewards. The label says in how many trainings c ends negative, which is no
-    FTRL either.
+    ignores rewards. The label says in how many trainings c ends negative, which is no FTRL either.
     """
     figure, axes = panels(job.style, 1, len(paths), ratio=1.15 if len(paths) > 2 else 0.8, sharey=True)
     frames = []

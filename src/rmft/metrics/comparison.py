@@ -54,6 +54,11 @@ def sd_of_numbers(values: Iterable[float]) -> float:
     return float(np.std(numbers, ddof=1)) if len(numbers) > 1 else math.nan
 
 
+def sd_of_games(final: np.ndarray) -> float:
+    """Return the standard deviation of single games: over instances, of final regrets (S, n), whatever the training."""
+    return math.sqrt(float(np.mean([sd_of_numbers(of_seed) ** 2 for of_seed in final])))
+
+
 def bootstrap_error(resampled: Iterable[float], n: int) -> float:
     """Return the standard error that values of resamples of n instances show; NaN of one instance, which shows none.
 

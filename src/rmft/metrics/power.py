@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rmft.metrics.comparison import sd_of_games
+
 ALPHA = 0.01  # the test's level
 POWER = 0.9  # the probability of detecting the difference
 MOST = 10**7  # instances, at most
@@ -103,10 +105,9 @@ class RegretSpread:
 def spread(final: np.ndarray) -> RegretSpread:
     """Return the parts of the variance of final regrets (R, n), R ≥ 2."""
     over_replicates = final.std(axis=0, ddof=1)
-    task = math.sqrt(float(final.var(axis=1, ddof=1).mean()))
     within = math.sqrt(float((over_replicates**2).mean()))
     return RegretSpread(
-        float(final.mean()), float(over_replicates.mean()), within, math.sqrt(_game_variance(final)), task
+        float(final.mean()), float(over_replicates.mean()), within, math.sqrt(_game_variance(final)), sd_of_games(final)
     )
 
 

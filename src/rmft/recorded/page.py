@@ -1,7 +1,7 @@
 """Pages about recorded results, rendered from the results bundles: no number in them is typed."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -80,8 +80,10 @@ def pages() -> dict[Path, str]:
     environment.filters |= {filter_.__name__: filter_ for filter_ in filters}
     recorded = {folder.relative_to(RECORDED).as_posix(): Recorded.read(folder) for folder in bundles()}
     others = with_other_weights(recorded)
+    on_request = [of for name, of in recorded.items() if "/" not in name]
     values = {
-        "recorded": [of for name, of in recorded.items() if "/" not in name],
+        "recorded": on_request,
+        "tally": in_gaussian_bandits(on_request),
         "bundles": recorded,
         "demo": recorded.get(DEMO),
         "variants": reply_variants(Path(RECORDED, "replies")),
@@ -169,6 +171,21 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
         loop.get("score"), "those of lowest regret"
     )
     return f"{scenarios * loop['selected']} of its {scenarios * loop['trajectories']} games, {chosen}"
+
+
+def in_gaussian_bandits(recorded: Iterable[Recorded]) -> dict[str, Any]:
+    """Return evaluations in Gaussian bandits of 25 rounds, by experiment.
+
+    all: the evaluations. own, taught: the experiments whose model learnt from its own games, or from an algorithm's.
+    """
+    tally: dict[str, Any] = {"own": [], "taught": [], "all": {}}
+    for results in recorded:
+        for name, evaluations in results.played_in("mab").items():
+            if "gaussian-25" in evaluations:
+                kind = results.about.experiments[name]["experiment"]["kind"]
+                tally["taught" if kind == "distillation" else "own"].append(name)
+                tally["all"][name] = evaluations["gaussian-25"]
+    return tally
 
 
 def verdict(interval: Sequence[float | None], invalid: Mapping[str, float] | None = None) -> str:

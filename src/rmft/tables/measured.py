@@ -54,11 +54,11 @@ class RegretStatistics:
 
     def error(self, statistic: str) -> float:
         """Return the standard error over instances and, if there are several, training seeds; NaN of one instance."""
-        return self._spread(statistic, self.resampled)
+        return self._spread(statistic, self.resampled[statistic])
 
     def error_to_paper(self, statistic: str) -> float:
         """Return the standard error of the difference between our value and the paper's, which is one run's."""
-        over_instances = self._spread(statistic, self.over_instances)
+        over_instances = self._spread(statistic, self.over_instances[statistic])
         return math.hypot(self.error(statistic), error_of_one_run(over_instances, self.by_seed[statistic]))
 
     def above(self, other: "RegretStatistics", statistic: str) -> tuple[float, float]:
@@ -71,10 +71,10 @@ class RegretStatistics:
         if statistic == "mean":
             difference = paired_difference(self.final, other.final)
             return difference.mean, difference.margin
-        if any(of.fails_always_or_never for of in (self, other) if statistic == FAILURES):
+        if statistic == FAILURES and (self.fails_always_or_never or other.fails_always_or_never):
             error = math.hypot(self.error(statistic), other.error(statistic))
         else:
-            error = self._spread(statistic, {statistic: self.resampled[statistic] - other.resampled[statistic]})
+            error = self._spread(statistic, self.resampled[statistic] - other.resampled[statistic])
         margin = t_quantile(smallest_sample(self.instances, self.runs, other.runs)) * error
         return self.values[statistic] - other.values[statistic], margin
 
@@ -83,16 +83,16 @@ class RegretStatistics:
         """Return whether SuffFailFreq is 0 or 1, so that each resample is the same."""
         return self.values.get(FAILURES) in (0, 1)
 
-    def _spread(self, statistic: str, resampled: Resampled) -> float:
-        """Return the standard error that resampled values show.
+    def _spread(self, statistic: str, resampled: np.ndarray) -> float:
+        """Return the standard error that resampled values (B,) show.
 
-        NaN for one instance, and for maxima, whose bootstrap does not
-        converge (Bickel and Freedman, 1981), unless all games are alike. Where no game or every one fails, the same is
-        drawn always, and the error is that of `share_with_error`.
+        NaN for one instance, and for maxima, whose bootstrap does not converge (Bickel and Freedman, 1981), unless all
+        games are alike. Where no game or every one fails, the same is drawn always, and the error is that of
+        `share_with_error`.
         """
         if statistic == FAILURES and self.fails_always_or_never and self.instances > 1:
             return share_with_error(self.values[statistic], self.instances)[1]
-        spread = bootstrap_error(resampled[statistic], self.instances)
+        spread = bootstrap_error(resampled, self.instances)
         return math.nan if spread and statistic in MAXIMA else spread
 
 

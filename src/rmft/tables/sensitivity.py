@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import error_of_mean, paired_difference, sd_of_numbers, standard_error
+from rmft.metrics.comparison import error_of_mean, paired_difference, sd_of_games, standard_error
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import RenderedTable, direction_verdict, tidy_frame
 
@@ -115,7 +115,7 @@ def _changes(trained: TrainedModel, models: Sequence[TrainedModel]) -> list[Regr
 
 def _tidy(trained: TrainedModel, changes: Sequence[RegretChange], n: int) -> Iterator[tuple]:
     key, final = (trained.experiment, *trained.values, n), trained.final
-    sd = _sd_of_games(final)
+    sd = sd_of_games(final)
     yield (*key, "mean", float(final.mean()), error_of_mean(trained.final), trained.paper.get("mean"), "")
     yield (*key, "sd", sd, sd / math.sqrt(2 * max(n - 1, 1)), trained.paper.get("sd"), "")
     for change in changes:
@@ -144,12 +144,7 @@ def _change_cell(change: RegretChange) -> str:
 
 
 def _mean_sd(final: np.ndarray) -> str:
-    return f"{final.mean():.2f} ± {_sd_of_games(final):.2f}"
-
-
-def _sd_of_games(final: np.ndarray) -> float:
-    """Return the standard deviation of single games, as the paper has it: of final regrets (S, n) over instances."""
-    return math.sqrt(float(np.mean([sd_of_numbers(of_seed) ** 2 for of_seed in final])))
+    return f"{final.mean():.2f} ± {sd_of_games(final):.2f}"
 
 
 def _notes(runs: int) -> list[str]:
