@@ -49,7 +49,8 @@ HEAD = """# What happens when something goes wrong
 
 `make chaos` does harm at random, counts what came of it, and renders this page from the counts. Each check ends in the
 outcomes of its table, or in *went wrong*: a traceback, a hang, a lost or stale file, or harm that nobody noticed. Where
-a check ran several times, with other seeds, its table has the counts of all these runs.
+a check ran several times, with other seeds, its table has the counts of all runs that are named above it. `--size` is
+what was planned; a run may end earlier, at its time limit or when it is stopped, and counts the cases that it finished.
 """
 
 
@@ -92,13 +93,19 @@ def page() -> str:
     for name in SIZES:
         if runs := recorded(name):
             made = "\\\n".join(
-                f"`{of['command']}`; {of['date']}, commit {of['commit']}, {of['machine']}, {of['seconds']} s"
+                f"`{of['command']}`: {_cases(of):,} cases; {of['date']}, commit {of['commit']}, {of['machine']},"
+                f" {of['seconds']} s"
                 for of in runs
             )
-            parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n{made}:\n\n{_table(runs)}\n")
+            parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n{made}.\n\n{_table(runs)}\n")
             if failures := [line for of in runs for line in of["failures"]]:
                 parts.append("\n```text\n" + "\n".join(failures) + "\n```\n")
     return "".join(parts)
+
+
+def _cases(of: Run) -> int:
+    """Return how many cases a run counted."""
+    return sum(sum(counts.values()) for counts in of["outcomes"].values())
 
 
 def _table(runs: list[Run]) -> str:

@@ -1,11 +1,12 @@
-"""Damaged, replaced and mixed-up files: `rmft lineage` names each; readers refuse it in a line, or read it.
+"""Damaged, replaced and mixed-up files: whether `rmft lineage` names each, and whether readers refuse it in a line.
 
 In a built tree a file of each type is damaged, looked at and put back: a bit is flipped, the file is cut, emptied,
 replaced by another one of its type, by its version of an earlier build, or by a file and a receipt of another job. A
 case is *named* when `rmft lineage` says in a line which file it is, and ends with exit code 1 or 2; a reader then
 *refused* the file in a line, or *read* it. *Unchanged*: all that is read from the file is as it was. *Another time*:
 Snakemake's record, which has no checksum, shows another rule or another time of the job. Nothing but git vouches for
-three types, for which lineage is not asked. *Other values* are read from such a file. A journal is *cut off* when it
+three types (recorded json, measurement json and journal), for which lineage is not asked. *Other values* are read from
+such a file; git shows that it was changed. A journal is *cut off* when it
 lost frames at its end, as where a process was killed. Size: cases of each type and harm.
 """
 

@@ -101,7 +101,7 @@ def test_the_page_has_the_numbers_of_the_bundle(recorded):
     text = (recorded / "docs/real-models.md").read_text(encoding="utf-8")
     metrics = json.loads((recorded / "data/recorded/small/metrics.json").read_text(encoding="utf-8"))["small"]["short"]
     assert f"| short | 4 | {metrics['base']['mean']:.1f} ± " in text
-    assert "1 training run of 1 iteration, each of 2 scenarios with 2 games, of which the 1" in text
+    assert "1 training of 1 iteration, each of 2 scenarios with 2 games, of which the 1" in text
     assert "all of its 4 games, by GRPO (`reward: step`)" in text
     players = json.loads((recorded / "data/recorded/small/summary.json").read_text(encoding="utf-8"))["small"]
     of_ucb = players["exploration"]["short"]["ucb"]

@@ -64,7 +64,7 @@ class Checkpoint(Section):
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = _of_gguf("SHA-256 that the GGUF file must have.")
     chat_template: str | None = _of_gguf("A Jinja file that takes the place of the chat template in the GGUF file.")
     stop_tokens: Several | None = _of_gguf(
-        "Tokens that end a completion besides the model's own, for a base model, which does not end its turns."
+        "Tokens that end a completion besides the model's own, for a pretrained model, which does not end its turns."
     )
     dtype: Literal["float32", "bfloat16", "float16"] = Field(description="Type of the weights in memory.")
 

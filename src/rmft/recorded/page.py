@@ -155,7 +155,7 @@ def loop_of(experiment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def learnt_from(experiment: Mapping[str, Any]) -> str:
-    """Return which games a language experiment learns from in one training run, from its parameters."""
+    """Return which games a language experiment learns from in one training, from its parameters."""
     loop = loop_of(experiment)
     scenarios = loop["iterations"] * loop["scenarios"]
     if experiment["kind"] == "distillation":
@@ -166,7 +166,7 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
     if experiment["kind"] == "grpo":
         return f"all of its {scenarios * loop['trajectories']} games, by GRPO (`reward: {loop['reward']}`)"
     if experiment["kind"] == "method":
-        return f"games that the method `{experiment['method']}` picks from its {scenarios * loop['trajectories']}"
+        return f"those of its {scenarios * loop['trajectories']} games that the method `{experiment['method']}` picks"
     chosen = {"random": "picked at random", "reward": "those of highest reward"}.get(
         loop.get("score"), "those of lowest regret"
     )

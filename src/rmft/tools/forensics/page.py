@@ -107,7 +107,8 @@ def _answer(name: str, question: Question, lines: Sequence[Mapping[str, Any]]) -
     tried = "; ".join(f"{axis}: {', '.join(map(_value, values))}" for axis, values in question.readings.items())
     more = f" The {SHOWN} with the highest p are shown." if len(fitting) > SHOWN else ""
     more += " The nearest are shown." if nearest else ""
-    yield (f"Tried: {tried}. Of {len(lines)} readings {len(fitting) + (documented['p'] >= LEVEL)} fit.{more}\n\n")
+    fit = len(fitting) + (documented["p"] >= LEVEL)
+    yield f"Tried: {tried}. Of {len(lines)} readings, the documented one included, {fit} fit.{more}\n\n"
     letters = [chr(ord("A") + place) for place in range(len(shown))]
     yield "| table | row | value | paper | " + " | ".join(letters) + " |\n" + "|---" * (4 + len(shown)) + "|\n"
     values = [(row, statistic, value) for row in question.rows for statistic, value in row.values().items()]
