@@ -39,6 +39,7 @@ AFTER = (  # the endpoint has responded
     "two lengths",
     "never passed on",
 )
+NO_USAGE = "no usage"  # each retry of it is paid, so that it is retried once
 HARMLESS = ("slow body", "header twice")  # the response arrives whole
 KINDS = (*BEFORE, *AFTER, *HARMLESS)
 PASSED = ("Content-Type", "Authorization", "Idempotency-Key")  # headers of a request
@@ -132,6 +133,7 @@ class _Relay(BaseHTTPRequestHandler):
             self.send(status, answer, {**headers, "Retry-After": "1", "retry-after": "2"})
         else:
             spoilt = {"garbage": answer[:half] + b"\x00\xff", "HTML": PAGE, "empty object": b"{}"}
+            spoilt |= {NO_USAGE: b'{"choices": [{"message": {"content": "1"}}]}'}
             self.send(status, spoilt.get(fault, answer), headers)
 
     def send(self, status: int, body: bytes, headers: dict[str, str]) -> None:

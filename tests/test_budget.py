@@ -74,7 +74,7 @@ def test_the_last_call_that_fits_is_let_through_and_the_next_one_is_refused_with
 def test_a_call_that_may_have_been_paid_for_though_nothing_came_stays_counted():
     budget = SpendingLimit(1.0, {"m": PRICES})
     lost, refused = budget.reserve("m", 1000, 100), budget.reserve("m", 1000, 100)
-    budget.settle(lost, None, lost=True)
+    budget.settle(lost, lost.most)
     budget.settle(refused, None)
     assert budget.spent == budget.committed == lost.dollars
 

@@ -15,12 +15,12 @@ from signal import SIGINT, SIGKILL
 import numpy as np
 import pytest
 from endpoint_games import HERE, PRICES, SETTINGS, as_json, ask, connected, keys_in, play
-from faults import AFTER, BEFORE, HARMLESS, KINDS, FaultProxy
+from faults import AFTER, BEFORE, HARMLESS, KINDS, NO_USAGE, FaultProxy
 from helpers import HEAR_CTRL_C, wait_until
 from upstream import KEY, MODEL, Body, Upstream
 
 from rmft.endpoint.budget import Usage, cost
-from rmft.endpoint.connection import Connection, _backoff, _most_tokens
+from rmft.endpoint.connection import Connection, Request, _backoff, _most_tokens
 from rmft.endpoint.journal import read_journal, usage_of
 from rmft.errors import InputError
 
@@ -148,6 +148,44 @@ def test_a_pause_of_one_address_keeps_nobody_from_another(journal):
         connection._runner.run(wait(1))
         with pytest.raises(TimeoutError):
             connection._runner.run(wait(0))
+
+
+def test_a_request_that_waits_for_its_address_leaves_its_slot_to_others(journal, monkeypatch):
+    async def attempt(connection: Connection, _record: dict, _key: str, address: int) -> dict:
+        connection._pause(0, 100.0)
+        return {"address": address}
+
+    monkeypatch.setattr(Connection, "_attempt", attempt)
+    with Upstream() as here, Upstream() as there, connected(journal, here.url, there.url, pace=1.0) as connection:
+        connection._connect()
+
+        async def send() -> None:
+            connection._stopped, connection._slots = asyncio.Event(), asyncio.Semaphore(1)
+            sent = [asyncio.create_task(connection._send_with_retries({}, "", address)) for address in (0, 0, 1)]
+            ended, waiting = await asyncio.wait(sent, timeout=1.0)
+            assert (ended, waiting) == ({sent[0], sent[2]}, {sent[1]})
+            sent[1].cancel()
+
+        connection._runner.run(send())
+
+
+def test_an_answer_that_lacks_something_is_not_paid_for_again_and_again(upstream, journal):
+    with FaultProxy(upstream.url, 0, 1.0, 9, [NO_USAGE]) as proxy, connected(journal, proxy.url) as connection:
+        stopped = pytest.raises(InputError, match=r"no response after 2 attempts, .* unusable \(KeyError: 'usage'\)")
+        with stopped:
+            ask(connection)
+    assert upstream.paid.total() <= 2
+
+
+def test_an_empty_reply_is_sent_back_as_a_message_that_says_so(upstream, journal):
+    texts = ("user", "Play."), ("assistant", " "), ("user", "Go on.")
+    messages = [{"role": role, "content": text} for role, text in texts]
+    with connected(journal, upstream.url) as connection:
+        connection.send([Request({"messages": messages, "max_completion_tokens": 50}, ("empty",))])
+    (body,) = upstream.bodies.values()
+    assert [message["content"] for message in body["messages"]] == ["Play.", "(no reply)", "Go on."]
+    (sent, _), *_ = read_journal(journal)
+    assert sent["messages"] == messages
 
 
 def test_an_endpoint_that_asks_to_be_left_alone_for_hours_is_come_back_to_another_day(upstream, journal):
@@ -314,8 +352,10 @@ def test_an_answer_that_was_lost_counts_as_spent_unless_the_endpoint_knows_it_by
         connection = stack.enter_context(connected(journal, proxy.url, limit=1.0, **where))
         ask(connection)
     budget = connection.endpoint.budget
-    assert (budget.lost > 0) == counted
-    assert budget.spent - budget.lost == pytest.approx(cost(usage_of([journal])[MODEL], PRICES))
+    used = usage_of([journal])[MODEL]
+    assert budget.spent == pytest.approx(cost(used, PRICES))  # so that a later run knows it, too
+    answered = sum((Usage.of(response) for _, response in read_journal(journal)), Usage())
+    assert (used.prompt > answered.prompt) == counted
     assert not budget.reserved
 
 

@@ -74,7 +74,8 @@ class Proxy:
 
     faults: by method and end of the path, the faults of the next requests, None for no fault. A pair of status and code
     is sent in place of a response. The endpoint's response may be cut off, sent in base64 (as at OpenAI), or replaced
-    by HTML. A request that is held gets no response; it has reached the endpoint (after) or not (before).
+    by HTML, or by an empty list. A request that is held gets no response; it has reached the endpoint (after) or not
+    (before).
     passed: requests that reached the endpoint. keys: idempotency keys of all requests. Both by method and path.
     """
 
@@ -130,6 +131,8 @@ class _Relay(BaseHTTPRequestHandler):
             return self.send(status, kind, response[: len(response) // 2], len(response))
         if fault == "HTML":
             return self.send(200, "text/html", HTML)
+        if fault == "empty list":
+            return self.send(200, kind, b'{"object": "list", "data": [], "has_more": false}')
         return self.send(status, kind, base64.b64encode(response) if fault == "base64" else response)
 
     def forward(self, body: bytes) -> tuple[int, str, bytes]:
@@ -282,6 +285,15 @@ def test_a_job_whose_answer_is_lost_is_found_and_not_created_again(proxy, tmp_pa
     assert creations == [creation]
     assert None not in (upload, creation)
     assert upload != creation
+
+
+def test_a_job_whose_answer_is_lost_is_found_though_the_endpoint_lists_it_late(proxy, tmp_path):
+    proxy.faults["POST", "/jobs"] = ["HTML"]
+    proxy.faults["GET", "/jobs"] = [None, None, "empty list", "empty list"]  # two looks before the job, two after it
+    with suppress(EnoughError):
+        tune(proxy.url, tmp_path / "tuning.jsonl.zst", request(key="listed late"), stop_at_first_event)
+    stop(proxy.url, *jobs_at(proxy.url, "listed late"))
+    assert proxy.passed["POST", "/jobs"] == 1
 
 
 def test_a_job_is_found_though_its_journal_is_lost_and_goes_on_without_another_upload(proxy, tmp_path):

@@ -208,6 +208,14 @@ def test_damage_ahead_of_whole_frames_is_refused_and_nothing_is_cut_off(tmp_path
     assert path.read_bytes() == damaged
 
 
+def test_a_frame_that_inflates_beyond_any_use_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("rmft.endpoint.journal_file.MOST_BYTES", 1 << 20)
+    path = tmp_path / "a"
+    path.write_bytes(zstandard.ZstdCompressor().compress(b"\0" * (1 << 28)))
+    with pytest.raises(InputError, match="damaged at byte 0"):
+        Journal.open(path)
+
+
 def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(tmp_path):
     for content in (b"seed: 1\n", b'{"a": 1}' * 100, MAGIC[:3] + b"no"):
         (tmp_path / "a").write_bytes(content)

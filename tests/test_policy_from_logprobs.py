@@ -67,6 +67,12 @@ def test_tokens_that_are_no_characters_do_not_shift_the_place():
     assert policy("☂12", tokens, (2, 3), 1, NUMBERS) == pytest.approx([0.3, 0.7, 0])
 
 
+def test_likeliest_tokens_of_the_same_bytes_count_as_one():
+    tops = [{"token": token, "logprob": float(np.log(p))} for token, p in (("A", 0.80), ("B", 0.15), ("A", 0.02))]
+    tokens = tokens_of({"logprobs": {"content": [{"token": "A", "top_logprobs": tops}]}})
+    assert policy("A", tokens, (0, 1), 0, ("A", "B")) == pytest.approx(np.array([0.82, 0.15]) / 0.97)
+
+
 def test_names_that_differ_in_their_first_token_are_told_apart_by_it():
     first = ("Sch", {"Sch": 0.6, "M": 0.3, "Mark": 0.05, "The": 0.05})
     completion = reply("Action: ", first, ("ool", {"ool": 0.5, "loss": 0.5}))

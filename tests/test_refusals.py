@@ -16,11 +16,13 @@ from rmft.endpoint.failures import (
     MalformedError,
     ReportedError,
     RequestTarget,
+    UnusableError,
     failure_of,
     key_in,
     parse_response,
     redacted,
     requested_delay,
+    text_of,
 )
 from rmft.endpoint.http_client import HttpClient
 from rmft.errors import InputError
@@ -234,6 +236,13 @@ def test_an_answer_is_taken_as_it_is_with_whatever_else_there_is_in_it():
 def test_what_is_no_answer_is_not_taken_for_one(body):
     with pytest.raises(MalformedError):
         parse_response(body)
+
+
+def test_of_an_answer_in_parts_the_text_is_the_reply():
+    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}, {"type": "text", "text": "Action: 1"}]
+    assert text_of(parse_response(changed("choices", 0, "message", "content", to=parts))) == "Action: 1"
+    with pytest.raises(UnusableError):
+        parse_response(changed("choices", 0, "message", "content", to=["Action: 1"]))
 
 
 @pytest.mark.parametrize(

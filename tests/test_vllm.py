@@ -74,7 +74,7 @@ def assert_same_games(ours: dict[str, list], theirs: dict[str, list]) -> None:
 @pytest.fixture(scope="module")
 def vllm_client(server):
     """Return connections to two addresses of a server of the embedded model."""
-    with ServerConnections([f"{server.url}/v1"] * 2, TOKEN, 4) as connections:
+    with ServerConnections([f"{server.url}/v1"] * 2, TOKEN, 4, Path("server.log")) as connections:
         yield VLLMClient(connections, "embedded")
 
 

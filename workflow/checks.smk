@@ -8,7 +8,7 @@ onstart:
     to_do = [job for job in workflow.dag.needrun_jobs() if job.shellcmd]
     outputs = [path for job in to_do for path in job.output]
     or_stop(refuse_other_targets, outputs, set(artifacts()))
-    or_stop(refuse_read_only, outputs)
+    or_stop(refuse_read_only, [*outputs, *(path for job in to_do for path in job.log)])
     if not workflow.local_exec:
         or_stop(refuse_own_server, [job.params.settings for job in to_do])
     or_stop(refuse_left_alone, left_alone_that_is_used())

@@ -62,7 +62,7 @@ def scenarios_in(name):
 def gpus(wildcards):
     """Return how many GPUs a job needs that runs an experiment's model in its own process."""
     model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
-    return int(model.kind == "language" and model.device.startswith("cuda"))
+    return int(model.kind == "language" and model.device.startswith(("cuda", "mps")))
 
 
 def gpus_to_play(wildcards):

@@ -13,7 +13,8 @@ import numpy as np
 
 from rmft.agents.policy_from_logprobs import Token, policy, tokens_of
 from rmft.agents.policy_from_model import TOP
-from rmft.endpoint.connection import Connection, Json, Request, text_of
+from rmft.endpoint.connection import Connection, Json, Request
+from rmft.endpoint.failures import text_of
 from rmft.errors import InputError
 
 SEEDS = 1 << 31

@@ -51,7 +51,7 @@ def connected(
     """Start a server of a GGUF file, yield connections to it when it is ready, and end it afterwards; see `serving`."""
     with (
         serving(gguf, settings, slots, tokens, log, arguments) as (url, key),
-        ServerConnections([url], key, slots) as connections,
+        ServerConnections([url], key, slots, log) as connections,
     ):
         yield connections
 

@@ -29,10 +29,16 @@ class Token:
 def tokens_of(choice: Mapping[str, Any]) -> tuple[Token, ...]:
     """Return the tokens of a choice of the OpenAI protocol; none where logprobs were not requested."""
     content = (choice.get("logprobs") or {}).get("content") or []
-    return tuple(
-        Token(_bytes(position), {_bytes(top): float(np.exp(top["logprob"])) for top in position["top_logprobs"]})
-        for position in content
-    )
+    return tuple(Token(_bytes(position), _likeliest(position["top_logprobs"])) for position in content)
+
+
+def _likeliest(tops: Sequence[Mapping[str, Any]]) -> dict[bytes, float]:
+    """Return the probabilities of the likeliest tokens; two tokens of the same bytes count as one."""
+    found: dict[bytes, float] = {}
+    for top in tops:
+        written = _bytes(top)
+        found[written] = found.get(written, 0.0) + float(np.exp(top["logprob"]))
+    return found
 
 
 def _bytes(token: Mapping[str, Any]) -> bytes:

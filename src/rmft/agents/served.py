@@ -9,10 +9,11 @@ Symbols: B conversations, n of them in a call, d actions.
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
-from httpx2 import HTTPError
+from httpx2 import HTTPError, TimeoutException
 
 from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
 from rmft.agents.endpoint import SEEDS
@@ -23,6 +24,7 @@ from rmft.errors import InputError, first_line
 Json = dict[str, Any]
 
 HANG_SECONDS = 3600.0  # a server that sends nothing for so long hangs
+ATTEMPTS = 3  # a server may close a connection as it is used again; requests are seeded and cost nothing
 
 
 @dataclass(frozen=True)
@@ -140,13 +142,13 @@ class ServedChatModel:
 
 
 class ServerConnections:
-    """Connections to servers, on an event loop of their own: `with ServerConnections(urls, key, 8) as connections`.
+    """Connections to servers, on an event loop of their own: `with ServerConnections(urls, key, 8, log) as …`.
 
-    concurrency: requests in progress at each server.
+    concurrency: requests in progress at each server. log: file of the servers' output, for messages.
     """
 
-    def __init__(self, urls: Sequence[str], key: str, concurrency: int) -> None:
-        self.urls, self.concurrency = urls, concurrency
+    def __init__(self, urls: Sequence[str], key: str, concurrency: int, log: Path) -> None:
+        self.urls, self.concurrency, self.log = urls, concurrency, log
         self._runner = asyncio.Runner()
         headers = {"Authorization": f"Bearer {key}"}
         self._clients = [
@@ -177,10 +179,13 @@ class ServerConnections:
 
     async def _post(self, path: str, body: Json, server: int, room: asyncio.Semaphore) -> Json:
         async with room:
-            try:
-                response = await self._clients[server].post(path, json=body)
-            except HTTPError as error:
-                raise InputError(f"{self.urls[server]}: {first_line(error)}") from None
+            for attempts_left in reversed(range(ATTEMPTS)):
+                try:
+                    response = await self._clients[server].post(path, json=body)
+                    break
+                except HTTPError as error:
+                    if not attempts_left or isinstance(error, TimeoutException):
+                        raise InputError(f"{self.urls[server]}: {first_line(error)}; {self.log} may say why") from None
         if response.status_code != 200:
             raise InputError(f"{self.urls[server]}: {response.status_code}, {response.text.strip()}")
         return response.json()

@@ -35,7 +35,7 @@ def start_vllm(settings: LanguageModelSettings, weights: Path | None, tokens: in
         commands = [ServerCommand(command, {**share, "VLLM_API_KEY": key}) for share in _gpu_shares(vllm)]
         with (
             running_servers("vllm", commands, log) as urls,
-            ServerConnections([f"{url}/v1" for url in urls], key, vllm.concurrency) as connections,
+            ServerConnections([f"{url}/v1" for url in urls], key, vllm.concurrency, log) as connections,
         ):
             note_version("vllm", f"{urls[0]}/version", "version", key)
             yield VLLMClient(connections, name)

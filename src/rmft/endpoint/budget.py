@@ -54,9 +54,10 @@ def cost(usage: Usage, prices: "Prices") -> float:
 
 @dataclass(frozen=True, eq=False)
 class Reservation:
-    """The most that a request in progress can cost."""
+    """The most that a request in progress can use and cost; without a limit nothing is reserved."""
 
     model: str
+    most: Usage
     dollars: float
 
 
@@ -83,14 +84,13 @@ class SpendingLimit:
         self.option, self.cure = option, cure
         self.limit, self.prices, self.elsewhere = limit, prices, elsewhere
         self.ours, self.others = self._dollars(spent or {}), 0.0
-        self.lost = 0.0  # the most that requests without a response may have cost
         self.reserved: set[Reservation] = set()
         self.requests = 0
 
     @property
     def spent(self) -> float:
         """Return the dollars that responses have cost, and that lost ones may have cost."""
-        return self.ours + self.others + self.lost
+        return self.ours + self.others
 
     @property
     def committed(self) -> float:
@@ -99,16 +99,18 @@ class SpendingLimit:
 
     def allows(self, model: str, prompt_tokens: int, max_tokens: int) -> bool:
         """Return whether a further request of at most so many tokens would certainly stay within the limit."""
-        return self.limit is None or self.committed + self._most(model, prompt_tokens, max_tokens) <= self.limit
+        most = {model: Usage(prompt=prompt_tokens, completion=max_tokens)}
+        return self.limit is None or self.committed + self._dollars(most) <= self.limit
 
     def reserve(self, model: str, prompt_tokens: int, max_tokens: int) -> Reservation:
         """Reserve the most that a request can cost. Raise InputError if this could exceed the limit."""
         if self.limit is None:
-            return Reservation(model, 0.0)
+            return Reservation(model, Usage(), 0.0)
         if self.requests % REFRESH_EVERY == 0:
             self.others = self._dollars(self.elsewhere())
         self.requests += 1
-        reservation = Reservation(model, self._most(model, prompt_tokens, max_tokens))
+        most = Usage(prompt=prompt_tokens, completion=max_tokens)
+        reservation = Reservation(model, most, self._dollars({model: most}))
         self._require(reservation.dollars, "the next request")
         self.reserved.add(reservation)
         return reservation
@@ -126,19 +128,14 @@ class SpendingLimit:
                 f"{dollars:.4f}; {self.cure}"
             )
 
-    def settle(self, reservation: Reservation, usage: Usage | None, *, lost: bool = False) -> None:
-        """Replace a reservation by what the request used; None: there was no response.
+    def settle(self, reservation: Reservation, usage: Usage | None) -> None:
+        """Replace a reservation by what the request used; None: there was no response, and nothing was charged.
 
-        lost: the request may have been charged although there was no response, so that the reservation counts as spent.
+        Where there was no response and the request may have been charged, `usage` is the reservation's `most`.
         """
         self.reserved.discard(reservation)
         if usage is not None and self.limit is not None:
             self.ours += self._dollars({reservation.model: usage})
-        elif lost:
-            self.lost += reservation.dollars
-
-    def _most(self, model: str, prompt_tokens: int, max_tokens: int) -> float:
-        return self._dollars({model: Usage(1, prompt_tokens, 0, max_tokens)})
 
     def _dollars(self, usage: Mapping[str, Usage]) -> float:
         if self.limit is None:

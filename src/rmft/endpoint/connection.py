@@ -22,6 +22,7 @@ from rmft.endpoint.failures import (
     MalformedError,
     ReportedError,
     RequestTarget,
+    UnusableError,
     failure_of,
     parse_response,
     redacted,
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 
 SHORTEST_BACKOFF, LONGEST_BACKOFF = 0.5, 60.0  # seconds
 TEMPLATE_TOKENS = 32  # more than any chat template adds to a message, for the most that a request can cost
-BUSY = "429"
+BUSY, UNUSABLE = "429", "unusable"
+MOST_UNUSABLE = 2  # attempts: each is paid, and the next response most likely lacks the same
+NO_REPLY = "(no reply)"  # sent in the place of an empty reply, which some vendors refuse as a message
 
 
 @dataclass(frozen=True)
@@ -206,18 +209,21 @@ class Connection:
         while True:
             await self._wait_for_pause(address)
             async with self._slots:
-                await self._wait_for_pause(address)
+                self._raise_if_stopped()
+                if self._pause_left(address) > 0:  # since it waited for a slot, which others can use meanwhile
+                    continue
                 outcome = await self._attempt(record, key, address)
             if not isinstance(outcome, Failure):
                 return outcome
             tries += 1
             before, answered = answered, self.statistics.usage.answers
             counted = 0 if outcome.reason == BUSY and answered > before else counted + 1
-            if counted == attempts:
+            most = min(attempts, MOST_UNUSABLE) if outcome.reason == UNUSABLE else attempts
+            if counted >= most:
                 break
             self.statistics.retries[outcome.reason] += 1
             if address not in self._reached:  # so that nobody waits for a wrong address without a word
-                self._report(f"{self._url(address)}: {outcome}; attempt {counted + 1} of {attempts} follows")
+                self._report(f"{self._url(address)}: {outcome}; attempt {counted + 1} of {most} follows")
             await self._sleep(_backoff(key, tries) * self.endpoint.pace)
         cure = "all responses are kept: run again when it is back"
         if outcome.reason == BUSY:
@@ -225,19 +231,21 @@ class Connection:
         elif not outcome.in_protocol and address not in self._reached:
             cure += ", or correct the address: no server of the OpenAI protocol has answered there"
         raise InputError(
-            f"{self._url(address)}: no response after {attempts} attempts, of which the last ended in {outcome}; {cure}"
+            f"{self._url(address)}: no response after {counted} attempts, of which the last ended in {outcome}; {cure}"
         )
 
     async def _attempt(self, record: Json, key: str, address: int) -> Json | Failure:
         """Send a request once. Return the response when it is on record, or the failure."""
         reservation = await self._reserve(record)
         begun = asyncio.get_running_loop().time()
-        usage, lost = None, False
+        usage = None
         try:
             outcome = await self._post(record, key, address)
             if isinstance(outcome, Failure):
                 # Our own server honours Idempotency-Key, so that a lost response is not paid for twice.
-                lost = outcome.paid and self.endpoint.settings.serves is None
+                if outcome.paid and self.endpoint.settings.serves is None:
+                    usage = reservation.most
+                    await self._record_lost(key, reservation)
             else:
                 # No await before this line: a response that has arrived is recorded even if we are interrupted now.
                 recorded = self.endpoint.journal.record_soon(key, record, outcome)
@@ -248,8 +256,14 @@ class Connection:
                 self._require_kept_limit(record, usage)
             return outcome
         finally:
-            self.endpoint.budget.settle(reservation, usage, lost=lost)
+            self.endpoint.budget.settle(reservation, usage)
             self._settled.set()
+
+    async def _record_lost(self, key: str, reservation: Reservation) -> None:
+        """Record the most that a request without a response may have cost, where a budget counts it in later runs."""
+        if reservation.dollars:
+            of_lost, request = sha256(f"lost {key}".encode()).hexdigest(), {"model": self.model, "lost": key}
+            await asyncio.wrap_future(self.endpoint.journal.record_soon(of_lost, request, {}, reservation.most))
 
     def _require_kept_limit(self, record: Json, usage: Usage) -> None:
         """Raise InputError where a completion has more tokens than its request allows."""
@@ -282,6 +296,8 @@ class Connection:
         # that a lost response costs nothing more; vendors ignore the header. The body has to be the same to the byte,
         # hence the order.
         body = {name: record[name] for name in sorted(record) if name not in ("endpoint", "words")}
+        if settings.serves is None:
+            body["messages"] = [_sendable(message) for message in body["messages"]]
         target = RequestTarget(self._url(address), self.model, settings.api_key, self._key, own=bool(settings.serves))
         try:
             async with asyncio.timeout(settings.timeout_seconds):  # of everything, however slowly the body arrives
@@ -295,6 +311,8 @@ class Connection:
             return Failure("connection", redacted(str(error), target.key), paid=not isinstance(error, never_sent))
         except ReportedError as error:
             return Failure("error", redacted(str(error), target.key), paid=True, in_protocol=True)
+        except UnusableError as error:
+            return Failure(UNUSABLE, str(error), paid=True, in_protocol=True)
         except MalformedError as error:
             return Failure("malformed", str(error), paid=True)
         failure = failure_of(response.status_code, response.headers, response.content, target)
@@ -319,8 +337,11 @@ class Connection:
     async def _wait_for_pause(self, address: int) -> None:
         """Wait until an address accepts requests again."""
         self._raise_if_stopped()
-        while (left := self._paused_until[address] - asyncio.get_running_loop().time()) > 0:
+        while (left := self._pause_left(address)) > 0:
             await self._sleep(left)
+
+    def _pause_left(self, address: int) -> float:
+        return self._paused_until[address] - asyncio.get_running_loop().time()
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep, unless another request fails for good meanwhile."""
@@ -334,9 +355,9 @@ class Connection:
             raise _StoppedError
 
 
-def text_of(response: Json) -> str:
-    """Return the text of a chat response; of a refused or filtered one, an empty text."""
-    return response["choices"][0]["message"].get("content") or ""
+def _sendable(message: Json) -> Json:
+    """Return a message as it is sent: one that is empty says so."""
+    return message if message["content"].strip() else {**message, "content": NO_REPLY}
 
 
 def _backoff(key: str, attempt: int) -> float:

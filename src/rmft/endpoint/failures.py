@@ -38,6 +38,10 @@ class MalformedError(Exception):
     """A response that does not follow the protocol."""
 
 
+class UnusableError(MalformedError):
+    """A completion that lacks something that is used, such as the number of its tokens."""
+
+
 class ReportedError(Exception):
     """A response that holds an error in place of a completion, though its status is one of success."""
 
@@ -229,26 +233,43 @@ def _seconds(text: str | None, unit: float) -> float | None:
 def parse_response(body: bytes) -> dict[str, Any]:
     """Return a chat response in which everything that is used is present.
 
-    Raise MalformedError otherwise, and ReportedError for an error with a status of success, as gateways send it, of the
-    response or of its choice.
+    Raise UnusableError for a completion that lacks something, MalformedError for what is no completion, and
+    ReportedError for an error with a status of success, as gateways send it, of the response or of its choice.
     """
     try:
         response = json.loads(body)
         if "choices" not in response and response.get("error"):
             raise ReportedError(_error(body)[1])
+        has_choice = isinstance(response["choices"][0], dict)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise MalformedError(f"{type(error).__name__}: {error}") from None
+    if not has_choice:
+        raise MalformedError("its choice is no object")
+    try:
         choice, usage = response["choices"][0], response["usage"]
         if choice.get("error") or choice.get("finish_reason") in FAILED:  # what text there is, is no reply
             raise ReportedError(str(choice.get("error") or f"finish_reason {choice['finish_reason']}"))
-        text, tokens = choice["message"].get("content"), (choice.get("logprobs") or {}).get("content") or []
+        text, tokens = text_of(response), (choice.get("logprobs") or {}).get("content") or []
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         counts = [usage["prompt_tokens"], usage["completion_tokens"], cached]
         places = [
             (place["token"], [(top["token"], top["logprob"]) for top in place["top_logprobs"]]) for place in tokens
         ]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise MalformedError(f"{type(error).__name__}: {error}") from None
-    if not isinstance(text, str | None) or not all(isinstance(count, int) and count >= 0 for count in counts):
-        raise MalformedError("values of the wrong type")
+        raise UnusableError(f"{type(error).__name__}: {error}") from None
+    if not isinstance(text, str) or not all(isinstance(count, int) and count >= 0 for count in counts):
+        raise UnusableError("text, or numbers of tokens, of the wrong type")
     if not all(isinstance(token, str) and all(isinstance(p, int | float) for _, p in tops) for token, tops in places):
-        raise MalformedError("tokens of the wrong type")
+        raise UnusableError("log-probabilities of tokens of the wrong type")
     return response
+
+
+def text_of(response: dict[str, Any]) -> str:
+    """Return the text of a chat response; of a refused or filtered one, an empty text.
+
+    Some models that think return a list of parts, of which those of type "text" are the reply.
+    """
+    content = response["choices"][0]["message"].get("content")
+    if isinstance(content, list):
+        return "".join(part["text"] for part in content if part["type"] == "text")
+    return content or ""

@@ -2,7 +2,8 @@
 
 A request becomes exactly one job. Every step is in the journal before the next one begins. If the response to a job's
 creation was lost, the job is found among the endpoint's jobs: by the hash of our request, which is in its metadata, or
-by its training file, which no other request uses. A job is created only after this search has found none.
+by its training file, which no other request uses. A job is created only after this search has found none; where a
+request for the job may have arrived already, the search is repeated for a minute, since an endpoint may list it late.
 """
 
 import hashlib
@@ -99,10 +100,12 @@ class TunedModel:
 class RetryPolicy:
     """Pauses between retries, and between looks at a job: they double from `first` to `longest` seconds.
 
-    attempts: failures in a row after which to give up.
+    attempts: failures in a row after which to give up. looks: for a job that may have been created, before another one
+    is.
     """
 
     attempts: int = 20
+    looks: int = 5
     first: float = 2.0
     longest: float = 30.0
 
@@ -179,14 +182,23 @@ class _Run:
             return job["id"]
         earlier = self._earlier_jobs()
         file = self.recorded("file")
-        if file:  # a killed process may have sent the request for a job, which may not have arrived yet
-            time.sleep(self.retry_policy.first)
+        may_exist = file is not None  # a killed process may have sent the request for a job
         job = self._retry("looking for the job", partial(self._find, file and file["id"], earlier))
         if not job:
             file = file or self.record("file", {"id": self._retry("uploading the training file", self._upload).id})
-            job = self._retry(
-                "creating the job", lambda: self._find(file["id"], earlier) or self._create(file["id"], earlier)
-            )
+
+            def created_once() -> FineTuningJob:
+                nonlocal may_exist
+                if may_exist and (found := self._find_patiently(file["id"], earlier)):
+                    return found
+                may_exist = True
+                try:
+                    return self._create(file["id"], earlier)
+                except openai.RateLimitError:
+                    may_exist = False
+                    raise
+
+            job = self._retry("creating the job", created_once)
         created = {"id": job.id, "file": job.training_file, "counted_tokens": expected_tokens}
         return self.record("job", created, Usage(trained=expected_tokens))["id"]
 
@@ -210,6 +222,13 @@ class _Run:
 
     def _find(self, file: str | None, earlier: list[str]) -> FineTuningJob | None:
         return next((job for job in self._jobs(file) if job.id not in earlier), None)
+
+    def _find_patiently(self, file: str, earlier: list[str]) -> FineTuningJob | None:
+        for looks in range(1, self.retry_policy.looks + 1):
+            time.sleep(self.retry_policy.pause(looks))
+            if job := self._find(file, earlier):
+                return job
+        return None
 
     def _upload(self) -> FileObject:
         # A retry may upload the file twice: this costs nothing, and only one of the two is used.

@@ -13,7 +13,8 @@ from httpx2 import AsyncClient, InvalidURL, Limits, Response, create_ssl_context
 from rmft.errors import InputError, first_line
 
 IN_A_POOL = 16  # connections
-IDLE_SECONDS = 30.0  # for which an idle connection is kept open
+# For which an idle connection is kept open: vLLM and llama.cpp close it after five, at times as it is used again.
+IDLE_SECONDS = 3.0
 
 
 @contextmanager

@@ -11,37 +11,49 @@ from pathlib import Path
 from rmft.errors import InputError
 
 MAGIC = b"\x28\xb5\x2f\xfd"  # the first bytes of a frame
-CHUNK_BYTES = 1 << 16
+CHUNK_BYTES = 1 << 12  # which may hold 128 MB, where somebody means harm
+MOST_BYTES = 1 << 30  # in a frame: more than all responses that can arrive while a frame is written
 LEVEL = 6
 
 
 def frames(path: Path, data: bytes) -> Iterator[tuple[int, int, list[bytes]]]:
     """Yield begin, end and lines of each frame, up to an incomplete one.
 
-    Raise InputError if a complete frame follows something else: that is damage, which no killed process leaves.
+    Raise InputError if a complete frame follows something else: that is damage, which no killed process leaves. So is a
+    frame that is larger than any that we write.
     """
     begin = 0
     while begin < len(data):
-        if (frame := frame_at(data, begin)) is None:
-            if not _is_torn(data[begin:]) or _has_frame_after(data, begin):
-                raise damaged(path, begin)
+        try:
+            frame = frame_at(data, begin)
+            is_damaged = frame is None and (not _is_torn(data[begin:]) or _has_frame_after(data, begin))
+        except OverflowError:
+            is_damaged = True
+        if is_damaged:
+            raise damaged(path, begin)
+        if frame is None:
             return
         yield begin, *frame
         begin = frame[0]
 
 
 def frame_at(data: bytes, begin: int) -> tuple[int, list[bytes]] | None:
-    """Return the end and the lines of the frame at a position; None if there is no complete frame as it was written."""
+    """Return the end and the lines of the frame at a position; None if there is no complete frame as it was written.
+
+    Raise OverflowError where it inflates to more than MOST_BYTES.
+    """
     import zstandard
 
-    decompressor, parts, end = zstandard.ZstdDecompressor().decompressobj(), [], begin
+    decompressor, parts, end, size = zstandard.ZstdDecompressor().decompressobj(), [], begin, 0
     try:
-        while not decompressor.eof and end < len(data):
+        while not decompressor.eof and end < len(data) and size <= MOST_BYTES:
             chunk = data[end : end + CHUNK_BYTES]
             parts.append(decompressor.decompress(chunk))
-            end += len(chunk)
+            end, size = end + len(chunk), size + len(parts[-1])
     except zstandard.ZstdError:
         return None
+    if size > MOST_BYTES:
+        raise OverflowError
     lines = b"".join(parts).split(b"\n")[:-1]
     return (end - len(decompressor.unused_data), lines) if decompressor.eof else None
 

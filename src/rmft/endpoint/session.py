@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from rmft.artifacts.files import SCRATCH, note_reading, note_response, sha256
 from rmft.endpoint.access import Endpoint
 from rmft.endpoint.budget import SpendingLimit, Usage
-from rmft.endpoint.connection import Connection, Request, text_of
-from rmft.endpoint.failures import how_to_restore
+from rmft.endpoint.connection import Connection, Request
+from rmft.endpoint.failures import how_to_restore, text_of
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
 from rmft.params import Params, load
@@ -182,7 +182,8 @@ def _tune(
         on_event=on_message,
         before_paying=lambda: endpoint.budget.require({base: expected}, "fine-tuning"),
         expected_tokens=expected.trained,
-        retry_policy=RetryPolicy(attempts=endpoint.settings.attempts),
+        # Our own server knows a request that comes twice.
+        retry_policy=RetryPolicy(endpoint.settings.attempts, looks=1 if endpoint.settings.serves else 5),
     )
     if lost is None:
         return tune(endpoint.journal)

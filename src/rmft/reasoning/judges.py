@@ -101,7 +101,8 @@ def zero_shot(connection: "Connection", template: Template, max_tokens: int, see
 
     template: may use `reply`, `d`, `names`, `best` and `last` (actions from 1; last: 0 for none).
     """
-    from rmft.endpoint.connection import Request, text_of
+    from rmft.endpoint.connection import Request
+    from rmft.endpoint.failures import text_of
 
     always = {"temperature": 0.0, **connection.endpoint.settings.options(max_tokens, seed)}
 

@@ -179,6 +179,9 @@ def _play(measurement: "Measurement", part: str, compared_with: "Sequence[float]
     played = play_part(measurement, part, compared_with)
     if played.requests:
         print(f"eval {part}: {played.requests}", file=sys.stderr)
+    elif measurement.model.settings.kind == "endpoint":
+        before = f"all games are on record in {measurement.folder}, and {measurement.model.name} was asked nothing"
+        print(f"eval {part}: {before}; where another model answers now, --output FOLDER plays anew", file=sys.stderr)
     return played
 
 

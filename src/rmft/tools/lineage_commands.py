@@ -132,11 +132,12 @@ def _audit(*, by_default: bool) -> "Sequence[Finding]":
     """Return the problems of all artifacts, or of those that are made by default; print how many there are."""
     from rmft.lineage.audit import audit
     from rmft.params import load
+    from rmft.workflow.paths import on_demand
     from rmft.workflow.runs import reasons_to_run
     from rmft.workflow.targets import requested
 
-    reasons = reasons_to_run(by_default=by_default)
-    problems = audit(reasons, requested(load().at_scale()) if by_default else ())
+    reasons, params = reasons_to_run(by_default=by_default), load().at_scale()
+    problems = audit(reasons, requested(params) if by_default else on_demand(params))
     print(f"{len(reasons)} artifacts, {len(problems) or 'no'} problems")
     return problems
 

@@ -14,8 +14,11 @@ def must_launch(processes: int) -> bool:
 
 def launch(processes: int) -> int:
     """Run this command in several processes of this machine; return the exit code."""
+    from rmft.agents.server_processes import END_WITH_PARENT
+
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    return subprocess.run([sys.executable, *torchrun, "--module", "--", "rmft", *sys.argv[1:]], check=False).returncode
+    command = [sys.executable, *torchrun, "--module", "--", "rmft", *sys.argv[1:]]
+    return subprocess.run([sys.executable, "-c", END_WITH_PARENT, *command], check=False).returncode
 
 
 def is_first() -> bool:

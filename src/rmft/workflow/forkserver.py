@@ -52,7 +52,7 @@ def start(stages: Iterable[str], environment: Mapping[str, str], *, at_endpoint:
     at_endpoint: whether many jobs play at an endpoint.
     """
     stages = list(stages)
-    if len(stages) <= FEW:
+    if len(stages) <= FEW or sys.platform == "darwin":  # macOS has libraries that do not work in a fork without exec
         return
     imports = [*ALWAYS, *(name for stage in stages for name in IMPORTS.get(stage, ()))]
     modules = dict.fromkeys([*imports, "openai"] if at_endpoint else imports)

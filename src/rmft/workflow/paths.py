@@ -86,15 +86,16 @@ def on_demand(params: Params) -> list[str]:
 def gguf_of(params: Params, model: str, *, needed: bool) -> list[str]:
     """Return the GGUF file of a model; none for a file of the hub, which the conversion downloads.
 
-    needed: whether to raise InputError where the file would be converted and is not there, or to return none.
+    needed: whether to raise InputError where the file is not there. Snakemake would take what was converted from it
+    before, whatever else has changed. An audit takes it, too, and leaves out what was never converted.
     """
     settings = params.models[model]
     if settings.file:
         return []
-    if not all(map(os.path.exists, made_model_of(params, model))):
-        if not needed and not Path(settings.weights).exists():
-            return []
+    if needed:
         check_gguf(settings, f"models.{model}.weights")
+    elif not Path(settings.weights).exists() and not all(map(os.path.exists, made_model_of(params, model))):
+        return []
     return [Path(settings.weights).as_posix()]
 
 

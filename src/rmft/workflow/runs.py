@@ -95,10 +95,11 @@ def refuse_own_server(settings: Iterable[str]) -> None:
             raise InputError(f"{name}: our own server plays on one machine only; {cure}")
 
 
-def refuse_read_only(outputs: Iterable[str]) -> None:
-    """Raise InputError if a file that is to be made (again) lies in a folder that cannot be written to."""
-    for folder in dict.fromkeys(Path(path).parent for path in outputs):
-        if folder.exists() and not os.access(folder, os.W_OK):
+def refuse_read_only(paths: Iterable[str]) -> None:
+    """Raise InputError where a file that a job is to write, or a folder for it, would lie in a read-only folder."""
+    for folder in dict.fromkeys(Path(path).parent for path in paths):
+        there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+        if not os.access(there, os.W_OK):
             raise InputError(f"{folder}: Permission denied; jobs have to write there")
 
 
