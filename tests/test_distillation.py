@@ -4,6 +4,7 @@ Symbols: N games, T rounds, d actions.
 """
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from rmft.agents.chat_template import ChatTemplate
+from rmft.agents.chat_tokenizer import single_tokens
 from rmft.algorithms import AlgorithmSettings, start_on
 from rmft.environments import draw_rewards
 from rmft.errors import InputError
@@ -60,11 +62,12 @@ def job(
     return DistillationJob(games=games, teacher_name="own", teacher=AlgorithmSettings(algorithm), rationale=rationale)
 
 
-def taught(of: DistillationJob, scenarios: list[Scenario] | None = None) -> dict[str, list]:
+def taught(of: DistillationJob, scenarios: list[Scenario] | None = None, stops: Sequence[int] = ()) -> dict[str, list]:
     games, protocol = games_of(of.games, PROMPTS, scenarios), of.games.problem.protocol
     rationale = read_template(Path(of.rationale)) if of.rationale else None
     batch = of.games.model.batch
-    return distil(games, of.teacher, of.teacher_name, rationale, CHAT_TEMPLATE, protocol.max_tokens, batch)
+    name, most = of.teacher_name, protocol.max_tokens
+    return distil(games, of.teacher, name, rationale, CHAT_TEMPLATE, most, batch, stops=stops)
 
 
 EVERY_TEACHER = [("greedy", "mab"), ("ucb", "mab"), ("thompson-sampling", "mab"), ("exp3", "mab"), ("ftl", "fol")]
@@ -101,6 +104,17 @@ def test_tokens_are_those_of_the_chat_template_and_replies_with_their_ends_are_l
         replies = [message["content"] for message in line["messages"] if message["role"] == "assistant"]
         end = TOKENIZER.decode([CHAT_TEMPLATE.end])
         assert learnt == "".join(f"{reply}{end}" for reply in replies)
+
+
+def test_a_reply_ends_with_the_stop_token_of_the_model_that_learns_it():
+    newline = single_tokens(TOKENIZER, ["\n"])
+    usual, stopped = (demonstrations(taught(job("ucb"), stops=stops), [True] * N) for stops in ((), newline))
+    for one, other in zip(usual, stopped, strict=True):
+        learnt, instead = ([label for label in line["labels"] if label != NOT_LEARNT] for line in (one, other))
+        assert [newline[0] if label == CHAT_TEMPLATE.end else label for label in learnt] == instead
+        assert other["ids"].count(CHAT_TEMPLATE.end) == one["ids"].count(CHAT_TEMPLATE.end)  # appended, and not learnt
+    with pytest.raises(InputError, match=r"rationale: the reply .* holds one of the model's stop_tokens"):
+        taught(job("ucb", rationale=AVERAGES), stops=newline)
 
 
 @pytest.mark.parametrize("process", ["gaussian", "bernoulli"])  # of which the second has equal averages

@@ -5,6 +5,10 @@ a reply.
 """
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -442,6 +446,18 @@ def test_nothing_is_printed_or_left_behind(base, tmp_path, monkeypatch, capfd):
     trained(replace(base, revision="a" * 40), replace(ONE_STEP, kl=0.1))  # of which TRL warns
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.long
+def test_the_reference_is_of_the_pinned_revision_without_asking_the_hub(base, tmp_path):
+    """With weights of the hub and no network, nothing but the pinned revision is on the disk."""
+    revision = "a" * 40
+    shutil.copytree(base.weights, tmp_path / "models--org--tiny" / "snapshots" / revision)
+    of_hub = replace(base, weights="org/tiny", revision=revision).model_dump_json()
+    call = f"from test_grpo import *; base = LanguageModelSettings.model_validate_json({of_hub!r})"
+    offline = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    run = [sys.executable, "-c", f"{call}; trained(base, replace(ONE_STEP, kl=0.1))"]
+    subprocess.run(run, cwd=Path(__file__).parent, env=offline, check=True)
 
 
 # Parameters and jobs

@@ -1,5 +1,6 @@
 """How a language model's conversations become token ids and back: its chat template, stop tokens and context limit."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from rmft.agents.chat_template import ChatTemplate
 from rmft.agents.context import context_limit
+from rmft.errors import InputError
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -73,6 +75,17 @@ class ChatTokenizer:
         ids = sampled if sampled[-1] == end else [*sampled, end]
         text = text_of(self.tokenizer, sampled if cut else sampled[:-1])
         return TokenCompletion(ids, n, text, cut, prompt_ids, top_ids[:n], top_logprobs[:n])
+
+
+def single_tokens(tokenizer: "PreTrainedTokenizerBase", texts: Iterable[str]) -> list[int]:
+    """Return the ids of `stop_tokens`. Raise InputError where one of the texts is not a single token."""
+    ids = []
+    for text in texts:
+        tokens = tokenizer(text, add_special_tokens=False).input_ids
+        if len(tokens) != 1:
+            raise InputError(f"models: stop_tokens: {text!r} is {len(tokens)} tokens of this model, and must be one")
+        ids += tokens
+    return ids
 
 
 def text_of(tokenizer: "PreTrainedTokenizerBase", ids: list[int]) -> str:

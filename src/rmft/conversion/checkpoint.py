@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmft.agents.chat_tokenizer import single_tokens
 from rmft.agents.gguf_header import GgufHeader, read_gguf, shared_with_transformers
 from rmft.artifacts.files import noted
 from rmft.errors import InputError, first_line
@@ -97,9 +98,4 @@ def stop_ids(tokenizer: "PreTrainedTokenizerBase", more: list[str]) -> list[int]
     ids = {special[name] for name in ENDS if name in special}
     if tokenizer.eos_token_id is not None:
         ids.add(tokenizer.eos_token_id)
-    for text in more:
-        tokens = tokenizer(text, add_special_tokens=False).input_ids
-        if len(tokens) != 1:
-            raise InputError(f"models: stop_tokens: {text!r} is {len(tokens)} tokens of this model, and must be one")
-        ids.update(tokens)
-    return sorted(ids)
+    return sorted({*ids, *single_tokens(tokenizer, more)})

@@ -44,7 +44,13 @@ class Recorded:
         """Read a bundle."""
         about = read_bundle(folder)
         metrics, summary = read_json(folder / BUNDLE_METRICS), read_json(folder / SUMMARY)
-        return cls(folder.as_posix(), about, metrics, summary, {label: _rows(folder, label) for label in about.tables})
+        return cls(
+            folder.as_posix(),
+            about,
+            metrics,
+            summary,
+            {label: _rows(folder / "tables" / f"{label}.csv") for label in about.tables},
+        )
 
     def played_in(self, environment: str) -> dict[str, Any]:
         """Return the metrics of the experiments in an environment, such as `mab`."""
@@ -154,8 +160,9 @@ def loop_of(experiment: Mapping[str, Any]) -> dict[str, Any]:
     return experiment["grpo" if experiment["kind"] == "grpo" else "rmft"]
 
 
-def learnt_from(experiment: Mapping[str, Any]) -> str:
-    """Return which games a language experiment learns from in one training, from its parameters."""
+def learnt_from(results: Recorded, name: str) -> str:
+    """Return which games a language experiment learnt from in one training."""
+    experiment = results.about.experiments[name]["experiment"]
     loop = loop_of(experiment)
     scenarios = loop["iterations"] * loop["scenarios"]
     if experiment["kind"] == "distillation":
@@ -170,7 +177,23 @@ def learnt_from(experiment: Mapping[str, Any]) -> str:
     chosen = {"random": "picked at random", "reward": "those of highest reward"}.get(
         loop.get("score"), "those of lowest regret"
     )
-    return f"{scenarios * loop['selected']} of its {scenarios * loop['trajectories']} games, {chosen}"
+    counts = _demonstrations(results, name)
+    learnt = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{learnt} of its {scenarios * loop['trajectories']} games, {chosen}"
+
+
+def _demonstrations(results: Recorded, name: str) -> list[int]:
+    """Return how many games each training learnt from, each number once: a game without a valid reply teaches nothing.
+
+    The games are dialogues.
+    """
+    chosen = results.about.experiments[name]["experiment"]
+    replies = chosen["T"] * (1 + chosen["protocol"]["retries"])  # of a game in which all are invalid
+    counts = set()
+    for training in Path(results.folder, "experiments", name).glob("seed-*"):
+        rows = [row for selection in training.glob("iteration-*/selection.csv") for row in _rows(selection)]
+        counts.add(sum(row["selected"] == "True" and row["invalid"] < replies for row in rows))
+    return sorted(counts)
 
 
 def in_gaussian_bandits(recorded: Iterable[Recorded]) -> dict[str, Any]:
@@ -298,8 +321,7 @@ def relative_error(row: Mapping[str, Any]) -> float:
     return abs(row["ours"] / row["paper"] - 1)
 
 
-def _rows(folder: Path, label: str) -> list[dict[str, Any]]:
-    path = folder / "tables" / f"{label}.csv"
+def _rows(path: Path) -> list[dict[str, Any]]:
     with reading(path), path.open(encoding="utf-8", newline="") as file:
         return [{name: _cell(text) for name, text in row.items()} for row in csv.DictReader(file)]
 

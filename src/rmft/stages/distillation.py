@@ -7,6 +7,7 @@ Reads the model's tokenizer, the templates of prompts and rationale, and the sce
 from pathlib import Path
 
 from rmft.agents.chat_template import ChatTemplate
+from rmft.agents.chat_tokenizer import single_tokens
 from rmft.agents.checkpoint import load_tokenizer, note_model
 from rmft.artifacts.files import noted
 from rmft.artifacts.json_files import write_jsonl
@@ -25,11 +26,12 @@ def run(job: DistillationJob, output: Path, demonstrations: Path) -> None:
     note_model(model, weights=False)
     games = games_of(job.games, read_prompts(job.games), read_scenarios_of(job.games))
     rationale = read_template(noted(Path(job.rationale))) if job.rationale else None
-    chat_template = ChatTemplate.probe(load_tokenizer(model))
+    tokenizer = load_tokenizer(model)
+    chat_template, stops = ChatTemplate.probe(tokenizer), single_tokens(tokenizer, model.stop_tokens or ())
     max_tokens = job.games.problem.protocol.max_tokens
     with speed(f"distillation {output}", count * job.games.T) as advance:
         trajectories = distil(
-            games, job.teacher, job.teacher_name, rationale, chat_template, max_tokens, model.batch, advance
+            games, job.teacher, job.teacher_name, rationale, chat_template, max_tokens, model.batch, advance, stops
         )
     write_jsonl(demonstrations, conversations_of(trajectories, [True] * count))
     write_trajectories(output, trajectories)

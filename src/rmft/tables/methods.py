@@ -218,7 +218,8 @@ def _notes(rows: list[MethodRow], model: str, *, compared: bool) -> list[str]:
         f"difference: to {rows[-1].method}, the last row, game by game on the same instances, with a 95% interval; "
         "above 0 the other method is worse.",
         "played, learnt: trajectories that were played for training, by the model or by a teacher, and those that were "
-        "fine-tuned on; –: a method of an extension chooses among those that were played.",
+        "chosen to learn from (one without a valid reply teaches nothing); –: a method of an extension chooses among "
+        "those that were played.",
         *(if_compared if compared else []),
         *notes_on_comparison({}, model, (row.paper.model for row in rows if row.paper)),
     ]

@@ -1,7 +1,10 @@
 """Algorithm distillation: a reference algorithm plays, in words, as a model would, games that `sft` then learns.
 
-`Teacher` is a chat model like any other, so that prompts, feedback and tokens are made as in rollouts. Each game has
-rewards of its own, since most teachers would play the same game again on the same rewards.
+`Teacher` is a chat model like any other, so that prompts, feedback and tokens are made as in rollouts.
+
+# ASSUME: the paper fixes the budgets IMk, IML and 2IML, and no more. Each game has rewards of its own, since most
+# teachers would play the same game again on the same rewards; and all games are learnt from in one run of fine-tuning
+# with one schedule of the learning rate, where RMFT has one for each iteration, since the teacher does not change.
 
 Symbols: N games, n of them at a time, T rounds, d actions.
 """
@@ -31,7 +34,8 @@ MISREAD = "distillation: a teacher's reply is read as another action than it cho
 class Teacher:
     """A `ChatModel` that replays n games, which a reference algorithm has played in numbers.
 
-    policies: (n, T, d). texts: n lists of T replies.
+    policies: (n, T, d). texts: n lists of T replies. stops: the ids of the model's `stop_tokens`; the first one ends a
+    reply, as it does where the model plays.
     """
 
     def __init__(
@@ -40,8 +44,9 @@ class Teacher:
         policies: np.ndarray,
         texts: list[list[str]],
         max_tokens: int,
+        stops: Sequence[int],
     ) -> None:
-        self.chat_template, self.max_tokens = chat_template, max_tokens
+        self.chat_template, self.max_tokens, self.stops = chat_template, max_tokens, stops
         self.policies, self.texts = policies, texts
         self.t = 0
         self.starts = True
@@ -57,18 +62,24 @@ class Teacher:
         if messages is None:
             raise InputError(f"{MISREAD}: {self.texts[rows[0]][self.t - 1]!r}")
         prompt_ids = self.chat_template.first if self.starts else self.chat_template.next
-        completions = []
-        for row, message in enumerate(messages):
-            text = self.texts[row][self.t]
-            ids = self.chat_template.completion(text)
-            if len(ids) > self.max_tokens:
-                allowed = f"protocol.max_tokens allows {self.max_tokens}"
-                raise InputError(f"rationale: the reply {text!r} has {len(ids)} tokens, and {allowed}")
-            written = {"ids": ids, "sampled": len(ids), "text": text, "cut": False, "prompt_ids": prompt_ids(message)}
-            completions.append(TokenCompletion(**written, top_ids=NO_TOKENS, top_logprobs=NO_TOKENS))
+        completions = [
+            self._completion(self.texts[row][self.t], prompt_ids(message)) for row, message in enumerate(messages)
+        ]
         self.t += 1
         self.starts = False
         return completions
+
+    def _completion(self, text: str, prompt_ids: list[int]) -> TokenCompletion:
+        """Return a reply as the model would have sampled it."""
+        *written, end = self.chat_template.completion(text)
+        if any(token in self.stops for token in written):
+            raise InputError(f"rationale: the reply {text!r} holds one of the model's stop_tokens, which end a reply")
+        sampled = [*written, self.stops[0] if self.stops else end]
+        if len(sampled) > self.max_tokens:
+            allowed = f"protocol.max_tokens allows {self.max_tokens}"
+            raise InputError(f"rationale: the reply {text!r} has {len(sampled)} tokens, and {allowed}")
+        ids = sampled if sampled[-1] == end else [*sampled, end]
+        return TokenCompletion(ids, len(sampled), text, False, prompt_ids, NO_TOKENS, NO_TOKENS)
 
     def retract(self, rows: Sequence[int]) -> None:
         """Do nothing: `reply` refuses to write anything anew."""
@@ -94,11 +105,13 @@ def distil(
     max_tokens: int,
     batch: int,
     on_round: Callable[[int, int, float], object] = lambda *_: None,
+    stops: Sequence[int] = (),
 ) -> dict[str, list[Any]]:
     """Return the columns of a teacher's games, as `roll_out` does. Raise InputError where its replies are misread.
 
     games: one trajectory a scenario. name: of the teacher, for the rationale, the template of the text before an
-    action; None: none. chat_template: of the model that is to learn. batch, on_round: see `roll_out`.
+    action; None: none. chat_template, stops: of the model that is to learn, see `Teacher`. batch, on_round: see
+    `roll_out`.
     """
     rewards, full = games.rewards, games.settings.protocol.feedback == "full"
     player = start_on(games.seed, games.words, teacher, rewards, None)
@@ -120,7 +133,7 @@ def distil(
     def open_teacher(ids: np.ndarray) -> Teacher:
         own = ids[:, 0]
         texts = [replies(scenario) for scenario in own]
-        return Teacher(chat_template, played.policies[own], texts, max_tokens)
+        return Teacher(chat_template, played.policies[own], texts, max_tokens, stops)
 
     columns = roll_out(games, open_teacher, batch, on_round)
     if not np.array_equal(np.array(columns["action"]), played.actions[columns["scenario"]]):

@@ -8,7 +8,9 @@ maximises the mean over conversations of the mean over the tokens that the model
 each π being the token's probability given all before it (Shao et al., 2024, Eqs. 3 and 4). TRL's GRPOTrainer computes
 the loss but does not play: `rollout_func` gives it the tokens of rollouts as they were sampled and, as `env_mask`,
 which of them the model sampled, so training is token-exact over many turns. We add one thing, an advantage for every
-token: TRL gives a whole conversation one advantage, and leaves those by token to subclasses.
+token: TRL gives a whole conversation one advantage, and leaves those by token to subclasses. π_old is computed with the
+weights before the first step. The games were played with weights that are rounded in another way where an adapter was
+merged in bfloat16 or llama.cpp played quantised ones; this difference is not corrected.
 
 # ASSUME: the paper states nothing about its GRPO but the budget. Each iteration is a new run of AdamW, as in SFT; the
 # reference of the divergence is the base model throughout. An invalid reply is credited with its round, in which chance
@@ -28,6 +30,7 @@ import numpy as np
 import torch
 import transformers
 from datasets import Dataset
+from huggingface_hub import snapshot_download
 from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOConfig, GRPOTrainer
 
@@ -81,7 +84,10 @@ def reinforce(
     log = _Log("grpo.learning_rate", on_step, {"reward": float(rewards.mean()), "regret": float(regrets.mean())})
     with Learner.of(base, start, settings, "grpo", seed, words) as learner:
         learner.refuse_longer(batch.ids, "rollouts")
-        config = _config(settings, base, batch, temperature, learner.arguments)
+        if not Path(base.folder).is_dir():  # TRL would read of which kind the reference is from its newest revision
+            pinned = snapshot_download(base.folder, revision=base.revision, local_files_only=True)
+            learner.model.config._name_or_path = pinned
+        config = _config(settings, batch, temperature, learner.arguments)
         return learner.train(TokenCreditTrainer, config, log, batch=batch, learner=learner, on_scored=on_scored)
 
 
@@ -192,7 +198,7 @@ def _played(prompts: list[str], trainer: TokenCreditTrainer) -> dict[str, list[A
         "prompt_ids": [ids[:1] for ids in batch.ids],
         "completion_ids": [ids[1:] for ids in batch.ids],
         "env_mask": [[int(of) for of in row[1:]] for row in batch.sampled],
-        "logprobs": None,  # TRL computes them with the weights that played
+        "logprobs": None,  # TRL computes them with the weights that are trained
         "earned": batch.earned,
     }
 
@@ -204,14 +210,12 @@ def _rewards(earned: list[float], **_: object) -> list[float]:
 
 def _config(
     settings: Objective,
-    base: LanguageModelSettings,
     batch: CreditedConversations,
     temperature: float,
     arguments: dict[str, Any],
 ) -> GRPOConfig:
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"  # rollout_func is experimental; we pin TRL's version
     return GRPOConfig(
-        model_init_kwargs={"revision": base.revision} if base.revision else None,  # of the base model, as the reference
         **arguments
         | {"num_train_epochs": 1},  # what TRL calls an epoch plays, and reads its games num_iterations times
         num_iterations=settings.epochs,
