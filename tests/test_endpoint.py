@@ -142,14 +142,16 @@ def test_policies_behind_actions_are_what_the_reply_s_tokens_say(upstream, journ
     assert transcript.policies[valid] == pytest.approx(np.tile(np.array([5, 2, 1]) / 8, (valid.sum(), 1)))
 
 
-@pytest.mark.parametrize(("content", "text"), [(None, ""), ("\ud83d!", "?!"), ("☂", "☂")])
-def test_a_reply_that_was_refused_is_empty_and_half_a_character_is_not_sent_back(journal, content, text):
+@pytest.mark.parametrize(
+    ("content", "text", "sent"), [(None, "", "(no reply)"), ("\ud83d!", "?!", "?!"), ("☂", "☂", "☂")]
+)
+def test_a_reply_that_was_refused_is_empty_and_half_a_character_is_not_sent_back(journal, content, text, sent):
     with Upstream(lambda _: content or "") as upstream, connected(journal, upstream.url) as connection:
         talk = EndpointChatModel(connection, games_of(1), 9, "words", logprobs=False)
         for _ in range(2):
             turns = talk.reply(["?"], temperature=1.0, uniforms=np.zeros((1, 1)))
             assert [turn.text for turn in turns] == [text]
-    assert [*upstream.bodies.values()][1]["messages"][1] == {"role": "assistant", "content": text}
+    assert [*upstream.bodies.values()][1]["messages"][1] == {"role": "assistant", "content": sent}
 
 
 def test_an_answer_that_cannot_be_recorded_is_not_used_and_a_journal_that_is_read_only_is_known_before_paying(
