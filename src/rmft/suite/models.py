@@ -34,6 +34,7 @@ CHARACTERS_PER_TOKEN = 2.0  # fewer than models need for English with numbers, s
 ROUND_TOKENS = 16  # about what a chat template adds to a round
 SMALL = 100e6  # bytes: a smaller model plays in one thread, since several wait for one another where cores are shared
 OPENAI = "api.openai.com"
+LOCAL_SECONDS = 3600.0  # that a server on this machine may take for a response; to ask again would start it anew
 LONG = 20  # characters: as many may be a key, which no message shows
 # Of settings, what changes no game, or is a secret's name or a path.
 HIDDEN = {
@@ -152,7 +153,7 @@ def at_url(
         raise InputError(f"{base_url}: say which environment variable holds its key: --key-env NAME")
     # A server on this machine keeps the caches of about as many conversations as it answers at a time. With more games
     # under way, every round would compute its whole conversation anew.
-    options = {"batch": concurrency} if is_local(base_url) else {}
+    options = {"batch": concurrency, "timeout_seconds": LOCAL_SECONDS} if is_local(base_url) else {}
     options |= {"base_urls": [base_url.rstrip("/")], "token_limit": token_limit}
     with refused("--base-url or --key-env"):
         settings = _endpoint(model, concurrency, prices, key_env or API_KEY, **options)
@@ -178,7 +179,8 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
         if device is not None:
             raise InputError(f"--device: llama.cpp plays {words} on the CPU; leave the option out")
         digest = sha256(path)
-        settings = _endpoint(path.stem, SLOTS, FREE, API_KEY, batch=SLOTS, serves=f"gguf-{digest[:16]}")
+        options = {"batch": SLOTS, "serves": f"gguf-{digest[:16]}", "timeout_seconds": LOCAL_SECONDS}
+        settings = _endpoint(path.stem, SLOTS, FREE, API_KEY, **options)
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir() and not no_model:
         small = sum(Path(file).stat().st_size for file in model_files(words)) < SMALL
