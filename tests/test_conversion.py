@@ -195,6 +195,11 @@ def test_a_gguf_file_that_is_missing_stops_a_build_and_no_audit(tmp_path, monkey
     assert paths.gguf_of(params, "gemma-3-270m", needed=False) == []
     with pytest.raises(InputError, match=r"models\.gemma-3-270m\.weights: .*put the model's GGUF file there"):
         paths.gguf_of(params, "gemma-3-270m", needed=True)
+    for file in map(Path, paths.made_model_of(params, "gemma-3-270m")):  # what was converted before changes nothing
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    with pytest.raises(InputError, match="put the model's GGUF file there"):
+        paths.gguf_of(params, "gemma-3-270m", needed=True)
 
 
 @pytest.mark.long

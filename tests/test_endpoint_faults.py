@@ -152,6 +152,7 @@ def test_a_pause_of_one_address_keeps_nobody_from_another(journal):
 
 def test_a_request_that_waits_for_its_address_leaves_its_slot_to_others(journal, monkeypatch):
     async def attempt(connection: Connection, _record: dict, _key: str, address: int) -> dict:
+        await asyncio.sleep(0)  # so that the next request waits for this one's slot
         connection._pause(0, 100.0)
         return {"address": address}
 
@@ -174,7 +175,7 @@ def test_an_answer_that_lacks_something_is_not_paid_for_again_and_again(upstream
         stopped = pytest.raises(InputError, match=r"no response after 2 attempts, .* unusable \(KeyError: 'usage'\)")
         with stopped:
             ask(connection)
-    assert upstream.paid.total() <= 2
+    assert upstream.received.total() == 2
 
 
 def test_an_empty_reply_is_sent_back_as_a_message_that_says_so(upstream, journal):

@@ -452,7 +452,14 @@ def test_nothing_is_printed_or_left_behind(base, tmp_path, monkeypatch, capfd):
 def test_the_reference_is_of_the_pinned_revision_without_asking_the_hub(base, tmp_path):
     """With weights of the hub and no network, nothing but the pinned revision is on the disk."""
     revision = "a" * 40
-    shutil.copytree(base.weights, tmp_path / "models--org--tiny" / "snapshots" / revision)
+    cache = tmp_path / "models--org--tiny"
+    shutil.copytree(base.weights, cache / "snapshots" / revision)
+    listed = {
+        name: {"size": 1, "blob_id": "b" * 40}
+        for name in (*(file.name for file in Path(base.weights).iterdir()), "README.md")
+    }
+    (cache / "trees").mkdir()  # the list of the repository's files, of which a job does not download all
+    (cache / "trees" / f"{revision}.json").write_text(json.dumps({"format_version": 1, "files": listed}))
     of_hub = replace(base, weights="org/tiny", revision=revision).model_dump_json()
     call = f"from test_grpo import *; base = LanguageModelSettings.model_validate_json({of_hub!r})"
     offline = {**os.environ, "HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}

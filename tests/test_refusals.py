@@ -251,6 +251,7 @@ def test_of_an_answer_in_parts_the_text_is_the_reply():
         changed("choices", 0, "error", to={"message": "Overloaded", "code": 502}),
         changed("choices", 0, "finish_reason", to="error"),
         changed("choices", 0, "finish_reason", to="insufficient_system_resource"),
+        json.dumps({"choices": [{"error": {"message": "Overloaded"}, "finish_reason": "error"}]}).encode(),  # no usage
     ],
 )
 def test_text_that_a_failure_has_ended_is_no_answer(body):

@@ -7,12 +7,14 @@ environment).
 
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from endpoint_servers import TOKEN
+from faults import FaultProxy
 from test_families import FAMILIES, PROBLEM, PROMPTS, SFT, checkpoint_of, demonstrations_of
 from transformers import Qwen3Config
 
@@ -84,6 +86,18 @@ def test_games_are_those_of_a_model_in_process(vllm_client, interaction):
     games = played(settings, lambda games: ServedChatModel(vllm_client, chat_tokenizer, games, 128))
     assert_same_games(games, played(settings))
     assert np.std(games["policy"]) > 0.1
+
+
+def test_a_request_whose_connection_was_closed_is_sent_again_twice_at_most(server):
+    request = TokenRequest(0, 0, [1], max_tokens=4, temperature=1.0)
+    for faults in (2, 3):
+        with (
+            FaultProxy(f"{server.url}/v1", 0, 1.0, faults, ["cut before"]) as proxy,
+            ServerConnections([proxy.url], TOKEN, 1, Path("server.log")) as connections,
+            pytest.raises(InputError, match=r"server\.log may say why") if faults == 3 else nullcontext(),
+        ):
+            assert VLLMClient(connections, "embedded").sample([request])[0].ids
+        assert proxy.injected == {"cut before": faults}
 
 
 def test_a_retracted_reply_is_given_anew_to_the_same_conversation(vllm_client):

@@ -46,7 +46,7 @@ def running_servers(engine: str, commands: Sequence[ServerCommand], log: Path) -
         output = stack.enter_context(log.open("w", encoding="utf-8"))
         started = []
         for server in commands:
-            port = _free_port()
+            port = stack.enter_context(_reserved_port())
             process = subprocess.Popen(
                 [sys.executable, "-c", END_WITH_PARENT, *server.command, "--host", "127.0.0.1", "--port", str(port)],
                 env={**os.environ, **server.environment},
@@ -62,10 +62,17 @@ def running_servers(engine: str, commands: Sequence[ServerCommand], log: Path) -
         yield [url for _, url in started]
 
 
-def _free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
+@contextmanager
+def _reserved_port() -> Iterator[int]:
+    """Yield a port that nothing listens on, and that the system gives to nobody else who asks for any port.
+
+    A server can listen on it, as it lets others bind a port on which nobody listens: SO_REUSEADDR, or SO_REUSEPORT.
+    """
+    with socket.socket() as bound:
+        for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+            bound.setsockopt(socket.SOL_SOCKET, option, 1)
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 def _wait(engine: str, process: subprocess.Popen, url: str, log: Path) -> None:

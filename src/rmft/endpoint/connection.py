@@ -201,10 +201,11 @@ class Connection:
     async def _send_with_retries(self, record: Json, key: str, address: int) -> Json:
         """Return a response that is on record, after as many attempts as it takes.
 
-        They are counted anew after a refusal for being busy (429) if the endpoint has answered other requests since.
+        They are counted anew after a refusal for being busy (429) if the endpoint has answered other requests since. A
+        second completion that lacks something is the last.
         """
         attempts = self.endpoint.settings.attempts
-        counted = tries = 0
+        counted = tries = unusable = 0
         answered = self.statistics.usage.answers
         while True:
             await self._wait_for_pause(address)
@@ -218,12 +219,12 @@ class Connection:
             tries += 1
             before, answered = answered, self.statistics.usage.answers
             counted = 0 if outcome.reason == BUSY and answered > before else counted + 1
-            most = min(attempts, MOST_UNUSABLE) if outcome.reason == UNUSABLE else attempts
-            if counted >= most:
+            unusable += outcome.reason == UNUSABLE
+            if counted == attempts or unusable == MOST_UNUSABLE:
                 break
             self.statistics.retries[outcome.reason] += 1
             if address not in self._reached:  # so that nobody waits for a wrong address without a word
-                self._report(f"{self._url(address)}: {outcome}; attempt {counted + 1} of {most} follows")
+                self._report(f"{self._url(address)}: {outcome}; attempt {counted + 1} of {attempts} follows")
             await self._sleep(_backoff(key, tries) * self.endpoint.pace)
         cure = "all responses are kept: run again when it is back"
         if outcome.reason == BUSY:
@@ -231,7 +232,7 @@ class Connection:
         elif not outcome.in_protocol and address not in self._reached:
             cure += ", or correct the address: no server of the OpenAI protocol has answered there"
         raise InputError(
-            f"{self._url(address)}: no response after {counted} attempts, of which the last ended in {outcome}; {cure}"
+            f"{self._url(address)}: no response after {tries} attempts, of which the last ended in {outcome}; {cure}"
         )
 
     async def _attempt(self, record: Json, key: str, address: int) -> Json | Failure:
@@ -297,7 +298,7 @@ class Connection:
         # hence the order.
         body = {name: record[name] for name in sorted(record) if name not in ("endpoint", "words")}
         if settings.serves is None:
-            body["messages"] = [_sendable(message) for message in body["messages"]]
+            body["messages"] = [sendable(message) for message in body["messages"]]
         target = RequestTarget(self._url(address), self.model, settings.api_key, self._key, own=bool(settings.serves))
         try:
             async with asyncio.timeout(settings.timeout_seconds):  # of everything, however slowly the body arrives
@@ -355,8 +356,8 @@ class Connection:
             raise _StoppedError
 
 
-def _sendable(message: Json) -> Json:
-    """Return a message as it is sent: one that is empty says so."""
+def sendable(message: Json) -> Json:
+    """Return a message as vendors accept it: one that is empty says so."""
     return message if message["content"].strip() else {**message, "content": NO_REPLY}
 
 
@@ -368,4 +369,4 @@ def _backoff(key: str, attempt: int) -> float:
 
 def _most_tokens(record: Mapping[str, Any]) -> int:
     """Return a number of tokens that the messages of a request cannot exceed: a token has at least one byte."""
-    return sum(len(message["content"].encode()) + TEMPLATE_TOKENS for message in record["messages"])
+    return sum(len(sendable(message)["content"].encode()) + TEMPLATE_TOKENS for message in record["messages"])

@@ -66,7 +66,8 @@ def key_in(variable: str, key: str | None) -> str:
 class Failure:
     """Why a request has no response yet. detail: the message.
 
-    reason: a status, `timeout`, `connection`, `malformed`, or `error` in a response with a status of success.
+    reason: a status, `timeout`, `connection`, or of a response with a status of success: `error`, `malformed`, or
+    `unusable` for a completion that lacks something.
 
     delay: seconds for which the endpoint wants no requests, or None. paid: whether the request may have been charged.
     in_protocol: whether a server of the OpenAI protocol said so; else it may be something else that is at the address.
@@ -240,15 +241,13 @@ def parse_response(body: bytes) -> dict[str, Any]:
         response = json.loads(body)
         if "choices" not in response and response.get("error"):
             raise ReportedError(_error(body)[1])
-        has_choice = isinstance(response["choices"][0], dict)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise MalformedError(f"{type(error).__name__}: {error}") from None
-    if not has_choice:
-        raise MalformedError("its choice is no object")
-    try:
-        choice, usage = response["choices"][0], response["usage"]
+        choice = response["choices"][0]
         if choice.get("error") or choice.get("finish_reason") in FAILED:  # what text there is, is no reply
             raise ReportedError(str(choice.get("error") or f"finish_reason {choice['finish_reason']}"))
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise MalformedError(f"{type(error).__name__}: {error}") from None
+    try:
+        usage = response["usage"]
         text, tokens = text_of(response), (choice.get("logprobs") or {}).get("content") or []
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         counts = [usage["prompt_tokens"], usage["completion_tokens"], cached]
@@ -272,4 +271,4 @@ def text_of(response: dict[str, Any]) -> str:
     content = response["choices"][0]["message"].get("content")
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part["type"] == "text")
-    return content or ""
+    return "" if content is None else content

@@ -3,7 +3,7 @@
 A request becomes exactly one job. Every step is in the journal before the next one begins. If the response to a job's
 creation was lost, the job is found among the endpoint's jobs: by the hash of our request, which is in its metadata, or
 by its training file, which no other request uses. A job is created only after this search has found none; where a
-request for the job may have arrived already, the search is repeated for a minute, since an endpoint may list it late.
+request for the job may have arrived already, the search is repeated for a while, since an endpoint may list it late.
 """
 
 import hashlib
@@ -191,11 +191,11 @@ class _Run:
                 nonlocal may_exist
                 if may_exist and (found := self._find_patiently(file["id"], earlier)):
                     return found
-                may_exist = True
+                before, may_exist = may_exist, True
                 try:
                     return self._create(file["id"], earlier)
-                except openai.RateLimitError:
-                    may_exist = False
+                except openai.RateLimitError:  # this request has created nothing
+                    may_exist = before
                     raise
 
             job = self._retry("creating the job", created_once)

@@ -7,10 +7,11 @@ appended:
     {"kind":"answer","key":…,"usage":{"model":…,"prompt":…,…},"request":{…,"messages":…},"response":{…}}
 
 A message names its predecessor, so that a conversation is stored once however often it is sent; a request holds the
-hash of its last message. A frame is synced to the disk before any response in it is used. Responses that arrive while a
-frame is being written go into the next frame together, so that many responses cost one sync. A killed process leaves
-at most one incomplete frame at the end, which is cut off when the journal is opened for writing. A file without write
-permission, such as a link into a cache, is replayed and never changed.
+hash of its last message. A request whose response was lost, and may have been paid for, has its key under `lost`, an
+empty response, and the most that it can have used. A frame is synced to the disk before any response in it is used.
+Responses that arrive while a frame is being written go into the next frame together, so that many responses cost one
+sync. A killed process leaves at most one incomplete frame at the end, which is cut off when the journal is opened for
+writing. A file without write permission, such as a link into a cache, is replayed and never changed.
 
 Requests are recorded as callers give them: callers put no header, key or address with credentials into a request.
 """

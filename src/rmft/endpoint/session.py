@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rmft.artifacts.files import SCRATCH, note_reading, note_response, sha256
 from rmft.endpoint.access import Endpoint
 from rmft.endpoint.budget import SpendingLimit, Usage
-from rmft.endpoint.connection import Connection, Request
+from rmft.endpoint.connection import Connection, Request, sendable
 from rmft.endpoint.failures import how_to_restore, text_of
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.errors import InputError
@@ -149,7 +149,8 @@ def fine_tune_at_endpoint(
     from rmft.endpoint.fine_tuning import FineTuningRequest, recorded_model
     from rmft.endpoint.training_file import as_text, estimated_tokens, training_lines, validate
 
-    lines, per_token = training_lines(demonstrations), endpoint.settings.expected.characters_per_token
+    lines = training_lines(demonstrations, dict if endpoint.settings.serves else sendable)
+    per_token = endpoint.settings.expected.characters_per_token
     validate(lines, endpoint.settings.context, per_token)
     seed = int(stream(seed, "shuffle", words).integers(2**31))
     suffix = words.replace("/", "-")[-SUFFIX_CHARACTERS:].strip("-")
@@ -175,6 +176,7 @@ def _tune(
     client, base = endpoint.client(), request.base
     if base != endpoint.settings.model and _has_lost(endpoint, base):
         raise InputError(f"{endpoint.settings.name}: there is no model {base!r} any more; {how_to_restore(base)}")
+    once = {"looks": 1} if endpoint.settings.serves else {}  # our own server knows a request that comes twice
     tune = partial(
         fine_tune,
         client,
@@ -182,8 +184,7 @@ def _tune(
         on_event=on_message,
         before_paying=lambda: endpoint.budget.require({base: expected}, "fine-tuning"),
         expected_tokens=expected.trained,
-        # Our own server knows a request that comes twice.
-        retry_policy=RetryPolicy(endpoint.settings.attempts, looks=1 if endpoint.settings.serves else 5),
+        retry_policy=RetryPolicy(endpoint.settings.attempts, **once),
     )
     if lost is None:
         return tune(endpoint.journal)

@@ -5,7 +5,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rmft.errors import InputError
@@ -14,9 +14,11 @@ from rmft.params.language import LEAST_LINES
 MESSAGE_TOKENS = 4  # ASSUME: around each message, as OpenAI's own counting example has it
 
 
-def training_lines(demonstrations: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return demonstrations as conversations."""
-    return [{"messages": demonstration["messages"]} for demonstration in demonstrations]
+def training_lines(
+    demonstrations: Iterable[Mapping[str, Any]], as_sent: Callable[[dict[str, Any]], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return demonstrations as conversations. as_sent: returns a message as the endpoint was sent it in the game."""
+    return [{"messages": [as_sent(message) for message in of["messages"]]} for of in demonstrations]
 
 
 def as_text(lines: Iterable[Mapping[str, Any]]) -> str:

@@ -34,7 +34,8 @@ CHARACTERS_PER_TOKEN = 2.0  # fewer than models need for English with numbers, s
 ROUND_TOKENS = 16  # about what a chat template adds to a round
 SMALL = 100e6  # bytes: a smaller model plays in one thread, since several wait for one another where cores are shared
 OPENAI = "api.openai.com"
-LOCAL_SECONDS = 3600.0  # that a server on this machine may take for a response; to ask again would start it anew
+# With a server on this machine, which may be slow, and starts anew when it is asked again.
+PATIENT = {"timeout_seconds": 3600.0, "attempts": 2}
 LONG = 20  # characters: as many may be a key, which no message shows
 # Of settings, what changes no game, or is a secret's name or a path.
 HIDDEN = {
@@ -153,7 +154,7 @@ def at_url(
         raise InputError(f"{base_url}: say which environment variable holds its key: --key-env NAME")
     # A server on this machine keeps the caches of about as many conversations as it answers at a time. With more games
     # under way, every round would compute its whole conversation anew.
-    options = {"batch": concurrency, "timeout_seconds": LOCAL_SECONDS} if is_local(base_url) else {}
+    options = {"batch": concurrency, **PATIENT} if is_local(base_url) else {}
     options |= {"base_urls": [base_url.rstrip("/")], "token_limit": token_limit}
     with refused("--base-url or --key-env"):
         settings = _endpoint(model, concurrency, prices, key_env or API_KEY, **options)
@@ -179,7 +180,7 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
         if device is not None:
             raise InputError(f"--device: llama.cpp plays {words} on the CPU; leave the option out")
         digest = sha256(path)
-        options = {"batch": SLOTS, "serves": f"gguf-{digest[:16]}", "timeout_seconds": LOCAL_SECONDS}
+        options = {"batch": SLOTS, "serves": f"gguf-{digest[:16]}", **PATIENT}
         settings = _endpoint(path.stem, SLOTS, FREE, API_KEY, **options)
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir() and not no_model:
@@ -214,7 +215,7 @@ def refused(option: str) -> Iterator[None]:
         raise InputError(f"{option}:{given} {meant}") from None
 
 
-def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves, batch, token_limit)
+def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **where: Any) -> EndpointSettings:  # noqa: ANN401 (base_urls or serves, batch, token_limit, PATIENT)
     return EndpointSettings(
         kind="endpoint",
         model=model,

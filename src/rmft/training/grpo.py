@@ -30,7 +30,7 @@ import numpy as np
 import torch
 import transformers
 from datasets import Dataset
-from huggingface_hub import snapshot_download
+from huggingface_hub import hf_hub_download
 from torch.nn.utils.rnn import pad_sequence
 from trl import GRPOConfig, GRPOTrainer
 
@@ -85,8 +85,8 @@ def reinforce(
     with Learner.of(base, start, settings, "grpo", seed, words) as learner:
         learner.refuse_longer(batch.ids, "rollouts")
         if not Path(base.folder).is_dir():  # TRL would read of which kind the reference is from its newest revision
-            pinned = snapshot_download(base.folder, revision=base.revision, local_files_only=True)
-            learner.model.config._name_or_path = pinned
+            pinned = hf_hub_download(base.folder, "config.json", revision=base.revision, local_files_only=True)
+            learner.model.config._name_or_path = str(Path(pinned).parent)
         config = _config(settings, batch, temperature, learner.arguments)
         return learner.train(TokenCreditTrainer, config, log, batch=batch, learner=learner, on_scored=on_scored)
 
