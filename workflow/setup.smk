@@ -75,7 +75,11 @@ EXPERIMENTS = PARAMS.experiments
 
 # Many jobs run side by side, each on one thread unless it sets its own number. They run the `rmft` of the environment that
 # runs Snakemake, or of the one that conda has made for them.
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")])), "OMP_NUM_THREADS": "1", JOB_OF: this_run()}
+ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")])),
+    "OMP_NUM_THREADS": "1",
+    JOB_OF: this_run(),
+}
 if not workflow.is_main_process:
     ENVIRONMENT[ON_CLUSTER] = "1"
 IN_CONDA = DeploymentMethod.CONDA in workflow.deployment_settings.deployment_method
