@@ -6,8 +6,8 @@ case is *named* when `rmft lineage` says in a line which file it is, and ends wi
 *refused* the file in a line, or *read* it. *Unchanged*: all that is read from the file is as it was. *Another time*:
 Snakemake's record, which has no checksum, shows another rule or another time of the job. Nothing but git vouches for
 three types (recorded json, measurement json and journal), for which lineage is not asked. *Other values* are read from
-such a file; git shows that it was changed. A journal is *cut off* when it
-lost frames at its end, as where a process was killed. Size: cases of each type and harm.
+such a file; git shows that it was changed. A journal is *cut off* when it lost frames at its end, as where a process
+was killed. Size: cases of each type and harm.
 """
 
 import io

@@ -54,7 +54,7 @@ def cost(usage: Usage, prices: "Prices") -> float:
 
 @dataclass(frozen=True, eq=False)
 class Reservation:
-    """The most that a request in progress can use and cost; without a limit nothing is reserved."""
+    """The most that a request in progress can use, and cost where there is a limit."""
 
     model: str
     most: Usage
@@ -99,18 +99,16 @@ class SpendingLimit:
 
     def allows(self, model: str, prompt_tokens: int, max_tokens: int) -> bool:
         """Return whether a further request of at most so many tokens would certainly stay within the limit."""
-        most = {model: Usage(prompt=prompt_tokens, completion=max_tokens)}
-        return self.limit is None or self.committed + self._dollars(most) <= self.limit
+        return self.limit is None or self.committed + self._most(model, prompt_tokens, max_tokens).dollars <= self.limit
 
     def reserve(self, model: str, prompt_tokens: int, max_tokens: int) -> Reservation:
         """Reserve the most that a request can cost. Raise InputError if this could exceed the limit."""
+        reservation = self._most(model, prompt_tokens, max_tokens)
         if self.limit is None:
-            return Reservation(model, Usage(), 0.0)
+            return reservation
         if self.requests % REFRESH_EVERY == 0:
             self.others = self._dollars(self.elsewhere())
         self.requests += 1
-        most = Usage(prompt=prompt_tokens, completion=max_tokens)
-        reservation = Reservation(model, most, self._dollars({model: most}))
         self._require(reservation.dollars, "the next request")
         self.reserved.add(reservation)
         return reservation
@@ -136,6 +134,10 @@ class SpendingLimit:
         self.reserved.discard(reservation)
         if usage is not None and self.limit is not None:
             self.ours += self._dollars({reservation.model: usage})
+
+    def _most(self, model: str, prompt_tokens: int, max_tokens: int) -> Reservation:
+        usage = Usage(prompt=prompt_tokens, completion=max_tokens)
+        return Reservation(model, usage, self._dollars({model: usage}))
 
     def _dollars(self, usage: Mapping[str, Usage]) -> float:
         if self.limit is None:

@@ -188,6 +188,7 @@ class _Run:
             file = file or self.record("file", {"id": self._retry("uploading the training file", self._upload).id})
 
             def created_once() -> FineTuningJob:
+                """Create the job, but first look for it where an earlier request for it may have arrived."""
                 nonlocal may_exist
                 if may_exist and (found := self._find_patiently(file["id"], earlier)):
                     return found

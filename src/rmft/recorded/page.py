@@ -44,13 +44,8 @@ class Recorded:
         """Read a bundle."""
         about = read_bundle(folder)
         metrics, summary = read_json(folder / BUNDLE_METRICS), read_json(folder / SUMMARY)
-        return cls(
-            folder.as_posix(),
-            about,
-            metrics,
-            summary,
-            {label: _rows(folder / "tables" / f"{label}.csv") for label in about.tables},
-        )
+        tables = {label: _rows(folder / "tables" / f"{label}.csv") for label in about.tables}
+        return cls(folder.as_posix(), about, metrics, summary, tables)
 
     def played_in(self, environment: str) -> dict[str, Any]:
         """Return the metrics of the experiments in an environment, such as `mab`."""
