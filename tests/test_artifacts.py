@@ -21,9 +21,11 @@ from rmft.artifacts.evaluations import read_evaluation, write_evaluation
 from rmft.artifacts.files import atomic, reading
 from rmft.artifacts.here import from_here
 from rmft.artifacts.json_files import read_json, read_jsonl, write_json, write_jsonl
+from rmft.artifacts.parquet import schema_of
 from rmft.artifacts.receipts import commit
+from rmft.artifacts.replies import CLAIM, read_claims
 from rmft.artifacts.rewards import read_rewards, write_rewards
-from rmft.artifacts.trajectories import read_selection
+from rmft.artifacts.trajectories import TRAJECTORY, read_selection, read_trajectories
 from rmft.environments import AdaptiveRewards, draw_rewards
 from rmft.errors import InputError
 from rmft.report.evidence import picture
@@ -80,6 +82,19 @@ def test_a_truncated_or_foreign_file_is_refused_in_one_line(tmp_path, model, kee
             read(path)
         assert str(path) in str(refusal.value)
         assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("types", "column", "read"), [(CLAIM, "text", read_claims), (TRAJECTORY, "reply", read_trajectories)]
+)
+def test_text_that_is_no_utf8_is_refused(tmp_path, types, column, read):
+    schema, damaged = schema_of(types), pa.array([b"\xff"]).view(pa.string())  # as a flipped bit leaves it
+    if pa.types.is_list(schema.field(column).type):
+        damaged = pa.ListArray.from_arrays([0, 1], damaged)
+    columns = {field.name: pa.nulls(1, field.type) for field in schema} | {column: damaged}
+    pq.write_table(pa.table(columns, schema=schema), tmp_path / "damaged.parquet")
+    with pytest.raises(InputError, match=r"damaged.parquet: unreadable .*UTF8"):
+        read(tmp_path / "damaged.parquet")
 
 
 def test_a_parquet_file_of_other_columns_is_refused(tmp_path):

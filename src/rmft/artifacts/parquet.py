@@ -67,7 +67,13 @@ def read_table(path: Path, types: Types) -> "pa.Table":
         missing = types.keys() - set(pq.read_schema(path).names)  # read_table would fill such columns with nulls
         if missing:
             raise InputError(f"{path}: has no column {min(missing)!r}, which rmft writes in such a file")
-        return pq.read_table(path, schema=schema_of(types))
+        return checked(pq.read_table(path, schema=schema_of(types)))
+
+
+def checked(table: "pa.Table") -> "pa.Table":
+    """Return a table that was read. Raise ArrowException where a damaged file has left text that is no UTF-8."""
+    table.validate(full=True)
+    return table
 
 
 def read_columns(path: Path, types: Types) -> dict[str, np.ndarray | None]:

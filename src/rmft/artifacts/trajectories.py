@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmft.artifacts.files import artifact, reading
-from rmft.artifacts.parquet import COMPRESSION, read_columns, schema_of, write_columns
+from rmft.artifacts.parquet import COMPRESSION, checked, read_columns, schema_of, write_columns
 from rmft.errors import InputError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _row_groups(path: Path, *, tokens: bool = True) -> "Iterator[pa.Table]":
         types = CONTEXTUAL if CONTEXTS in file.schema_arrow.names else TRAJECTORY
         schema = schema_of({name: of for name, of in types.items() if tokens or name not in TOKEN_COLUMNS})
         for group in range(file.num_row_groups):
-            yield file.read_row_group(group, schema.names).select(schema.names).cast(schema)
+            yield checked(file.read_row_group(group, schema.names).select(schema.names).cast(schema))
 
 
 def write_selection(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
