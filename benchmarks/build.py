@@ -1,9 +1,10 @@
-"""Where the time of a build goes: by rule, by experiment, on the longest chain of jobs, and on what is made twice.
+"""Where a build's time goes: by rule, by experiment, on the longest chain of jobs, and on what is made twice.
 
-Run this in a checkout in which everything is built (`make reproduce`). Times are those of Snakemake's records, from the
-start of a job to its end; other work on the machine is part of them. An interval longer than a minute without a job
-ends a run, and the table has all runs of which artifacts are left. The longest chain is what a build would take on
-endless cores. Made twice: trajectories of the same bytes, without the job that took longest.
+Run this in a checkout in which everything is built (`make reproduce`). CPU is what a job's processes used, from its
+receipt; what our own server computes for jobs that wait for it is in no job's. Seconds are those of Snakemake's
+records, from the start of a job to its end; other work on the machine is part of them. An interval longer than a minute
+without a job ends a run, and the table has all runs of which artifacts are left. The longest chain is what a build
+would take on endless cores. Made twice: trajectories of the same bytes, without the job that took longest.
 """
 
 import graphlib
@@ -23,7 +24,7 @@ SHORT_SECONDS = 10.0  # of a job that the longest chain leaves out
 
 @dataclass
 class BuiltJob:
-    """A job of the last build. inputs, outputs: paths."""
+    """A job of the last build. inputs, outputs: paths. cpu_seconds: of its processes; 0 where no receipt says so."""
 
     rule: str
     command: str
@@ -31,6 +32,7 @@ class BuiltJob:
     end: float
     inputs: list[str]
     outputs: list[str] = field(default_factory=list)
+    cpu_seconds: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -46,7 +48,10 @@ def jobs() -> list[BuiltJob]:
             record = json.loads(file.read_text(encoding="utf-8"))
             command = record["shellcmd"]
             job = BuiltJob(record["rule"], command, record["starttime"], record["endtime"], record["input"])
-            found.setdefault(command, job).outputs.append(path.as_posix())
+            job = found.setdefault(command, job)
+            job.outputs.append(path.as_posix())
+            if (receipt := read_receipt(path)) and receipt.cpu_seconds:
+                job.cpu_seconds = max(job.cpu_seconds, receipt.cpu_seconds)
     return list(found.values())
 
 
@@ -90,16 +95,18 @@ def made_again(built: Iterable[BuiltJob]) -> list[BuiltJob]:
 
 
 def share_out(what: str, built: list[BuiltJob], names: Iterable[str]) -> None:
-    """Print the share of all time that jobs of each name took. names: one for each job."""
-    seconds, number, longest, total = Counter(), Counter(), Counter(), sum(job.seconds for job in built)
+    """Print the share of the jobs' CPU that those of each name used, and their seconds. names: one for each job."""
+    cpu, seconds, number, longest = Counter(), Counter(), Counter(), Counter()
     for name, job in zip(names, built, strict=True):
+        cpu[name] += job.cpu_seconds
         seconds[name] += job.seconds
         number[name] += 1
         longest[name] = max(longest[name], job.seconds)
-    print(f"{what:<32}{'jobs':>5}{'seconds':>9}{'share':>8}{'longest':>9}")
-    for name, took in seconds.most_common(MOST_ROWS):
-        print(f"{name:<32}{number[name]:>5}{took:>9.0f}{took / total:>8.1%}{longest[name]:>9.0f}")
-    print(f"{len(seconds) - MOST_ROWS} more\n" if len(seconds) > MOST_ROWS else "")
+    print(f"{what:<38}{'jobs':>5}{'CPU s':>8}{'share':>8}{'seconds':>9}{'longest':>9}")
+    for name, used in cpu.most_common(MOST_ROWS):
+        share = used / (cpu.total() or 1.0)
+        print(f"{name:<38}{number[name]:>5}{used:>8.0f}{share:>8.1%}{seconds[name]:>9.0f}{longest[name]:>9.0f}")
+    print(f"{len(cpu) - MOST_ROWS} more\n" if len(cpu) > MOST_ROWS else "")
 
 
 def of_experiment(job: BuiltJob) -> str:
@@ -116,7 +123,8 @@ def main() -> None:
     total, at_once = sum(job.seconds for job in built), concurrency(built)
     share_out("rule", built, (job.rule for job in built))
     share_out("experiment", built, map(of_experiment, built))
-    print(f"{len(built)} jobs took {total:.0f} s, in {at_once.total():.0f} s of the clock;")
+    cpu = sum(job.cpu_seconds for job in built)
+    print(f"{len(built)} jobs took {total:.0f} s and used {cpu:.0f} s of CPU, in {at_once.total():.0f} s of the clock;")
     print("; ".join(f"{number} at once: {at_once[number] / at_once.total():.1%}" for number in sorted(at_once)))
     again = made_again(built)
     seconds = sum(job.seconds for job in again)

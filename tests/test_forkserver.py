@@ -98,7 +98,10 @@ def test_a_job_is_done_by_a_fork_and_writes_what_it_would_have_written(folder, s
     assert there.read_bytes() == here.read_bytes()
     assert read_rewards(there).rewards.shape == (4, 5, 3)
     receipts = [read_receipt(path.relative_to(folder)) for path in (there, here)]
-    assert replace(receipts[0], artifact="") == replace(receipts[1], artifact="")
+    same = [replace(receipt, artifact="", cpu_seconds=None) for receipt in receipts]
+    assert same[0] == same[1]
+    # A fork counts its own CPU, not that of the server, which has imported the libraries.
+    assert 0 <= receipts[0].cpu_seconds < receipts[1].cpu_seconds
 
 
 @pytest.mark.usefixtures("server")

@@ -67,7 +67,7 @@ def test_the_short_text_names_experiment_job_settings_code_inputs_sources_and_se
     assert (lines[0], lines[-1]) == (FIGURE, "verified: 6 hashes; --full shows every job")
     machine = json.loads(receipt_path(Path(FIGURE)).read_text(encoding="utf-8"))["machine"]
     assert re.fullmatch(r"Linux \w+(, \w+( \w+)?)?, \d+ cores", machine)
-    assert re.search(rf"job +figure: 1.5 s on {re.escape(machine)}", out)
+    assert re.search(rf"job +figure: 1.5 s \([\d.]+ s of CPU\) on {re.escape(machine)}", out)
     assert re.search(rf"code +{CODE['digest']}, commit \S+, Python {re.escape(platform.python_version())}\n", out)
     assert "settings    label=regret\n" in out  # and not its colours
     assert f"{EVALUATION}  {hashlib.sha256(Path(EVALUATION).read_bytes()).hexdigest()[:12]}  evaluation" in out

@@ -30,8 +30,9 @@ class Receipt:
     of a hub's models, by id@revision/name. responses: a hash of the endpoint's responses that the job used, which its
     journal holds; empty without an endpoint. ran_with: versions of servers that played, and environment variables that
     change how libraries round. commit: that was checked out when the job began, with -dirty where tracked files
-    differed from it; None outside of git. machine: its kind, and no name or address. artifact: its path; empty in
-    receipts of earlier versions, as are responses and ran_with.
+    differed from it; None outside of git. machine: its kind, and no name or address. artifact: its path. cpu_seconds:
+    what the job's process and those that it had waited for had used until then; a server's own are not among them.
+    In receipts of earlier versions artifact, responses and ran_with are empty, and cpu_seconds is None.
     """
 
     sha256: str
@@ -44,6 +45,7 @@ class Receipt:
     artifact: str = ""
     responses: str = ""
     ran_with: dict[str, str] = field(default_factory=dict)
+    cpu_seconds: float | None = None
 
     def as_json(self) -> str:
         """Return the text of the receipt's file, which ends with a hash of everything in it."""
@@ -78,6 +80,7 @@ def receipt(artifact: Path, sha256: str) -> Receipt:
         artifact=artifact.as_posix(),
         responses=_checksum(JOB_CONTEXT.responses) if JOB_CONTEXT.responses else "",
         ran_with=JOB_CONTEXT.ran_with | unusual_instructions(),
+        cpu_seconds=round(sum(os.times()[:4]), 2),
     )
 
 

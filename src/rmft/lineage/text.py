@@ -206,9 +206,9 @@ def _kind(ancestor: Ancestor) -> str:
 
 
 def _run(record: Record) -> str:
-    return (
-        f"{record.rule}: {record.wall_seconds:.1f} s on {record.receipt.machine}, {record.started:%Y-%m-%d %H:%M} UTC"
-    )
+    made = record.receipt
+    cpu = "" if made.cpu_seconds is None else f" ({made.cpu_seconds:.1f} s of CPU)"
+    return f"{record.rule}: {record.wall_seconds:.1f} s{cpu} on {made.machine}, {record.started:%Y-%m-%d %H:%M} UTC"
 
 
 def _code(record: Record) -> str:
