@@ -186,7 +186,7 @@ def test_fine_tuning_on_summaries_reads_the_past_of_every_round():
 
 
 def test_the_papers_cost_is_that_of_longer_replies_without_a_cache(monkeypatch):
-    """Sec. `appendix:sec6-training-details`: about 0.5·T² dollars for a training run."""
+    """Sec. `appendix:sec6-training-details`: about 0.5·T² dollars for a training."""
     monkeypatch.setattr(estimate, "CACHED_FROM", 10**9)
     whole = PARAMS.model_copy(update={"scale": "paper"}).at_scale()
     model = whole.models["gpt-4o-mini"]

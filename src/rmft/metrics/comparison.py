@@ -68,7 +68,7 @@ def bootstrap_error(resampled: Iterable[float], n: int) -> float:
 
 
 def error_of_one_run(over_instances: float, by_seed: Sequence[float]) -> float:
-    """Return the standard error of a single training run's statistic, from S of ours: over instances and trainings.
+    """Return the standard error of a single training's statistic, from S of ours: over instances and trainings.
 
     over_instances: its standard error with the same trainings. by_seed: (S,), the statistic of each training.
     """

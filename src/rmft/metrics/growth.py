@@ -42,7 +42,7 @@ class GrowthErrors:
     """Standard errors of what `growth` fits to a mean curve. NaN of one instance.
 
     exponent, slope: over instances and, if there are several, training seeds. slope_of_one_run: of the slope of a
-    single training run on as many instances.
+    single training on as many instances.
     """
 
     exponent: float

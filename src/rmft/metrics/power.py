@@ -1,6 +1,6 @@
 """How many instances a comparison needs: the power of the one-sided t-test, paired or of two samples.
 
-Symbols: n instances, R replicates of each, S training runs; y_ir, the final regret of a player in replicate r of
+Symbols: n instances, R replicates of each, S trainings; y_ir, the final regret of a player in replicate r of
 instance i.
 """
 
@@ -72,7 +72,7 @@ class RegretSpread:
 
     mean: over instances and replicates. setting_sd: the mean over instances of the standard deviation over replicates,
     as the paper reports it. replicate_sd: the root of the mean variance over replicates. game_sd: the same without
-    replicate_r, by which a training run differs on all instances. task_sd: the standard deviation over instances of
+    replicate_r, by which a training differs on all instances. task_sd: the standard deviation over instances of
     single games, as in the paper's tables; it includes that of games.
     """
 

@@ -100,7 +100,7 @@ class Training(NumericProblem):
 
 
 class NumericExperiment(Experiment, Training):
-    """A training run, the model that it starts from, and what is evaluated after it."""
+    """A training, the model that it starts from, and what is evaluated after it."""
 
     model_kind: ClassVar = "linear-attention"
     defaults_of: ClassVar = ("numeric",)

@@ -49,7 +49,7 @@ class PaperGrowth:
 class GrowthRow:
     """One player under one reward process: our fits with their errors, and the paper's values.
 
-    slope_error_of_one_run: the standard error of the slope of a single training run. sample: see `smallest_sample`.
+    slope_error_of_one_run: the standard error of the slope of a single training. sample: see `smallest_sample`.
     linear: see `linear_exponent`.
     """
 
@@ -67,7 +67,7 @@ class GrowthRow:
     def difference_error(self) -> float:
         """Return the standard error of the difference between our slope and the paper's.
 
-        Ours is a mean over training runs; the paper's comes from one run on as many instances, whose error is taken to
+        Ours is a mean over trainings; the paper's comes from one run on as many instances, whose error is taken to
         be that of one run of ours.
         """
         return math.hypot(self.slope_error, self.slope_error_of_one_run)
@@ -114,7 +114,7 @@ def growth_table(
         "slope: of Regret(t) on t, which reproduces the paper's β̂ where nothing is random; "
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
         "±: standard error over training seeds and instances. apart: the difference in standard errors of it, the "
-        "paper's value having that of one training run.",
+        "paper's value having that of one training.",
         f"{RULE}A value that is equal to three decimals is reproduced, too. Of a trained model, direction only: "
         "further apart, but our exponent too lies significantly below that of linear growth: its 95% interval is more "
         f"than {LESS} below 1, or below uniform play's exponent where that is lower; inconclusive: further apart, and "

@@ -31,7 +31,7 @@ MAXIMA = ("max", "max_of_all")  # statistics that have no standard error by resa
 class RegretStatistics:
     """The statistics of a player's regret on n instances, and the same resampled.
 
-    final: (S, n), the final regrets. The paper's values come from a single training run on m instances. For the error
+    final: (S, n), the final regrets. The paper's values come from a single training on m instances. For the error
     of such a value, over_instances: resampled on m instances, in the same training seeds; by_seed: the statistics of
     each training seed (S,) on m instances.
     """

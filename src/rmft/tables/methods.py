@@ -95,7 +95,7 @@ class MethodRow:
 
     @property
     def _error_to_paper(self) -> float:
-        """Return the standard error of the difference between our mean and the paper's, which is one training run's."""
+        """Return the standard error of the difference between our mean and the paper's, which is one training's."""
         seeds, n = self.final.shape
         if n < 2 or seeds < 2:
             return math.nan

@@ -193,7 +193,7 @@ def _notes(rows: list[RegretRow], beside: Mapping[str, str], model: str) -> list
         f"more, max(LR) is the mean of the largest of {m} among them and the verdict is on them; the csv has the "
         "largest of all as well, and the slope. Where they are fewer, max(LR) is the largest of n games, on average "
         f"below that of {m}.",
-        f"±: standard error over instances{' and training seeds' if runs > 1 else ', of one training run'}. max(LR) "
+        f"±: standard error over instances{' and training seeds' if runs > 1 else ', of one training'}. max(LR) "
         "has none, and no verdict either, unless all games are alike: the bootstrap of a maximum does not converge.",
         f"{RULE}not reproduced: else. The paper's value has the standard error of one run on {m} instances.",
         f"Values are compared where at least {m} instances were played, of a trained model where it is the paper's and "

@@ -117,7 +117,7 @@ def _games_needed(
 def _errors(estimation: Estimation, final: Mapping[str, np.ndarray]) -> dict[tuple[str, str], float]:
     """Return standard errors over resampled instances; the fall and numbers of games needed have none.
 
-    The error of the trained model's mean includes the spread over training runs, which instances cannot show.
+    The error of the trained model's mean includes the spread over trainings, which instances cannot show.
     """
     n = final["base"].shape[1]
     draws = estimation.stream().integers(n, size=(estimation.resamples, n))
@@ -153,7 +153,7 @@ def _notes(replicates: int) -> list[str]:
         "training does to all tasks is no part of the sd over replicates there. "
         "±: standard error over instances, of the trained model's mean and the fall over replicates too.",
         f"instances, replicates: with which a one-sided t-test at level {ALPHA:g} sees the observed difference with a "
-        f"probability of {POWER:g}, for these training runs. Paired: both models on the same instances; what no number "
+        f"probability of {POWER:g}, for these trainings. Paired: both models on the same instances; what no number "
         "of replicates wears down is that the gain differs between instances. none: no number of them suffices, or "
         "all differences are the same.",
         "In these lines, paper is what follows from its printed values if the gain is the same on every task, which "

@@ -156,7 +156,7 @@ def _notes(runs: int) -> list[str]:
         "does not say why the two values differ.",
         "change: from the model that was trained with a lower value of one thing, all else being the same, on common "
         "instances and with common random numbers; ± is its standard error over instances"
-        + (", of one training run each." if runs == 1 else " and, where there are several, training runs."),
+        + (", of one training each." if runs == 1 else " and, where there are several, trainings."),
         "direction only: regret falls as in the paper, significantly (95% interval, Student's t); inconclusive: "
         "not significantly; not reproduced: it rises.",
         "All models are played at the same temperature; the one that varies is of training.",
