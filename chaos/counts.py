@@ -24,9 +24,10 @@ class Counts:
         self.outcomes.setdefault(harm, Counter())[outcome] += times
 
     def fail(self, harm: str, what: str) -> None:
-        """Count a case that went wrong."""
+        """Count a case that went wrong, and print it at once: a long check may end before its time."""
         self.add(harm, WRONG)
         self.failures.append(f"{harm}: {what}")
+        print(self.failures[-1], flush=True)
 
     def total(self, outcome: str | None = None) -> int:
         """Return the number of all cases, or of those with an outcome."""

@@ -177,6 +177,8 @@ def _take(step: Step, ours: Path, theirs: Path, trees: Trees) -> str:
         problems = pool.map(_build_by, (ours, theirs), (BY_SNAKEMAKE, step.by_dvc or BY_DVC))
     if problem := next(filter(None, problems), ""):
         return problem
+    if error := anew.exception():
+        return f"from nothing: {error}"
     by_snakemake = digests(ours)
     for name, one, other in (("dvc", digests(theirs), by_snakemake), ("from nothing", anew.result(), by_snakemake)):
         if one != other:
@@ -196,16 +198,18 @@ def _build_by(tree: Path, command: tuple[str, ...]) -> str:
 
 def _from_nothing(new: Path, trees: Trees) -> dict[str, str]:
     """Return the hashes of the artifacts that a build of a copy without artifacts gives, and delete the copy."""
-    tracked = done(new, "git", "ls-files").splitlines()
-    sources = hashlib.sha256()
-    for name in sorted({*tracked} - {"dvc.lock"}):
-        sources.update((new / name).read_bytes() if (new / name).is_file() else b"")
-    key = sources.hexdigest()
-    if key not in trees.from_nothing:
-        snakemake(new)
-        trees.from_nothing[key] = digests(new)
-    shutil.rmtree(new)
-    return trees.from_nothing[key]
+    try:
+        tracked = done(new, "git", "ls-files").splitlines()
+        sources = hashlib.sha256()
+        for name in sorted({*tracked} - {"dvc.lock"}):
+            sources.update((new / name).read_bytes() if (new / name).is_file() else b"")
+        key = sources.hexdigest()
+        if key not in trees.from_nothing:
+            snakemake(new)
+            trees.from_nothing[key] = digests(new)
+        return trees.from_nothing[key]
+    finally:
+        shutil.rmtree(new)
 
 
 def _artifacts(folder: str, names: list[str]) -> list[str]:

@@ -137,8 +137,8 @@ def test_ftl_plays_a_game_without_rewards_as_it_would_alone():
     np.testing.assert_array_equal(together[:1], alone)
 
 
-@pytest.mark.parametrize(("radius", "constant"), [(None, 1 / 3), (2.0, 0.0)])
-def test_uniform_stays_at_the_middle_of_its_policies(radius, constant):
+@pytest.mark.parametrize(("radius", "constant"), [(None, 1 / 3), (2.0, 2 / 3**0.5)])
+def test_uniform_gives_every_action_the_same_weight(radius, constant):
     table = draw("gaussian", 4, 9, 3)
     policies = play_full(start(AlgorithmSettings("uniform"), table.shape, radius=radius), table).policies
     np.testing.assert_array_equal(policies, constant)

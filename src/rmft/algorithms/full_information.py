@@ -31,7 +31,8 @@ def anytime_step_size(d: int) -> StepSize:
 class FollowTheLeader:
     """FTL: the policy of the highest past reward.
 
-    # ASSUME: before any reward, the uniform policy (on the ball, the centre).
+    # ASSUME: before any reward, the uniform policy (on the ball, the centre); of equal leaders, the first. The paper's
+    # slope under Alternating rewards fits that, and not an even split among them.
     """
 
     deterministic = False  # in the first round
@@ -41,7 +42,7 @@ class FollowTheLeader:
         self.radius = radius
 
     def policy(self) -> np.ndarray:
-        """Return the leader (n, d); of equal actions the first leads."""
+        """Return the leader (n, d)."""
         if self.radius is not None:
             norms = np.linalg.norm(self.totals, axis=1, keepdims=True)
             return self.radius * np.divide(self.totals, norms, out=np.zeros_like(self.totals), where=norms > 0)
@@ -57,7 +58,7 @@ class FollowTheRegularizedLeader:
     """FTRL, Eq. `ftrl-def`: argmax_π ⟨total, π⟩ - Reg(π)/η.
 
     On the simplex Reg is the negative entropy, which gives Hedge: softmax(η · total). On the ball
-    # ASSUME: Reg(π) = ‖π‖²/2, as in Theorem 1, which gives Proj(η · total).
+    # ASSUME: Reg(π) = ‖π‖²/2, as in Theorem 1, which gives Proj(η · total), with the steps of the simplex.
     """
 
     deterministic = False
@@ -80,12 +81,12 @@ class FollowTheRegularizedLeader:
 
 
 class Uniform:
-    """Always the uniform policy; on the ball, the centre."""
+    """Always the same weight for every action; on the ball, where this is ours, R · (1, …, 1)/√d, of full length."""
 
     deterministic = False
 
     def __init__(self, n: int, d: int, radius: float | None = None) -> None:
-        self.constant = zeros(n, d) + 1 / d if radius is None else zeros(n, d)
+        self.constant = zeros(n, d) + (1 / d if radius is None else radius / math.sqrt(d))
 
     def policy(self) -> np.ndarray:
         """Return the policies (n, d)."""

@@ -194,7 +194,8 @@ def play_in_words(
                     tokens[game].append([])
             transcript.ids[game][-1] += [*completion.prompt_ids, *completion.ids]
             transcript.sampled[game][-1] += completion.replied
-            # An invalid completion stays in the conversation, but fine-tuning is not to imitate it.
+            # ASSUME: an invalid completion stays in the conversation, but fine-tuning does not imitate it. The paper's
+            # sum is over the replies of all rounds, and its games may have no invalid ones.
             transcript.replied[game][-1] += completion.replied if decision else [False] * len(completion.replied)
             policy = tuple(policies[game]) if settings.protocol.output == "distribution" else None
             history[game].append(Round(t + 1, int(actions[game]), policy, tuple(observed[game]), shown[game]))

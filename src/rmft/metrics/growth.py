@@ -1,4 +1,4 @@
-"""How regret grows: the two regressions of Sec. `ssec:regret` (Park et al., 2024, Section 3)."""
+"""How regret grows: the regression of Sec. `ssec:regret` (Park et al., 2024, Section 3), and that of the tables."""
 
 from dataclasses import dataclass
 
@@ -53,8 +53,8 @@ class GrowthErrors:
 def growth(curve: np.ndarray, floor: float | None = None) -> Growth:
     """Fit both regressions to a regret curve (T,). # ASSUME: the paper's β̂ is of the mean curve, not of each game.
 
-    floor: the value to which smaller ones are raised; without it the log-log fit drops those that are no regret. A fit
-    to fewer than three rounds is NaN, because it has no p-value.
+    floor: the value to which smaller ones are raised. # ASSUME: without a floor the log-log fit drops rounds whose mean
+    regret is not positive, and so has no logarithm. A fit to fewer than three rounds is NaN: it has no p-value.
     """
     rounds = np.arange(1, len(curve) + 1)
     values = curve if floor is None else np.maximum(curve, floor)
@@ -99,8 +99,8 @@ def linear_exponent(uniform: float | None) -> float | None:
 
     With full information linear regret, too, has an exponent below 1 at any horizon: regret is that against the best of
     d noisy sums, which grows at first like √t. The bound is uniform play's exponent then. Where that is below 1/2, as
-    under rewards that alternate, uniform play's own regret is not linear. There is no bound then: None. One action that
-    is played all the time, whose regret is linear, has an exponent below 1 there.
+    under rewards that alternate, uniform play's own regret is not linear. There is no bound then: None. FTL, whose
+    regret is linear, has an exponent below 1 there.
     """
     if uniform is None:
         return 1.0
