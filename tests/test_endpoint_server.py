@@ -317,6 +317,7 @@ def refused(call: Callable[[], object], kind: type[openai.APIStatusError], words
         ({"max_tokens": 3}, "max_tokens", "not both"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "not supported"),
         ({"messages": []}, "messages", "at least 1"),
+        ({"messages": [{}] * 20_000}, "messages[0].role", "Missing"),
         ({"messages": conversation("a", "b")}, "messages", "must be of role user"),
         ({"messages": [*conversation("a"), *conversation("b")]}, "messages[1].role", "take turns"),
         ({"messages": [{"role": "tool", "content": "a", "tool_call_id": "b"}]}, "messages[0].role", "Invalid value"),
@@ -469,6 +470,10 @@ def test_files_are_kept_listed_read_and_deleted(client):
     assert ([file.id for file in page.data], page.has_more) == ([ids[1]], True)
     assert client.files.delete(ids[1]).deleted
     refused(lambda: client.files.retrieve(ids[1]), openai.NotFoundError, ids[1])
+    again = [upload(client, content, **with_key("again")) for _ in range(2)]
+    client.files.delete(again[0])
+    assert [upload(client, content, **with_key("again")), again[1]] == again
+    assert client.files.content(again[0]).content == content
     refused(lambda: client.files.list(limit=0), openai.BadRequestError, "limit")
     refused(lambda: upload(client, b"", "batch"), openai.BadRequestError, "purpose")
 
@@ -574,8 +579,9 @@ def test_a_fine_tuned_model_is_fine_tuned_further_from_its_weights(client, tuned
 
 
 @pytest.mark.usefixtures("second_job")
-def test_a_file_that_cannot_be_trained_on_fails_the_job_with_the_line(client):
-    file = upload(client, demonstrations(11) + b'{"messages": [{"role": "user", "content": "Hi"}]}\n')
+@pytest.mark.parametrize("line", ['{"messages": [{"role": "user", "content": "Hi"}]}', f'{{"{"a" * 70_000}": 1}}'])
+def test_a_file_that_cannot_be_trained_on_fails_the_job_with_the_line(client, line):
+    file = upload(client, demonstrations(11) + f"{line}\n".encode())
     over = ended(client, client.fine_tuning.jobs.create(model="embedded", training_file=file).id)
     assert (over.status, over.error.param, over.fine_tuned_model) == ("failed", "training_file", None)
     assert "line 12" in over.error.message

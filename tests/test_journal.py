@@ -216,6 +216,13 @@ def test_a_frame_that_inflates_beyond_any_use_is_refused(tmp_path, monkeypatch):
         Journal.open(path)
 
 
+def test_a_frame_of_more_lines_than_so_many_bytes_can_be_is_refused(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(zstandard.ZstdCompressor().compress(b"\n" * (1 << 20)))
+    with pytest.raises(InputError, match="damaged at byte 0"):
+        Journal.open(path)
+
+
 def test_a_file_that_is_no_journal_is_refused_and_left_as_it_is(tmp_path):
     for content in (b"seed: 1\n", b'{"a": 1}' * 100, MAGIC[:3] + b"no"):
         (tmp_path / "a").write_bytes(content)
@@ -422,7 +429,7 @@ def test_whole_frames_of_lines_that_are_no_journals_are_refused(journal, lines):
         list(read_journal(journal))
 
 
-@pytest.mark.parametrize("rest", ["", ',"beer":1},"request":{}'])
+@pytest.mark.parametrize("rest", ["", ',"beer":1},"request":{}', f',"prompt":{10**400}}},"request":{{}}}}'])
 def test_the_cost_of_responses_without_a_readable_cost_is_refused(journal, rest):
     line = f'{{"kind":"answer","key":"b","usage":{{"model":"m"{rest}}}\n'
     journal.write_bytes(zstandard.compress(line.encode()))

@@ -293,6 +293,7 @@ def test_a_key_given_twice_and_an_alias_are_refused(tmp_path):
     path = tmp_path / "params.yaml"
     for text, says in (
         ("seed: 0\nscale: demo\nseed: 7\n", "line 3: 'seed' is there twice"),
+        ("seed: " + "{a: " * 100_000, "line 1: nested more than 100 deep"),
         ("experiments:\n  a: &a {T: 1}\n  b: *a\n", r"line 2: aliases and merges .* inherit with `varies`"),
         ("experiments:\n  a: &a {T: 1}\n  b:\n    <<: *a\n", r"line 4: aliases and merges .* inherit with `varies`"),
     ):

@@ -221,6 +221,10 @@ def test_a_missing_folder_is_refused_by_its_name(tmp_path):
         "{{ cycler.__init__.__globals__.os.system('touch canary') }}",  # no template runs other programs
         "{{ past.append(1) }}",
         "{{ " + "(" * 3000,
+        "{{ '{best}'.format(b=1) }}",
+        "{{ 'x' * 10**14 }}",
+        "{{ 9**(9**9) }}",
+        "{{ '\\ud800' }}",
         b"\xff",
     ],
 )

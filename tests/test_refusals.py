@@ -1,6 +1,7 @@
 """Failures of an endpoint: when to retry, and the error where no retry helps."""
 
 import json
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmft.endpoint.failures import (
+    LONGEST_MESSAGE,
     NO_KEY,
     Failure,
     MalformedError,
@@ -25,7 +27,7 @@ from rmft.endpoint.failures import (
     text_of,
 )
 from rmft.endpoint.http_client import HttpClient
-from rmft.errors import InputError
+from rmft.errors import InputError, first_line
 
 KEY = "sk-proj-abcdefgh1234567890"
 TARGET = RequestTarget("https://api.example.com/v1", "teller", "OPENAI_API_KEY", KEY)
@@ -173,6 +175,24 @@ def test_no_key_nor_part_of_one_is_ever_said(leak):
         assert "You can find yours." in str(refusal.value)
 
 
+def test_messages_of_any_length_are_read_in_no_time():
+    assert redacted("a" * 10**6, KEY) == f"{'a' * LONGEST_MESSAGE}…"
+    assert requested_delay({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1" * 10**6}) is None
+    with pytest.raises(InputError, match=r"a request was refused \(400: \[\[\["):
+        failure_of(400, {}, b"[" * 100_000, TARGET)
+
+
+def test_a_new_address_is_said_without_what_it_may_hide():
+    with pytest.raises(InputError, match=r"on to https://b\.example:8443/v1/x \(307\)"):
+        failure_of(307, {"location": "https://u:pw@b.example:8443/v1/x?api_key=other"}, b"", TARGET)
+
+
+@pytest.mark.parametrize("value", ["http://u:s3cret@host:1/api", "https://u:p%40s3cret@host"])
+def test_what_other_libraries_say_is_shown_without_passwords(value):
+    assert "s3cret" not in first_line(ValueError(f"404 Not Found for url '{value}'"))
+    assert first_line(ValueError("for url 'http://host/a@b'")) == "for url 'http://host/a@b'"
+
+
 def test_a_key_of_any_form_is_redacted_where_it_stands_in_full():
     assert redacted("Bearer tok3n is wrong", "tok3n") == "Bearer [key] is wrong"
     assert redacted("We ask for a task-based risk-free sketch.", "") == "We ask for a task-based risk-free sketch."
@@ -223,14 +243,17 @@ def test_an_answer_is_taken_as_it_is_with_whatever_else_there_is_in_it():
 @pytest.mark.parametrize(
     "body",
     [
-        b"", b"{", b"null", b"[]", b"{}", b"<html></html>", b"\xff", b'"text"', b"3",
+        b"", b"{", b"null", b"[]", b"{}", b"<html></html>", b"\xff", b'"text"', b"3", b"[" * 100_000,
         changed("choices", to=[]), changed("choices", to=None), changed("choices", 0, to="Hi"),
         changed("choices", 0, "message", to=None), changed("choices", 0, "message", "content", to=3),
         changed("usage", to=None), changed("usage", "prompt_tokens", to="3"), changed("usage", "prompt_tokens", to=-1),
         *(changed("usage", "prompt_tokens_details", to=of) for of in ([1], "12", {"cached_tokens": "12"})),
         changed("choices", 0, "logprobs", to=[1]), changed("choices", 0, "logprobs", to={"content": [{"token": "Hi"}]}),
         changed("choices", 0, "logprobs", to={"content": [{**PLACE, "token": 3}]}),
-        changed("choices", 0, "logprobs", to={"content": [{**PLACE, "top_logprobs": [{"token": "", "logprob": ""}]}]}),
+        changed("usage", "completion_tokens", to=10**400),
+        *(changed("choices", 0, "logprobs", to={"content": [{**PLACE, "bytes": of}]}) for of in ("zz", [300], 3)),
+        *(changed("choices", 0, "logprobs", to={"content": [{**PLACE, "top_logprobs": [{"token": "", "logprob": of}]}]})
+          for of in ("", math.nan, math.inf, 1e308, 10**400, -(10**400))),
     ],
 )  # fmt: skip
 def test_what_is_no_answer_is_not_taken_for_one(body):
@@ -259,11 +282,12 @@ def test_text_that_a_failure_has_ended_is_no_answer(body):
         parse_response(body)
 
 
-@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "socks://127.0.0.1:1080"])
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "socks://127.0.0.1:1080", "http://u:s3cret/x@host:80"])
 def test_a_proxy_that_cannot_be_used_is_a_line_that_names_its_variable(proxy, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", proxy)
-    with pytest.raises(InputError, match="ALL_PROXY or NO_PROXY: names a proxy that cannot be used: "):
+    with pytest.raises(InputError, match="ALL_PROXY or NO_PROXY: names a proxy that cannot be used") as refusal:
         HttpClient(4, trust_env=True)
+    assert "s3cret" not in str(refusal.value)
     HttpClient(4, trust_env=False)
 
 

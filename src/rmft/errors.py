@@ -1,6 +1,7 @@
 """The one exception for a user's mistake, which `cli.py` turns into a line, and what to say of a wrong name."""
 
 import difflib
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ NOT_HERE = "no such file; run from the root of a clone of the repository"
 AFTER_CTRL_C = "interrupted; no file was left half-written"  # what a command says then
 # Pydantic's types of the error, of models and of dataclasses
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")
+CREDENTIALS = re.compile(r"://[^\s/'\"]*@")
 LONGEST = 100  # characters of a wrong name that one line can quote
 WORKFLOW = ("dvc", "lexicalrichness", "rocrate", "scmrepo", "snakemake", "vl_convert")  # libraries of that extra
 
@@ -42,8 +44,16 @@ def without_workflow(name: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what another library's exception says; of one that says nothing, its name."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    """Return the first line of what another library's exception says; of one that says nothing, its name.
+
+    Addresses in it are without user and password.
+    """
+    return without_credentials((str(error).strip() or type(error).__name__).splitlines()[0])
+
+
+def without_credentials(text: str) -> str:
+    """Return a text in which addresses have no user and no password; what HF_ENDPOINT names, say, may have them."""
+    return CREDENTIALS.sub("://", text)
 
 
 def not_python(file: Path | str, error: SyntaxError) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmft.agents.chat_tokenizer import ChatTokenizer
 from rmft.artifacts.files import note_hub, note_reading, noted, sha256
-from rmft.errors import InputError, first_line
+from rmft.errors import InputError, first_line, without_credentials
 from rmft.params.language_model import MODEL_FILES, Checkpoint, LanguageModelSettings, check_gguf, model_files
 
 if TYPE_CHECKING:
@@ -100,15 +100,16 @@ def hub_errors(settings: Checkpoint, *, is_folder: bool) -> Iterator[None]:
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
     from safetensors import SafetensorError
 
+    hub = without_credentials(ENDPOINT)
     try:
         yield
     except GatedRepoError:
-        page = f"{ENDPOINT}/{settings.weights}"
+        page = f"{hub}/{settings.weights}"
         cure = "accept them there, then `hf auth login`, or export HF_TOKEN=…"
         raise InputError(f"{settings.weights}: its makers ask you to accept conditions: {page}; {cure}") from None
     except (RepositoryNotFoundError, RevisionNotFoundError) as error:
         what = "model" if isinstance(error, RepositoryNotFoundError) else f"revision {settings.revision} of it"
-        raise InputError(f"{settings.weights}: no such {what} at {ENDPOINT}, or none that you may read") from None
+        raise InputError(f"{settings.weights}: no such {what} at {hub}, or none that you may read") from None
     except (OSError, ValueError, RuntimeError, HTTPError, SafetensorError) as error:
         reason = first_line(error).rstrip(".")
         if isinstance(error, RuntimeError) and "memory" in reason:

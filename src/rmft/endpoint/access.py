@@ -47,7 +47,11 @@ class Endpoint:
 
         (url, *_), key = self.access()
         with usable_proxy():
-            http = DefaultHttpx2Client(timeout=self.settings.timeout_seconds, trust_env=not is_local(url))
+            http = DefaultHttpx2Client(
+                timeout=self.settings.timeout_seconds,
+                trust_env=not is_local(url),
+                follow_redirects=False,  # training data go to the address that is named, and to no other
+            )
         unsent = {"OpenAI-Organization": Omit(), "OpenAI-Project": Omit()}
         return OpenAI(base_url=url, api_key=key, http_client=http, default_headers=unsent)
 

@@ -7,6 +7,7 @@ the budget, waits where the endpoint is busy, retries where a response was lost,
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -243,10 +244,10 @@ class Connection:
         try:
             outcome = await self._post(record, key, address)
             if isinstance(outcome, Failure):
-                # Our own server honours Idempotency-Key, so that a lost response is not paid for twice.
-                if outcome.paid and self.endpoint.settings.serves is None:
+                if outcome.paid and self._bills_again:
                     usage = reservation.most
-                    await self._record_lost(key, reservation)
+                    await asyncio.wrap_future(self._record_lost(key, reservation))
+                self._pause(address, outcome.delay)
             else:
                 # No await before this line: a response that has arrived is recorded even if we are interrupted now.
                 recorded = self.endpoint.journal.record_soon(key, record, outcome)
@@ -256,15 +257,31 @@ class Connection:
                 await asyncio.wrap_future(recorded)
                 self._require_kept_limit(record, usage)
             return outcome
+        except asyncio.CancelledError:  # by Ctrl-C: the endpoint may go on to generate the response, and bill it
+            if usage is None and self._bills_again:
+                usage = reservation.most
+                self._record_lost(key, reservation)
+            raise
         finally:
             self.endpoint.budget.settle(reservation, usage)
             self._settled.set()
 
-    async def _record_lost(self, key: str, reservation: Reservation) -> None:
-        """Record the most that a request without a response may have cost, where a budget counts it in later runs."""
-        if reservation.dollars:
-            of_lost, request = sha256(f"lost {key}".encode()).hexdigest(), {"model": self.model, "lost": key}
-            await asyncio.wrap_future(self.endpoint.journal.record_soon(of_lost, request, {}, reservation.most))
+    @property
+    def _bills_again(self) -> bool:
+        """Return whether a lost response is paid for once more: our own server honours Idempotency-Key."""
+        return self.endpoint.settings.serves is None
+
+    def _record_lost(self, key: str, reservation: Reservation) -> "Future[None]":
+        """Record the most that a request without a response may have cost, where a budget counts it in later runs.
+
+        Return a future that is done when it is on the disk.
+        """
+        if not reservation.dollars:
+            nothing: Future[None] = Future()
+            nothing.set_result(None)
+            return nothing
+        of_lost, request = sha256(f"lost {key}".encode()).hexdigest(), {"model": self.model, "lost": key}
+        return self.endpoint.journal.record_soon(of_lost, request, {}, reservation.most)
 
     def _require_kept_limit(self, record: Json, usage: Usage) -> None:
         """Raise InputError where a completion has more tokens than its request allows."""
@@ -316,9 +333,7 @@ class Connection:
             return Failure(UNUSABLE, str(error), paid=True, in_protocol=True)
         except MalformedError as error:
             return Failure("malformed", str(error), paid=True)
-        failure = failure_of(response.status_code, response.headers, response.content, target)
-        self._pause(address, failure.delay)
-        return failure
+        return failure_of(response.status_code, response.headers, response.content, target)
 
     def _url(self, address: int) -> str:
         return self._clients[address].url

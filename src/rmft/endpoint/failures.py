@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from rmft.errors import InputError
 
@@ -29,7 +30,11 @@ ROUTE = "/chat/completions"
 FAILED = frozenset({"error", "network_error", "insufficient_system_resource"})  # why text ended at some gateways
 LONGEST_PAUSE = 900.0  # seconds: a run ends where an endpoint asks for a longer pause
 LONGEST_MESSAGE = 200  # characters of an endpoint's error message
-KEY_LIKE = re.compile(r"\b(?:sk|rk|pk|gsk|hf|sess)[-_][\w.*…-]+|\S*\*{3,}\S*")
+KEY_LIKE = re.compile(r"\b(?:sk|rk|pk|gsk|hf|sess)[-_][\w.*…-]+")
+STARS = "***"  # in a word: an endpoint has hidden a part of a key itself
+LONGEST_DURATION = 40  # characters
+MOST_TOKENS = 1 << 53  # of a response; a larger number is no count, and no floating-point number either
+LEAST_LOGPROB, MOST_LOGPROB = -1e9, 1e-3  # beside minus infinity; rounding may leave a certain token a little above 0
 DURATION = re.compile(r"([\d.]+)(ms|[dhms])")
 DURATION_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}  # seconds in each
 
@@ -113,9 +118,19 @@ def failure_of(status: int, headers: Mapping[str, str], body: bytes, target: Req
     if is_retried(status):
         return Failure(str(status), message, requested_delay(headers), status in GATEWAY_TIMEOUTS, in_protocol)
     if status in MOVED:
-        new = redacted(headers.get("location") or "an address that it does not name", target.key)
+        new = redacted(_plain_address(headers.get("location") or ""), target.key)
         raise InputError(f"{target.url}: sends requests on to {new} ({status}); name that address, without {ROUTE}")
     raise InputError(f"{target.url}: {_refusal(status, codes, message, target)}")
+
+
+def _plain_address(url: str) -> str:
+    """Return the scheme, host and path of an address: the rest may hold a secret."""
+    try:
+        parts = urlsplit(url)
+        host = f"{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}"
+    except ValueError:
+        return "an address that cannot be read"
+    return (f"{parts.scheme}://{host}{parts.path}" if host else parts.path) or "an address that it does not name"
 
 
 def _refusal(status: int, codes: frozenset[str], message: str, target: RequestTarget) -> str:
@@ -160,7 +175,7 @@ def _error(body: bytes) -> tuple[frozenset[str], str, bool]:
     """
     try:
         value = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         text = re.sub(rb"<[^>]*>", b" ", body[: 50 * LONGEST_MESSAGE]).decode(errors="replace")
         return frozenset(), text, False
     is_object = isinstance(value, dict)
@@ -175,7 +190,8 @@ def _error(body: bytes) -> tuple[frozenset[str], str, bool]:
 
 def redacted(text: str, key: str) -> str:
     """Return an endpoint's message as one line, without the key or anything that looks like a part of one."""
-    text = KEY_LIKE.sub("[key]", " ".join((text.replace(key, "[key]") if key and key != NO_KEY else text).split()))
+    words = (text.replace(key, "[key]") if key and key != NO_KEY else text).split()
+    text = KEY_LIKE.sub("[key]", " ".join("[key]" if STARS in word else word for word in words))
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
 
@@ -202,7 +218,7 @@ def until_renewed(headers: Mapping[str, str]) -> float | None:
 
 def _duration(text: str) -> float | None:
     """Return the seconds of a duration, written as at OpenAI (6m0s, 20ms) or as a number of seconds."""
-    if not text or DURATION.sub("", text):
+    if not text or len(text) > LONGEST_DURATION or DURATION.sub("", text):
         return _seconds(text, 1.0)
     try:
         return sum(float(number) * DURATION_UNITS[unit] for number, unit in DURATION.findall(text))
@@ -244,23 +260,35 @@ def parse_response(body: bytes) -> dict[str, Any]:
         choice = response["choices"][0]
         if choice.get("error") or choice.get("finish_reason") in FAILED:  # what text there is, is no reply
             raise ReportedError(str(choice.get("error") or f"finish_reason {choice['finish_reason']}"))
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise MalformedError(f"{type(error).__name__}: {error}") from None
     try:
         usage = response["usage"]
         text, tokens = text_of(response), (choice.get("logprobs") or {}).get("content") or []
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         counts = [usage["prompt_tokens"], usage["completion_tokens"], cached]
-        places = [
-            (place["token"], [(top["token"], top["logprob"]) for top in place["top_logprobs"]]) for place in tokens
-        ]
+        sampled = [(place["token"], place.get("bytes")) for place in tokens]
+        likeliest = [top for place in tokens for top in place["top_logprobs"]]
+        sampled += [(top["token"], top.get("bytes")) for top in likeliest]
+        logprobs = [top["logprob"] for top in likeliest]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise UnusableError(f"{type(error).__name__}: {error}") from None
-    if not isinstance(text, str) or not all(isinstance(count, int) and count >= 0 for count in counts):
+    if not isinstance(text, str) or not all(isinstance(count, int) and 0 <= count < MOST_TOKENS for count in counts):
         raise UnusableError("text, or numbers of tokens, of the wrong type")
-    if not all(isinstance(token, str) and all(isinstance(p, int | float) for _, p in tops) for token, tops in places):
-        raise UnusableError("log-probabilities of tokens of the wrong type")
+    if not all(isinstance(token, str) and _are_bytes(of_token) for token, of_token in sampled):
+        raise UnusableError("tokens of the wrong type")
+    if not all(isinstance(logprob, int | float) and _is_logprob(logprob) for logprob in logprobs):
+        raise UnusableError("log-probabilities that are none")
     return response
+
+
+def _are_bytes(value: object) -> bool:
+    """Return whether a value is what a token may have as its bytes: a list of them, or null."""
+    return value is None or (isinstance(value, list) and all(isinstance(b, int) and 0 <= b < 256 for b in value))
+
+
+def _is_logprob(value: float) -> bool:
+    return value == -math.inf or LEAST_LOGPROB <= value <= MOST_LOGPROB
 
 
 def text_of(response: dict[str, Any]) -> str:

@@ -340,7 +340,7 @@ class _Run:
                 failure, delay = self._message(error), requested_delay(error.response.headers) or 0.0
                 if line := advice(error, if_refused):
                     raise InputError(f"{self.request.endpoint}: {doing}: {line} ({failure})") from None
-            except (json.JSONDecodeError, UnicodeDecodeError):
+            except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
                 failure = "the response cannot be read"
             except (openai.APIError, MalformedError) as error:
                 failure = self._one_line(error)

@@ -34,14 +34,17 @@ def checked_job(job: FineTuningJob) -> FineTuningJob:
 
 
 def list_items(call: Callable[..., SyncCursorPage[T]]) -> Iterator[T]:
-    """Yield the items of all pages of a list."""
+    """Yield the items of all pages of a list, up to a page without new ones: some gateways repeat one for ever."""
+    seen: set[str] = set()
     try:
         page = call(limit=PAGE)
         while True:
             if not isinstance(page.data, list) or not all(isinstance(item.id, str) for item in page.data):
                 raise MalformedError("the response is no list")
-            yield from page.data
-            if not page.has_next_page():
+            new = [item for item in page.data if item.id not in seen]
+            yield from new
+            seen.update(item.id for item in new)
+            if not new or not page.has_next_page():
                 return
             page = page.get_next_page()
     except AttributeError:  # raised by the client for a page that is no JSON

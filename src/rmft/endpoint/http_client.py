@@ -24,7 +24,8 @@ def usable_proxy() -> Iterator[None]:
         yield
     except (ImportError, ValueError, InvalidURL) as error:  # of SOCKS without its library, of an unknown scheme
         names = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY"
-        raise InputError(f"{names}: names a proxy that cannot be used: {first_line(error)}") from None
+        reason = f": {first_line(error)}" if isinstance(error, ImportError) else ""  # others may quote a password
+        raise InputError(f"{names}: names a proxy that cannot be used{reason}") from None
 
 
 class HttpClient:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmft.endpoint.budget import Usage
+from rmft.endpoint.failures import MOST_TOKENS
 from rmft.endpoint.journal_file import append, compress, damaged, frame_at, frames, open_file, read_from, unwritable
 from rmft.errors import InputError
 
@@ -289,11 +290,19 @@ def _add_usage(total: defaultdict[str, Usage], path: Path, data: bytes, begin: i
         with _understood(path, begin + start):
             for line in lines:
                 if line.startswith(RESPONSE):
-                    stated = json.loads(line[: line.index(REQUEST)] + b"}")["usage"]
-                    model, used = stated.pop("model"), Usage(**stated)
+                    model, used = _usage_in(line)
                     if used != Usage():
                         total[model] += used
     return size
+
+
+def _usage_in(line: bytes) -> tuple[str, Usage]:
+    """Return the model and the usage of a response's line. Raise ValueError where its numbers are no counts."""
+    stated = json.loads(line[: line.index(REQUEST)] + b"}")["usage"]
+    model, used = stated.pop("model"), Usage(**stated)
+    if not all(abs(count) < MOST_TOKENS for count in stated.values()):  # below 0: fewer were trained on than expected
+        raise ValueError
+    return model, used
 
 
 @contextmanager

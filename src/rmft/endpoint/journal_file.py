@@ -13,6 +13,7 @@ from rmft.errors import InputError
 MAGIC = b"\x28\xb5\x2f\xfd"  # the first bytes of a frame
 CHUNK_BYTES = 1 << 12  # which may hold 128 MB, where somebody means harm
 MOST_BYTES = 1 << 30  # in a frame: more than all responses that can arrive while a frame is written
+SHORTEST_LINE = 64  # characters: each begins with a hash
 LEVEL = 6
 
 
@@ -40,7 +41,7 @@ def frames(path: Path, data: bytes) -> Iterator[tuple[int, int, list[bytes]]]:
 def frame_at(data: bytes, begin: int) -> tuple[int, list[bytes]] | None:
     """Return the end and the lines of the frame at a position; None if there is no complete frame as it was written.
 
-    Raise OverflowError where it inflates to more than MOST_BYTES.
+    Raise OverflowError where it inflates to more than MOST_BYTES, or to more lines than so many bytes can be.
     """
     import zstandard
 
@@ -52,9 +53,10 @@ def frame_at(data: bytes, begin: int) -> tuple[int, list[bytes]] | None:
             end, size = end + len(chunk), size + len(parts[-1])
     except zstandard.ZstdError:
         return None
-    if size > MOST_BYTES:
+    whole = b"".join(parts)
+    if size > MOST_BYTES or whole.count(b"\n") * SHORTEST_LINE > size:
         raise OverflowError
-    lines = b"".join(parts).split(b"\n")[:-1]
+    lines = whole.split(b"\n")[:-1]
     return (end - len(decompressor.unused_data), lines) if decompressor.eof else None
 
 

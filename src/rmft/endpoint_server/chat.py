@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, FailFast, Field
 
 from rmft.agents.policy_from_model import TOP
 from rmft.endpoint_server.errors import invalid
@@ -50,7 +50,7 @@ class ChatRequest(RequestModel):
     """A request for responses to a conversation."""
 
     model: str
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], FailFast(), Field(min_length=1)]
     n: Annotated[int, Field(ge=1, le=128)] | None = None
     seed: Seed | None = None
     temperature: Temperature | None = None
@@ -107,7 +107,7 @@ class CompletionRequest(RequestModel):
     """
 
     model: str
-    prompt: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+    prompt: Annotated[list[Annotated[int, Field(ge=0)]], FailFast(), Field(min_length=1)]
     max_tokens: Annotated[int, Field(ge=1)] = 16
     temperature: Temperature = 1.0
     seed: Seed | None = None

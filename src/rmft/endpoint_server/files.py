@@ -67,9 +67,10 @@ class Files:
             shutil.copyfileobj(content, target)
 
     def delete(self, name: str) -> None:
-        """Delete a file."""
+        """Delete a file, and the response to its upload, so that the same upload makes it again."""
         self.get(name)
         self.store.delete(name)
+        self.store.forget(name.removeprefix("file-"))
         self.path(name).unlink(missing_ok=True)
 
     def all(self, purpose: str | None) -> list[Json]:

@@ -82,6 +82,11 @@ class Store:
         """Return the request with an idempotency key and its response, as recorded, or None."""
         return self._database.execute("SELECT request, response FROM responses WHERE key = ?", [key]).fetchone()
 
+    def forget(self, digits: str) -> None:
+        """Forget the responses to requests whose idempotency key begins with these hexadecimal digits."""
+        with self._database:
+            self._database.execute("DELETE FROM responses WHERE lower(hex(key)) LIKE ? || '%'", [digits])
+
     def record(self, key: bytes | None, request: bytes, response: bytes, cost: dict[str, int]) -> None:
         """Record a response before it is sent; of a response without a key only the cost.
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import FailFast, Field, ValidationError
 
 from rmft.endpoint_server.errors import ApiError
 from rmft.endpoint_server.schema import Message, RequestModel, schema_error, texts_of
@@ -27,7 +27,7 @@ class TrainingMessage(Message):
 class TrainingLine(RequestModel):
     """A conversation to train on."""
 
-    messages: Annotated[list[TrainingMessage], Field(min_length=1)]
+    messages: Annotated[list[TrainingMessage], FailFast(), Field(min_length=1)]
 
     @property
     def weights(self) -> list[bool]:

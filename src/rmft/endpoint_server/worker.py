@@ -28,6 +28,7 @@ from rmft.params.language import LanguageSFT
 from rmft.params.language_model import LanguageModelSettings
 
 LOCK = "lock"  # in a model's folder
+LONGEST_REASON = 1000  # characters of why a job failed, which may quote the training file
 ORPHANED = 3  # the exit code of a worker whose server is gone
 
 
@@ -62,7 +63,9 @@ def main() -> None:
             try:
                 fine_tune(task, folder, reports)
             except InputError as error:
-                _report(reports, {"failed": str(error), "of_file": isinstance(error, TrainingFileError)})
+                _report(
+                    reports, {"failed": str(error)[:LONGEST_REASON], "of_file": isinstance(error, TrainingFileError)}
+                )
 
 
 def _end_with_server() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-from rmft.errors import InputError, first_line
+from rmft.errors import InputError, first_line, without_credentials
 from rmft.export import ADAPTER_GGUF, DATA
 
 MODEL = ("adapter_config.json", "config.json", ADAPTER_GGUF)  # of which an exported model has one
@@ -22,7 +22,7 @@ def push(folder: Path, repository: str, *, private: bool) -> str:
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
-    api = HfApi()
+    api, hub = HfApi(), without_credentials(ENDPOINT)
     try:
         url = api.create_repo(repository, repo_type=kind, private=private, exist_ok=True)
         message = f"Upload {folder.resolve().name} with rmft"
@@ -31,14 +31,10 @@ def push(folder: Path, repository: str, *, private: bool) -> str:
         status = error.response.status_code
         if status in (401, 403):
             cure = "`hf auth login` with a token that may write there, or export HF_TOKEN=…"
-            raise InputError(
-                f"{repository}: {ENDPOINT} refuses the token, or there is none ({status}): {cure}"
-            ) from None
-        raise InputError(f"{repository}: {ENDPOINT} refuses ({status}): {first_line(error)}") from None
+            raise InputError(f"{repository}: {hub} refuses the token, or there is none ({status}): {cure}") from None
+        raise InputError(f"{repository}: {hub} refuses ({status}): {first_line(error)}") from None
     except (HTTPError, OSError, ValueError, RuntimeError) as error:
-        raise InputError(
-            f"{repository}: cannot be sent to {ENDPOINT}: {first_line(error.__cause__ or error)}"
-        ) from None
+        raise InputError(f"{repository}: cannot be sent to {hub}: {first_line(error.__cause__ or error)}") from None
     return str(url)
 
 

@@ -19,6 +19,7 @@ from rmft.streams import stream
 GRAM = 5  # characters
 ALIKE = 0.5  # reached where about one word in four differs; texts of one author on different subjects have 0.02 to 0.2
 PATIENCE = 5  # fruitless responses in a row after which generation gives up
+LONGEST_RECORD = 20_000  # characters
 TITLES = 30  # existing scenarios that a prompt lists at most
 
 ASIDE = {"‘": "'", "’": "'", "–": "-", "—": "-", "‑": "-"}  # typographic characters, and their plain forms
@@ -88,12 +89,12 @@ def read_response(response: str) -> list[Record]:
     while start >= 0:
         end = start + 1
         try:
-            value, after = decoder.raw_decode(text, start)
+            value, length = decoder.raw_decode(text[start : start + LONGEST_RECORD])
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict) and "scenario" in value:
             records.append(value)
-            end = after
+            end = start + length
         start = text.find("{", end)
     return records
 

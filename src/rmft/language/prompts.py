@@ -13,15 +13,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from jinja2 import FileSystemLoader, StrictUndefined, Template, TemplateError, UndefinedError, meta
+from jinja2 import FileSystemLoader, StrictUndefined, Template, UndefinedError, meta
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from rmft.errors import InputError
 from rmft.language.protocol import Protocol, Round
 
 TEMPLATES = ("opening", "feedback", "summary", "request")
-# The errors of a template, which is a small program of the user's, or no text at all.
-BROKEN = (TemplateError, ArithmeticError, TypeError, ValueError, RecursionError)
+MOST_REPEATED, MOST_POWER = 1000, 64  # how often a template may repeat a text, and the largest exponent in it
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """An environment in which no product is huge: a folder of prompts may be somebody else's."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
+        """Return a product or a power. Raise SecurityError where it would be huge."""
+        values = (left, right)
+        is_of_texts = any(isinstance(value, str | list | tuple) for value in values)
+        if is_of_texts and any(isinstance(value, int) and value > MOST_REPEATED for value in values):
+            raise SecurityError(f"repeats a text more than {MOST_REPEATED} times")
+        if operator == "**" and not (abs(right) <= MOST_POWER and abs(left) <= MOST_REPEATED):
+            raise SecurityError(f"a power above {MOST_REPEATED} to the {MOST_POWER}")
+        return super().call_binop(context, operator, left, right)
 
 
 @dataclass(frozen=True)
@@ -72,7 +89,7 @@ def highlighted(value: float) -> str:
 def read_template(path: Path) -> Template:
     """Read a template. Raise InputError where the file is missing or malformed, or includes another file."""
     # Prompts are plain text for a model, not HTML. A folder of prompts may be somebody else's: no code of it runs.
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Sandbox(
         loader=FileSystemLoader(path.parent, encoding="utf-8-sig"),  # editors of Windows begin files with a mark
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -87,7 +104,7 @@ def read_template(path: Path) -> Template:
             repr(name) if name else "files" for name in meta.find_referenced_templates(environment.parse(source))
         ]
         template = environment.get_template(path.name)
-    except BROKEN as error:
+    except Exception as error:  # a template is a program, of the user's
         raise InputError(f"{path}: {type(error).__name__}: {error}") from None
     if included:  # no input of a job: nothing would be made again after an edit of it
         raise InputError(f"{path}: takes text from {', '.join(included)}; write that text into the template itself")
@@ -97,10 +114,12 @@ def read_template(path: Path) -> Template:
 def rendered(template: Template, values: dict[str, Any]) -> str:
     """Return the text of a template. Raise InputError where it uses an undefined variable or fails."""
     try:
-        return template.render(values).strip()
+        text = template.render(values).strip()
+        text.encode()  # not every text that a template can write can be sent
+        return text
     except UndefinedError as error:
         raise InputError(f"{template.filename}: {error.message}; a template can use {', '.join(values)}") from None
-    except BROKEN as error:
+    except Exception as error:  # as above
         raise InputError(f"{template.filename}: {type(error).__name__}: {error}") from None
 
 

@@ -7,6 +7,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
+MOST_TOKENS = 1 << 17  # of a completion: a random number is drawn for each before it begins
 NOT_LEARNT = -100  # the label of tokens that the model did not sample, as in transformers and TRL
 
 Interaction = Literal["dialogue", "summary"]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from rmft.environments import ENVIRONMENTS, check_features, check_processes
-from rmft.language.protocol import Format, Interaction, Output
+from rmft.language.protocol import MOST_TOKENS, Format, Interaction, Output
 from rmft.params.endpoint import FineTuningSettings
 from rmft.params.evaluation import Evaluation
 from rmft.params.experiment import RMFT, Experiment
@@ -31,7 +31,9 @@ class ProtocolSettings(Section):
     scenarios: Name | None = Field(
         default=None, description="The set of `scenarios` that says what the actions stand for; null: only numbers."
     )
-    max_tokens: Count = Field(description="Largest number of tokens of a completion.")
+    max_tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = Field(
+        description=f"Largest number of tokens of a completion: at most {MOST_TOKENS}."
+    )
     retries: Annotated[int, Field(ge=0, le=100)] = Field(
         description="Further samples after a completion without a valid decision; after these rmft decides uniformly."
     )

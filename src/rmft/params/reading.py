@@ -16,6 +16,7 @@ from rmft.params.section import EXTENSION, Section, first_error
 from rmft.params.whole import Params, Science
 
 OUTPUTS = "outputs.yaml"
+MOST_DEPTH = 100  # of lists and maps within each other: parsing more ends the process
 NO_ANCHORS = (
     "aliases and merges (*, <<) are refused: `dvc exp run --set-param` writes through them, so that an edit changes "
     "other experiments or none; inherit with `varies` or `defaults`"
@@ -151,7 +152,9 @@ def _refuse_unknown_originals(path: Path, written: object) -> None:
 def _values(path: Path) -> object:
     """Return what a YAML file holds. Raise InputError where it cannot be read."""
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _Checked)
+        text = path.read_text(encoding="utf-8")
+        _refuse_deep(text)
+        return yaml.load(text, _Checked)
     except FileNotFoundError:
         raise InputError(f"{path}: {NOT_HERE}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -163,11 +166,22 @@ def _values(path: Path) -> object:
         raise InputError(f"{path}: not YAML: {' '.join(problem.split())}") from None
 
 
+def _refuse_deep(text: str) -> None:
+    """Raise InputError where lists and maps of a YAML text are within each other more than MOST_DEPTH deep."""
+    depth = 0
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            raise InputError(f"line {event.start_mark.line + 1}: nested more than {MOST_DEPTH} deep")
+
+
 def load_extensions(path: Path = Path("params.yaml")) -> None:
     """Load the extensions that params.yaml lists, where there is such a file, whatever else is in it."""
     values = None
     with suppress(OSError, ValueError, yaml.YAMLError):
-        values = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+        text = path.read_text(encoding="utf-8")
+        _refuse_deep(text)
+        values = yaml.load(text, yaml.CSafeLoader)
     extensions.load(_extensions_in(values), path.parent)
 
 

@@ -71,10 +71,11 @@ def _calls_best_unstable(words: re.Pattern[str], reply: PassingReply) -> bool:
     for sentence in SENTENCE.finditer(reply.reply.translate(UNDRESSED)):
         text = sentence[0]
         named = [mention for mention in mentions(text, reply.protocol) if mention[0] not in reply.preferred]
+        of_the_last = OF_THE_LAST.search(text) is not None
         for word in words.finditer(text):
             if (
                 not DENIED.search(text, max(word.start() - NEAR, 0), word.start())
-                and _subject(word, text, named, before, reply.last) == reply.best
+                and _subject(word, named, before, of_the_last, reply.last) == reply.best
             ):
                 return True
         before = named or before if text.strip() else before
@@ -83,15 +84,19 @@ def _calls_best_unstable(words: re.Pattern[str], reply: PassingReply) -> bool:
 
 def _subject(
     word: re.Match[str],
-    text: str,
     named: Sequence[tuple[int, int, int]],
     before: Sequence[tuple[int, int, int]],
+    of_the_last: bool,
     last: int | None,
 ) -> int | None:
-    """Return the action that a word describes. named, before: mentions in this sentence and the one before."""
+    """Return the action that a word describes, or None.
+
+    named, before: mentions in this sentence and the one before. of_the_last: whether the sentence mentions the last
+    reward. last: the action played last.
+    """
     if named:
         return min(named, key=lambda mention: max(mention[1] - word.end(), word.start() - mention[2]))[0]
-    if OF_THE_LAST.search(text):
+    if of_the_last:
         return last
     return before[-1][0] if before else None
 

@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 from rmft.errors import InputError, refuse_options
+from rmft.language.protocol import MOST_TOKENS
 from rmft.suite import DEFAULT_LEVEL, DEFAULTS, FILE, MOST_ACTIONS, MOST_GAMES, MOST_ROUNDS
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def evaluate(
         Path | None, Option(help="A folder of templates that tell the games. Default: data/prompts/plain.")
     ] = None,
     reasoning: Annotated[bool, Option("--reasoning", help="Let the model reason before each decision.")] = False,
-    max_tokens: Annotated[int | None, Option(min=1, help="Tokens of a reply. Default: what its form needs.")] = None,
+    max_tokens: Annotated[
+        int | None, Option(min=1, max=MOST_TOKENS, help="Tokens of a reply. Default: what its form needs.")
+    ] = None,
     temperature: Annotated[float, Option(min=0.01, max=100, help="The temperature at which the model samples.")] = 1.0,
     revision: Annotated[str | None, Option(help="A commit of the hub repository. Default: the newest.")] = None,
     device: Annotated[
