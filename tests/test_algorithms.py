@@ -48,6 +48,7 @@ def test_an_algorithm_is_refused_where_it_lacks_its_feedback_or_contexts(algorit
         (AlgorithmSettings("hedge", eta="25"), "fol", "simplex", "T=ROUNDS"),
         (AlgorithmSettings("exp3", eta="anytime"), "mab", "simplex", "anytime"),
         (AlgorithmSettings("ucb", alpha=0.5), "mab", "simplex", "alpha belongs to linucb"),
+        (AlgorithmSettings("ftrl", normalise=0), "fol", "simplex", "normalise must be true or false"),
         (AlgorithmSettings("linucb", alpha=-1.0), "cb", "simplex", "alpha must be a positive number"),
         (AlgorithmSettings("ucb", options={"epsilon": 0.1}), "mab", "simplex", "options belong to"),
     ],

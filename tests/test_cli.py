@@ -19,6 +19,7 @@ from rmft.artifacts.rewards import write_rewards
 from rmft.environments import draw_rewards
 from rmft.errors import MANY, unknown
 from rmft.params import load
+from rmft.tools.simulate import named_values
 from rmft.tools.terminal import empty_table, print_tables
 from rmft.workflow.plan import evaluation_job, rewards_job
 
@@ -51,7 +52,8 @@ def test_of_many_names_the_nearest_is_offered_or_as_many_as_a_line_holds():
     assert unknown("b", ["a", "c"], "letter") == "unknown letter 'b'; one of a, c"
     continued = [f"ftrl-{number}" for number in range(MANY)]
     assert unknown("mine", ["ftl"], "algorithm", extensible=True) == (
-        "unknown algorithm 'mine'; one of ftl, or list the file that defines it under `extensions` in params.yaml"
+        "unknown algorithm 'mine'; one of ftl, or list the file that defines it under `extensions` in params.yaml "
+        "(in Python: rmft.extensions.load)"
     )
     assert unknown("ftrl", ["ftl", *continued]) == "unknown 'ftrl'; did you mean ftrl-0 or ftrl-1 or ftrl-2?"
 
@@ -85,6 +87,12 @@ def test_simulate_draws_a_plot_on_request(rmft, tmp_path):
     assert code == 0
     assert "final regret" in out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ucb.csv", "ucb.pdf", "ucb.png"]
+
+
+def test_options_are_what_params_yaml_would_have_of_them():
+    values = named_values(["k=3", "uniform=false", "share=1e-3", "name=a=b"])
+    assert values == {"k": 3, "uniform": False, "share": 0.001, "name": "a=b"}
+    assert [type(value) for value in values.values()] == [int, bool, float, str]
 
 
 @pytest.mark.parametrize(

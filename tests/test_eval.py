@@ -19,6 +19,7 @@ from rmft.package_data import find_file
 from rmft.params import load
 from rmft.suite.leaderboard import ranked
 from rmft.suite.measuring import ReplySettings, mean_interval
+from rmft.suite.models import at_hand
 from rmft.suite.parts import digest_of, own_part, read_suite
 from rmft.suite.results import EvalResult, MeanInterval, Stopping, compared, read_result
 
@@ -268,6 +269,19 @@ def test_a_mistake_is_one_line_and_nothing_is_written(arguments, words, rmft, tm
     code, _, error = rmft("eval", *arguments, "--output", str(tmp_path / "none"))
     assert (code, words in error, error.count("\n")) == (2, True, 1), error
     assert not (tmp_path / "none").exists()
+
+
+def test_a_file_that_is_no_gguf_file_starts_no_server(rmft, tmp_path):
+    for content in (b"", b"GGML" * 9):
+        (tmp_path / "damaged.gguf").write_bytes(content)
+        code, _, error = rmft("eval", str(tmp_path / "damaged.gguf"), "--output", str(tmp_path / "none"))
+        assert (code, "damaged.gguf: is no GGUF file" in error, error.count("\n")) == (2, True, 1), error
+
+
+def test_in_another_projects_folder_the_models_are_the_packages_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text("lr: 0.1\n", encoding="utf-8")
+    assert at_hand("embedded", None, None).settings.kind == "language"
 
 
 def test_spaces_beside_the_commas_of_processes_are_no_part_of_their_names():

@@ -109,8 +109,15 @@ def test_what_a_method_returns_is_a_model_that_can_play():
             FineTuned({"bias": torch.tensor([1.0, math.nan])}, {}, [{"loss": 1.0}]),
             "m.py: method 'm': bias is not finite",
         ),
-        (FineTuned({"bias": torch.ones(2)}, {}, []), "m.py: method 'm': the log of its FineTuned must have a row"),
-        (FineTuned({"bias": torch.ones(2)}, {}, [1.0]), "m.py: method 'm': the log of its FineTuned must have a row"),
+        *(
+            (FineTuned({"bias": torch.ones(2)}, {}, log), "m.py: method 'm': the log of its FineTuned must be a list")
+            for log in ([], [1.0], iter([{"loss": 1.0}]), [{"loss": torch.ones(2)}])
+        ),
+        *(
+            (FineTuned(tensors, {}, [{"loss": 1.0}]), "m.py: method 'm': the tensors of its FineTuned must be")
+            for tensors in ({}, None, {"bias": np.ones(2)}, {1: torch.ones(2)})
+        ),
+        (FineTuned({"bias": torch.ones(2)}, {"k": 1}, [{"loss": 1.0}]), "the metadata of its FineTuned must be"),
     ):
         with pytest.raises(InputError, match=re.escape(says)):
             check_tuned("m.py: method 'm'", tuned)
@@ -177,6 +184,9 @@ def test_contexts_of_ones_own_process_are_shown_to_ones_own_algorithm(written):
         ([IMPORTS, STEADY.replace("0, 10, (", "0, 30, (")], "rewards must lie in [0, 10]"),
         ([IMPORTS, STEADY.replace("means, means)", "means * np.nan, means)")], "means are not all finite"),
         ([IMPORTS, STEADY.replace("return RewardTable(", "return (")], "must return a RewardTable, not tuple"),
+        ([IMPORTS, STEADY.replace("means, means)", "means, means + 9)")], "clipped_means must lie in [0, 10]"),
+        *(([IMPORTS, STEADY.replace("(means, ", f"(means.astype({of}), ")], "process 'steady': rewards must be real")
+          for of in ("complex", "str")),
         ([IMPORTS, STEADY.replace("(n, 1, d)), horizon", "(n, 1, d)) / horizon, horizon")], "first ones have other"),
         ([IMPORTS, STEADY.replace('streams("parameters")', "np.random")], "mine.py:8: uses numpy.random.uniform"),
         (["import random\n", IMPORTS, STEADY], "mine.py:1: uses random"),
@@ -201,6 +211,7 @@ def test_contexts_of_ones_own_process_are_shown_to_ones_own_algorithm(written):
         ([IMPORTS, "import ast\nast.literal_eval('1 +')\n"], "mine.py:6: SyntaxError: "),  # of what it reads
         ([BOUNDED.format(least=0, name="mine").replace("@dataclass(frozen=True)\n", "")], "must be a class that is"),
         ([BOUNDED.format(least=0, name="mine").replace("start, report", "start")], "(job, trajectories, selec"),
+        ([BOUNDED.format(least=0, name="mine").replace("beta: Beta", "beta: Beat")], "method 'mine': settings: "),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_a_file_is_one_line_that_names_it_and_leaves_nothing_behind(written, parts, says):
@@ -235,6 +246,21 @@ def test_files_of_one_name_in_two_folders_check_their_settings_by_their_own_type
     finally:
         for file in files:
             extensions.forget(file)
+
+
+def test_a_table_of_short_numbers_is_summed_in_long_ones(written):
+    written(IMPORTS, STEADY.replace("(means, means, means)", "(*[means.astype(np.float16)] * 3)"))
+    assert draw_rewards(0, "test", ["steady"], (5, 4, 3)).rewards.dtype == np.float64
+
+
+def test_a_file_is_the_same_however_its_path_is_written_and_may_begin_with_a_mark(written):
+    written("\ufeff", IMPORTS, STEADY)
+    other = str(Path("mine.py").resolve())
+    extensions.load(other)
+    assert "steady" in TABULAR
+    extensions.load("mine.py")
+    assert "steady" in TABULAR
+    assert extensions.files_of(["steady"]) == ["mine.py"]
 
 
 def test_a_missing_file_is_named():

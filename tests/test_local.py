@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from test_chat_template import byte_tokenizer
 from torch.nn.functional import scaled_dot_product_attention
 from torch.profiler import ProfilerActivity, profile
@@ -650,6 +650,24 @@ def test_a_damaged_folder_is_a_line_that_names_it(folder):
     with pytest.raises(InputError, match="a file in it is damaged") as refusal:
         load(settings_of(folder))
     assert "\n" not in str(refusal.value)
+
+
+def test_a_folder_that_lacks_a_tensor_is_refused(folder):
+    """Transformers would draw it at random."""
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["model.layers.0.mlp.down_proj.weight"]
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"its weights lack model\.layers\.0\.mlp\.down_proj\.weight"):
+        load(settings_of(folder))
+
+
+@pytest.mark.parametrize("vocabulary", [8, LARGE_VOCABULARY + 1])
+def test_probabilities_that_are_not_finite_are_refused(vocabulary):
+    logits = torch.zeros(2, vocabulary)
+    logits[1, 3] = torch.nan
+    with pytest.raises(InputError, match="probabilities are not finite"):
+        sample(logits, torch.tensor([0.5, 0.5], dtype=torch.float64), 1.0)
 
 
 def test_weights_of_another_model_are_refused(folder, tmp_path):

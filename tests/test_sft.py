@@ -333,6 +333,9 @@ def test_weights_that_are_not_the_models_are_refused(base, adapter, tuned, tmp_p
     with pytest.raises(InputError, match="not weights of a qwen3"):
         fine_tune(BATCH, base, some, ONE_STEP, seed=0)
     path = written(adapter, tmp_path / "adapter.safetensors")
+    save_file(dict(list(adapter.tensors.items())[1:]), some, metadata=adapter.metadata)
+    with pytest.raises(InputError, match="not weights of a qwen3"):
+        fine_tune(BATCH, base, some, ONE_STEP, seed=0)
     for other in (
         LoRA(rank=8, alpha=8, dropout=0.1, target="all-linear"),
         replace(LORA.lora, target=("q_proj",)),

@@ -4,6 +4,7 @@ Symbols: M instances, L trajectories each, n = M · L games, T rounds, d actions
 """
 
 import math
+import os
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
@@ -165,6 +166,8 @@ def play(
         return PlayedGames(episodes.environment, table, played.policies, played.actions)
     from rmft.api_in_words import ReplySettings, play_in_words  # slow
 
+    if weights is not None and not (isinstance(weights, str | os.PathLike) and Path(weights).is_file()):
+        raise InputError(f"play: weights: {weights!r} is no file; name a .safetensors file that fine-tuning wrote")
     weights = None if weights is None else Path(weights)
     reply = ReplySettings(ReplySettings.form(reasoning=reasoning), max_tokens, temperature)
     columns = play_in_words(player, weights, episodes, ids, seed, reply)

@@ -8,7 +8,7 @@ from pathlib import Path
 FEW = 12  # names that one line lists; where there are more, it asks what was meant if a name is near
 CONTINUED = 3  # names that a question lists at most of those that begin with the wrong one
 MANY = 30  # names that one line can list at most
-UNLISTED = "list the file that defines it under `extensions` in params.yaml"
+UNLISTED = "list the file that defines it under `extensions` in params.yaml (in Python: rmft.extensions.load)"
 NOT_HERE = "no such file; run from the root of a clone of the repository"
 AFTER_CTRL_C = "interrupted; no file was left half-written"  # what a command says then
 # Pydantic's types of the error, of models and of dataclasses
@@ -58,7 +58,8 @@ def without_credentials(text: str) -> str:
 
 def not_python(file: Path | str, error: SyntaxError) -> str:
     """Return what to say of a file that Python cannot read."""
-    return f"{file}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    line = f":{error.lineno}" if error.lineno else ""
+    return f"{file}{line}: {type(error).__name__}: {error.msg}"
 
 
 def unknown(name: object, among: Collection[str], what: str = "", *, extensible: bool = False) -> str:

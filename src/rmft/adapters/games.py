@@ -16,6 +16,7 @@ from rmft.agents.asked import Ask, AskedChatModel, Message
 from rmft.environments.clipping import HIGH, LOW
 from rmft.errors import InputError, unknown
 from rmft.evaluation import Instances, evaluate_in_words
+from rmft.params.reading import load_extensions
 from rmft.rollouts import Games, games_of_shard, roll_out
 from rmft.selection import TrajectoryColumns
 from rmft.suite import DEFAULT_LEVEL, DEFAULT_PART, DEFAULTS, MOST_ACTIONS, MOST_GAMES, MOST_ROUNDS
@@ -167,6 +168,7 @@ class OfferedGames:
 @lru_cache(maxsize=8)
 def offered(options: GameOptions) -> OfferedGames:
     """Return the games that options name. Raise InputError where one is wrong."""
+    load_extensions()
     suite, level, part = read_suite(), options.suite or DEFAULT_LEVEL, options.part or DEFAULT_PART
     if options.environment is not None:
         level = part = CUSTOM

@@ -33,9 +33,17 @@ def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, P
     logging.disable_progress_bar()  # jobs share a terminal
     quantisation = quantised(settings) if settings.quantised else {}
     with checkpoint(settings) as origin:
-        model = AutoModelForCausalLM.from_pretrained(
-            settings.folder, dtype=settings.dtype, use_safetensors=True, **quantisation, **origin
+        model, loaded = AutoModelForCausalLM.from_pretrained(
+            settings.folder,
+            dtype=settings.dtype,
+            use_safetensors=True,
+            output_loading_info=True,
+            **quantisation,
+            **origin,
         )
+    # transformers draws tensors at random that the files lack.
+    if missing := set(loaded["missing_keys"]).difference(getattr(model, "all_tied_weights_keys", None) or ()):
+        raise InputError(f"{settings.folder}: its weights lack {min(missing)}; restore the files")
     fix_rotary_factors(model, settings.context)
     return model, load_tokenizer(settings)
 
@@ -103,8 +111,11 @@ def load_adapter(adapted: "PeftModel", tensors: dict[str, torch.Tensor], path: P
     """Give a model's adapter the tensors of a file. Raise InputError if they do not fit."""
     from peft import set_peft_model_state_dict
 
-    kind = adapted.config.model_type
-    _load_all(lambda: set_peft_model_state_dict(adapted, tensors).unexpected_keys, path, kind)
+    def load() -> list[str]:
+        result = set_peft_model_state_dict(adapted, tensors)
+        return [*result.unexpected_keys, *(name for name in result.missing_keys if "lora_" in name)]
+
+    _load_all(load, path, adapted.config.model_type)
 
 
 def _load_all(load: Callable[[], list[str]], path: Path, kind: str) -> None:

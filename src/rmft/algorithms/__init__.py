@@ -91,7 +91,7 @@ class Algorithm:
 def _ftrl(settings: AlgorithmSettings, setup: GameSetup) -> Player:
     step_size = _step_size(settings.eta, setup)
     # FTRL uses rewards only as η · total, so rewards ten times as large equal a step ten times as long.
-    scale = HIGH - LOW if settings.normalise is False else 1.0
+    scale = 1.0 if settings.normalise is None or settings.normalise else HIGH - LOW
     return FollowTheRegularizedLeader(setup.n, setup.d, lambda t: scale * step_size(t), setup.radius)
 
 
@@ -179,6 +179,8 @@ def check_settings(settings: AlgorithmSettings) -> None:
             if not (number and 0 < value <= limit and value < float("inf")):
                 allowed = "in (0, 1]" if name == "exp3" else "a positive number"
                 raise InputError(f"{option} must be {allowed}, not {value!r}")
+    if settings.normalise is not None and not isinstance(settings.normalise, bool | np.bool_):
+        raise InputError(f"normalise must be true or false, not {settings.normalise!r}")
     if isinstance(settings.eta, str) and (settings.eta != "anytime" or name == "exp3"):
         _tuned_rounds(settings.eta)
 

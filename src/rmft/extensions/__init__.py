@@ -42,6 +42,7 @@ PROCESS_FILES: dict[str, str] = {}  # registered processes: name → file, as pa
 ALGORITHM_FILES: dict[str, str] = {}
 METHOD_FILES: dict[str, str] = {}
 _digests: dict[str, str] = {}  # file → hash of its text when it was loaded
+_spelt: dict[Path, str] = {}  # resolved path → file, as it was loaded last
 _loading: list[str] = []  # the file that is being run
 
 
@@ -166,13 +167,15 @@ def _names(files: dict[str, str], file: str) -> list[str]:
 def _load(file: str, path: Path) -> None:
     """Run a file, unless its text is unchanged since it was last run, and try out what it registers."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows begin files with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     digest = hashlib.sha256(text.encode()).hexdigest()
     if _digests.get(file) == digest:
         return
+    forget(_spelt.get(path.resolve(), file))  # one file, however its path is written
     forget(file)
+    _spelt[path.resolve()] = file
     _loading.append(file)
     try:
         code = _compiled(text, file, path)

@@ -26,6 +26,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 SMALL, SMALLER = (4, 5, 3), (2, 3, 3)  # (n, T, d) of the games in which an extension is tried out
 FEATURES = 2
+REAL, NOISE = "biuf", 1e-9  # kinds of NumPy's types; how far rounding may leave a mean from its range
 # The arguments with which rmft calls a process, an algorithm and a training method
 DRAWS, STARTS = ("streams", "n", "horizon", "d"), ("n", "horizon", "d", "streams")
 TRAINS = ("job", "trajectories", "selection", "start", "report")
@@ -76,15 +77,18 @@ def checked_process(file: str, name: str, draw: Callable[..., RewardTable]) -> C
         shapes = dict.fromkeys(("rewards", "means", "clipped_means"), (n, horizon, d))
         if p:
             shapes["contexts"] = (n, horizon, *p)
-        for part, shape in shapes.items():
-            values = np.asarray(getattr(table, part))
-            if values.shape != shape:
-                raise InputError(f"{file}: process {name!r}: {part} have shape {values.shape}, not {shape}")
+        parts = {part: np.asarray(getattr(table, part)) for part in shapes}
+        for part, values in parts.items():
+            if values.dtype.kind not in REAL:
+                raise InputError(f"{file}: process {name!r}: {part} must be real numbers, not {values.dtype}")
+            if values.shape != shapes[part]:
+                raise InputError(f"{file}: process {name!r}: {part} have shape {values.shape}, not {shapes[part]}")
             if not np.isfinite(values).all():
                 raise InputError(f"{file}: process {name!r}: {part} are not all finite")
-        if table.rewards.min() < LOW or table.rewards.max() > HIGH:
-            raise InputError(f"{file}: process {name!r}: rewards must lie in [{LOW:g}, {HIGH:g}]; clip them")
-        return table
+        for part, noise in (("rewards", 0.0), ("clipped_means", NOISE)):
+            if parts[part].min() < LOW - noise or parts[part].max() > HIGH + noise:
+                raise InputError(f"{file}: process {name!r}: {part} must lie in [{LOW:g}, {HIGH:g}]; clip them")
+        return kind(**{part: values.astype(np.float64) for part, values in parts.items()})
 
     return checked
 

@@ -37,6 +37,8 @@ class TrainingMethod:
             key = ".".join(map(str, ("settings", *first["loc"])))
             unknown = f"unknown key; {_keys_of(self.settings)}" if first["type"] in UNKNOWN_KEY else None
             raise InputError(f"{key}: {unknown or plain(first['msg'])}") from None
+        except Exception as error:  # of the user's own code in it
+            raise InputError(f"settings: {type(error).__name__}: {first_line(error)}") from None
 
 
 def require_model_of_settings(label: str, settings: object) -> None:
@@ -46,7 +48,7 @@ def require_model_of_settings(label: str, settings: object) -> None:
     if not isinstance(settings, type) or not (is_dataclass(settings) or issubclass(settings, BaseModel)):
         raise InputError(f"{label}: settings must be a class that is a dataclass or a pydantic model")
     try:
-        _adapter(settings)
+        _adapter(settings).rebuild(raise_errors=True)  # else it would wait for names that are never defined
     except (PydanticUserError, NameError, TypeError) as error:
         raise InputError(f"{label}: settings: {first_line(error)}") from None
 

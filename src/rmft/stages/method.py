@@ -5,7 +5,8 @@ which has the regret of every trajectory (parquet). Writes weights or adapter (s
 (csv).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 
 from rmft import extensions
@@ -31,12 +32,27 @@ def run(job: MethodJob, rollouts: Path, selection: Path, output: Path, log: Path
 
 def check_tuned(label: str, tuned: object) -> None:
     """Raise InputError where a method returned no model, one that cannot play, or no log of its steps."""
+    import torch
+
     from rmft.training.learner import FineTuned
 
     if not isinstance(tuned, FineTuned):
         raise InputError(f"{label} must return a FineTuned of rmft.training.learner, not {type(tuned).__name__}")
-    if not tuned.log or not all(isinstance(row, Mapping) for row in tuned.log):
-        raise InputError(f"{label}: the log of its FineTuned must have a row, a dict, for each step")
-    for name, tensor in tuned.tensors.items():
+    rows = tuned.log if isinstance(tuned.log, Sequence) else []
+    if not rows or not all(isinstance(row, Mapping) and all(map(_is_number, row.values())) for row in rows):
+        raise InputError(
+            f"{label}: the log of its FineTuned must be a list with a row for each step, a dict of numbers"
+        )
+    tensors = tuned.tensors if isinstance(tuned.tensors, Mapping) else {}
+    if not tensors or not all(isinstance(of, torch.Tensor) and isinstance(name, str) for name, of in tensors.items()):
+        raise InputError(f"{label}: the tensors of its FineTuned must be a dict of torch's tensors by name, not empty")
+    metadata = tuned.metadata if isinstance(tuned.metadata, Mapping) else {0: 0}
+    if not all(isinstance(text, str) for text in (*metadata, *metadata.values())):
+        raise InputError(f"{label}: the metadata of its FineTuned must be a dict of texts")
+    for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise InputError(f"{label}: {name} is not finite; a lower learning rate may help")
+
+
+def _is_number(value: object) -> bool:
+    return value is None or isinstance(value, Real)

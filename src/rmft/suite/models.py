@@ -20,15 +20,17 @@ from rmft.endpoint.failures import NO_KEY
 from rmft.endpoint.journal import SUFFIX, FolderUsage, Journal, usage_of
 from rmft.endpoint_server.settings import API_KEY
 from rmft.errors import InputError, did_you_mean, first_line
-from rmft.package_data import find_file
+from rmft.package_data import ROOT, find_file
 from rmft.params import Params, load
 from rmft.params.endpoint import NO_ADDRESS, EndpointSettings, Prices, TokenLimit, host_of
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp, model_files
+from rmft.params.reading import OUTPUTS, load_extensions
 from rmft.params.section import MEANT
 from rmft.rollouts import Games
 from rmft.stages.rollouts import open_chat_models
 from rmft.workflow.records import ModelSettings, OwnServer, RolloutsJob
 
+GGUF = b"GGUF"  # the first bytes of such a file
 SLOTS = 16  # conversations that llama.cpp's server holds at a time
 CHARACTERS_PER_TOKEN = 2.0  # fewer than models need for English with numbers, so that a server's slots are long enough
 ROUND_TOKENS = 16  # about what a chat template adds to a round
@@ -177,6 +179,9 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
     if path.suffix == ".gguf":
         if not path.is_file():
             raise InputError(f"{words}: no such file")
+        with path.open("rb") as file:
+            if file.read(len(GGUF)) != GGUF:
+                raise InputError(f"{words}: is no GGUF file; download it again")
         if device is not None:
             raise InputError(f"--device: llama.cpp plays {words} on the CPU; leave the option out")
         digest = sha256(path)
@@ -255,9 +260,11 @@ def _hashes(folder: str) -> dict[str, str]:
 
 
 def _params() -> Params:
-    """Return the parameters of this folder, or else those that the package brings."""
+    """Return the parameters of this folder, or else, as in another project's, those that the package brings."""
+    path = find_file("params.yaml")
     try:
-        return load(find_file("params.yaml"))
+        load_extensions(path)
+        return load(path if path.with_name(OUTPUTS).exists() else ROOT / path.name)
     except InputError as error:
         raise InputError(f"{error} (if this params.yaml is of another project, run rmft in another folder)") from None
 

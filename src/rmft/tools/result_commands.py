@@ -21,16 +21,15 @@ def results(
     """
     from rmft.params import load
     from rmft.tools.results import LEGEND, as_tables, built, not_built, plot_note
+    from rmft.tools.simulate import stem_of
     from rmft.tools.terminal import print_tables
 
-    full_size = load()
+    stem, full_size = None if plot is None else stem_of(plot), load()
     found = built(full_size.at_scale(), experiments or [])
     print_tables(*as_tables(found), *not_built(found, experiments or []), LEGEND)
-    if plot:
+    if stem:
         from rmft.tools.results_plot import draw_results
-        from rmft.tools.simulate import stem_of
 
-        stem = stem_of(plot)
         draw_results(found, full_size.figures.style, plot_note(full_size, found)).save(stem)
         print(f"{stem}.png: the same as a picture")
 

@@ -130,12 +130,22 @@ def number_or_text(text: str | None) -> float | str | None:
         return text
 
 
-def named_values(options: Sequence[str]) -> dict[str, float | str]:
+def option_value(text: str) -> bool | int | float | str:
+    """Return an option's value as params.yaml would have it: true or false, a whole number, a number, or a text."""
+    if text in ("true", "false"):
+        return text == "true"
+    try:
+        return int(text)
+    except ValueError:
+        return number_or_text(text)
+
+
+def named_values(options: Sequence[str]) -> dict[str, bool | int | float | str]:
     """Return the values of NAME=VALUE options by name. Raise InputError for any other."""
     for option in options:
         if "=" not in option:
             raise InputError(f"--option: {option!r} is no NAME=VALUE")
-    return {name: number_or_text(value) for name, _, value in (option.partition("=") for option in options)}
+    return {name: option_value(value) for name, _, value in (option.partition("=") for option in options)}
 
 
 def radius_of(policy_space: PolicySpace, radius: float | None) -> float | None:
@@ -186,7 +196,8 @@ def _play_block(root: int, game: SimulatedGame, block: int, n: int, on_round: On
     player = start_on(root, f"{name}-{block}", game.algorithm, rewards, game.radius)
     uniforms = None if on_ball else action_uniforms(root, n, name, block)
     full = environment.full_feedback
-    played = play(player, rewards, full_feedback=full, uniforms=uniforms, on_round=partial(on_round, n))
+    with np.errstate(all="ignore"):  # `simulate` refuses what is not finite
+        played = play(player, rewards, full_feedback=full, uniforms=uniforms, on_round=partial(on_round, n))
     notion, table = game.notion or DEFAULT_NOTION[game.environment], played.table
     policies, actions = played.policies, played.actions
     curves = regret(notion, environment.comparator, table, policies, actions, mean=game.mean, radius=game.radius)
