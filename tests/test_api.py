@@ -14,7 +14,9 @@ from trees import ROOT
 
 import rmft
 from rmft.algorithms import AlgorithmSettings
+from rmft.artifacts.files import sha256
 from rmft.environments.regret import regret
+from rmft.package_data import find_file
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 EXAMPLES = re.findall(r"```python\n(.+?)```", (ROOT / "docs/python.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -186,6 +188,12 @@ def test_a_model_leaves_torch_and_transformers_as_they_were():
 def cells_of(notebook: Path) -> list[dict]:
     """Return the code cells of a notebook."""
     return [of for of in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if of["cell_type"] == "code"]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
+def test_a_notebook_shows_what_the_model_that_rmft_brings_has_played(notebook):
+    of = json.loads(notebook.read_text(encoding="utf-8"))["metadata"]["embedded_model"]
+    assert of == sha256(find_file("data/models/embedded/model.safetensors")), "run `python notebooks/run.py`"
 
 
 @pytest.mark.long
