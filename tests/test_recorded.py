@@ -240,6 +240,7 @@ def test_on_the_ball_a_fixed_direction_has_less_regret_than_the_trained_agent_wh
         table = draw_rewards(params.seed, name, drawn.process, (drawn.instances, drawn.T, drawn.d))
         earned = table.rewards[: metrics[name]["n"]].sum(axis=1)
         regret = np.linalg.norm(earned, axis=1) - earned.sum(axis=1) / np.sqrt(drawn.d)
+        assert regret.mean() == pytest.approx(metrics[name]["algorithms"]["uniform"]["mean"], abs=1e-6)
         if regret.mean() < metrics[name]["trained"]["mean"]:
             lower.add(name)
     assert lower == {"gaussian", "sine-trend", "alternating", "noisy-alternating"}
