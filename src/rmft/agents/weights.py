@@ -2,7 +2,8 @@
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, P
     check_device(settings.device)
     logging.disable_progress_bar()  # jobs share a terminal
     quantisation = quantised(settings) if settings.quantised else {}
-    with checkpoint(settings) as origin:
+    with checkpoint(settings) as origin, _no_report():
         model, loaded = AutoModelForCausalLM.from_pretrained(
             settings.folder,
             dtype=settings.dtype,
@@ -46,6 +47,17 @@ def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, P
         raise InputError(f"{settings.folder}: its weights lack {min(missing)}; restore the files")
     fix_rotary_factors(model, settings.context)
     return model, load_tokenizer(settings)
+
+
+@contextmanager
+def _no_report() -> Iterator[None]:
+    """Keep transformers from printing a table of the tensors that a checkpoint lacks or that no layer takes."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def check_device(name: str) -> None:
