@@ -100,6 +100,10 @@ def test_options_are_what_params_yaml_would_have_of_them():
     [
         ([*GAME, "--algorithm", "ucb", "--horizon", "0"], "horizon must be 1 or more, not 0"),
         ([*GAME, "--algorithm", "ucb", "--actions", "1"], "actions must be 2 or more, not 1"),
+        (
+            [*GAME, "--algorithm", "ucb", "--horizon", "99999999999"],
+            "99999999999 rounds with 4 actions do not fit into",
+        ),
         ([*GAME, "--algorithm", "ucb", "--replicates", "0"], "replicates must be 1 or more"),
         ([*GAME, "--algorithm", "ucb", "--process", "adaptive"], "'adaptive' does not belong in mab"),
         ([*GAME, "--algorithm", "ucb", "--process", "gama"], "unknown process 'gama'"),

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import ArrayLike
 
-from rmft.environments import ADAPTIVE, ENVIRONMENTS, RewardTable, check_processes, draw_rewards
+from rmft.environments import ADAPTIVE, ENVIRONMENTS, RewardTable, check_processes, draw_rewards, require_size
 from rmft.environments.clipping import HIGH, LOW
 from rmft.errors import InputError
 
@@ -30,7 +30,7 @@ def check_whole(name: str, value: object, least: int) -> None:
 class Episodes:
     """n games that end together after T rounds.
 
-    Raise InputError for a process that they cannot have, for n < 1, d < 2 or T < 1.
+    Raise InputError for a process that they cannot have, for n < 1, d < 2 or T < 1, and for more than memory can hold.
     """
 
     def __init__(self, environment: str, process: str | Sequence[str], n: int, d: int, T: int) -> None:
@@ -44,6 +44,7 @@ class Episodes:
         for name, value, least in (("num_envs", n, 1), ("d", d, 2), ("T", T, 1)):
             check_whole(name, value, least)
         self.n, self.d, self.T = int(n), int(d), int(T)
+        require_size((self.n, self.T, self.d))
         self._t: int | None = None  # rounds that are over; None before the first reset
         if self.settings.contextual or ADAPTIVE in self.processes:
             raise InputError(f"{environment}, {', '.join(self.processes)}: not offered as a Gymnasium environment")

@@ -3,6 +3,7 @@
 Symbols: n instances, T rounds, d actions, p features of a context.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from rmft.streams import blocks, stream
 EnvironmentName = Literal["fol", "mab", "ns-mab", "cb"]  # keys of ENVIRONMENTS
 PolicySpace = Literal["simplex", "ball"]
 ADAPTIVE = "adaptive"
+MOST_NUMBERS = 10**9  # rewards of a set, which takes three times eight bytes for each
 PROCESSES = (*TABULAR, ADAPTIVE, *CONTEXTUAL)  # without those of extensions
 
 
@@ -102,8 +104,9 @@ def block_of_rewards(
     """Draw one block of the reward set `name`: shape (n, T, d) with n ≤ BLOCK.
 
     Of k processes each serves equally many instances: every run of k instances is a random permutation of the
-    processes. features: p; None without contexts.
+    processes. features: p; None without contexts. Raise InputError for a block that would not fit into memory.
     """
+    require_size(shape)
     if tuple(processes) == (ADAPTIVE,):
         return AdaptiveRewards(shape)
     n, horizon, d = shape
@@ -123,6 +126,14 @@ def block_of_rewards(
     return RewardTable.concatenate(chosen).rows(np.argsort(order, kind="stable").argsort())
 
 
+def require_size(shape: tuple[int, int, int]) -> None:
+    """Raise InputError where rewards (n, T, d) would not fit into memory."""
+    if math.prod(map(int, shape)) > MOST_NUMBERS:
+        n, horizon, d = shape
+        games = f"{n} games of {horizon} rounds with {d} actions"
+        raise InputError(f"{games} do not fit into memory; play fewer or shorter ones")
+
+
 def draw_rewards(
     root: int,
     name: str,
@@ -132,8 +143,10 @@ def draw_rewards(
 ) -> Rewards:
     """Draw the whole reward set `name`, of shape (n, T, d).
 
-    Instance i is the same for any n, and round t for any T. features: p; None without contexts.
+    Instance i is the same for any n, and round t for any T. features: p; None without contexts. Raise InputError for a
+    set that would not fit into memory.
     """
+    require_size(shape)
     n, horizon, d = shape
     if tuple(processes) == (ADAPTIVE,):
         return AdaptiveRewards(shape)
