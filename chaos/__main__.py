@@ -77,7 +77,7 @@ def run(name: str, size: int, seed: int, before: list[Run]) -> bool:
         text = json.dumps([*before, kept], indent=1, ensure_ascii=False)
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
-    print("\n".join([_table([kept]), *kept["failures"]]), flush=True)
+    print(_table([kept]), flush=True)
     return not counts.failures
 
 

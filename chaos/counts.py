@@ -24,10 +24,14 @@ class Counts:
         self.outcomes.setdefault(harm, Counter())[outcome] += times
 
     def fail(self, harm: str, what: str) -> None:
-        """Count a case that went wrong, and print it at once: a long check may end before its time."""
+        """Count a case that went wrong."""
         self.add(harm, WRONG)
-        self.failures.append(f"{harm}: {what}")
-        print(self.failures[-1], flush=True)
+        self.say(f"{harm}: {what}")
+
+    def say(self, failure: str) -> None:
+        """Keep a line about cases that went wrong, and print it at once: a long check may end before its time."""
+        self.failures.append(failure)
+        print(failure, flush=True)
 
     def total(self, outcome: str | None = None) -> int:
         """Return the number of all cases, or of those with an outcome."""

@@ -115,7 +115,7 @@ def kill_and_finish(
     for (harm, name), times in victims.items():
         counts.add(harm, f"{name}: went wrong" if problem else f"{name}: identical", times)
     if problem:
-        counts.failures.append(f"after {dict(victims)}: {problem}")
+        counts.say(f"after {dict(victims)}: {problem}")
 
 
 def kill_builds(

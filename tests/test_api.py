@@ -190,6 +190,11 @@ def cells_of(notebook: Path) -> list[dict]:
     return [of for of in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if of["cell_type"] == "code"]
 
 
+def lines_of(outputs: list[dict]) -> list[str]:
+    """Return what a cell printed."""
+    return "".join(text for output in outputs for text in output.get("text", [])).splitlines()
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_a_notebook_shows_what_the_model_that_rmft_brings_has_played(notebook):
     of = json.loads(notebook.read_text(encoding="utf-8"))["metadata"]["embedded_model"]
@@ -198,15 +203,16 @@ def test_a_notebook_shows_what_the_model_that_rmft_brings_has_played(notebook):
 
 @pytest.mark.long
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
-def test_a_notebook_runs_and_shows_what_it_printed(notebook, tmp_path, monkeypatch, capsys):
+def test_a_notebook_runs_and_shows_what_it_printed(notebook, tmp_path, monkeypatch):
     import matplotlib as mpl
+
+    from notebooks.run import outputs_of
 
     mpl.use("agg")
     monkeypatch.chdir(tmp_path)
     values: dict[str, object] = {}
     for cell in cells_of(notebook):
-        exec("".join(cell["source"]), values)
-        shown = "".join(text for output in cell["outputs"] for text in output.get("text", []))
-        assert len(capsys.readouterr().out.splitlines()) == len(shown.splitlines())  # numbers may round otherwise
+        printed, shown = map(lines_of, (outputs_of("".join(cell["source"]), values), cell["outputs"]))
+        assert len(printed) == len(shown)  # numbers may round otherwise
     outputs = [output for cell in cells_of(notebook) for output in cell["outputs"]]
     assert any("image/png" in output.get("data", {}) for output in outputs)

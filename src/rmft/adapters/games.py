@@ -16,6 +16,7 @@ from rmft.agents.asked import Ask, AskedChatModel, Message
 from rmft.environments.clipping import HIGH, LOW
 from rmft.errors import InputError, unknown
 from rmft.evaluation import Instances, evaluate_in_words
+from rmft.language.protocol import MOST_TOKENS
 from rmft.params.reading import load_extensions
 from rmft.rollouts import Games, games_of_shard, roll_out
 from rmft.selection import TrajectoryColumns
@@ -62,7 +63,7 @@ class GameOptions(BaseModel):
     seed: int | None = Field(default=None, ge=0, description="A private root of the rewards. Default: the suite's.")
     reasoning: bool = Field(default=False, description="Let the model reason before each decision.")
     max_tokens: int | None = Field(
-        default=None, ge=1, description="The most tokens of a reply. Default: what its form needs."
+        default=None, ge=1, le=MOST_TOKENS, description="The most tokens of a reply. Default: what its form needs."
     )
     retries: int = Field(default=2, ge=0, le=100, description="Further replies asked for after an invalid one.")
 

@@ -43,7 +43,7 @@ def load_pretrained(settings: LanguageModelSettings) -> tuple[PreTrainedModel, P
             **origin,
         )
     # transformers draws tensors at random that the files lack.
-    if missing := set(loaded["missing_keys"]).difference(getattr(model, "all_tied_weights_keys", None) or ()):
+    if missing := set(loaded["missing_keys"]).difference(model.all_tied_weights_keys):
         raise InputError(f"{settings.folder}: its weights lack {min(missing)}; restore the files")
     fix_rotary_factors(model, settings.context)
     return model, load_tokenizer(settings)

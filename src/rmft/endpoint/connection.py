@@ -240,11 +240,13 @@ class Connection:
         """Send a request once. Return the response when it is on record, or the failure."""
         reservation = await self._reserve(record)
         begun = asyncio.get_running_loop().time()
+        # Our own server honours Idempotency-Key, so that a lost response is not paid for twice.
+        bills_lost = reservation.dollars > 0 and self.endpoint.settings.serves is None
         usage = None
         try:
             outcome = await self._post(record, key, address)
             if isinstance(outcome, Failure):
-                if outcome.paid and self._bills_again:
+                if outcome.paid and bills_lost:
                     usage = reservation.most
                     await asyncio.wrap_future(self._record_lost(key, reservation))
                 self._pause(address, outcome.delay)
@@ -258,7 +260,7 @@ class Connection:
                 self._require_kept_limit(record, usage)
             return outcome
         except asyncio.CancelledError:  # by Ctrl-C: the endpoint may go on to generate the response, and bill it
-            if usage is None and self._bills_again:
+            if usage is None and bills_lost:
                 usage = reservation.most
                 self._record_lost(key, reservation)
             raise
@@ -266,20 +268,11 @@ class Connection:
             self.endpoint.budget.settle(reservation, usage)
             self._settled.set()
 
-    @property
-    def _bills_again(self) -> bool:
-        """Return whether a lost response is paid for once more: our own server honours Idempotency-Key."""
-        return self.endpoint.settings.serves is None
-
     def _record_lost(self, key: str, reservation: Reservation) -> "Future[None]":
-        """Record the most that a request without a response may have cost, where a budget counts it in later runs.
+        """Record the most that a request without a response may have cost: a budget counts it in later runs.
 
         Return a future that is done when it is on the disk.
         """
-        if not reservation.dollars:
-            nothing: Future[None] = Future()
-            nothing.set_result(None)
-            return nothing
         of_lost, request = sha256(f"lost {key}".encode()).hexdigest(), {"model": self.model, "lost": key}
         return self.endpoint.journal.record_soon(of_lost, request, {}, reservation.most)
 

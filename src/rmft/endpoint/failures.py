@@ -33,7 +33,7 @@ LONGEST_MESSAGE = 200  # characters of an endpoint's error message
 KEY_LIKE = re.compile(r"\b(?:sk|rk|pk|gsk|hf|sess)[-_][\w.*…-]+")
 STARS = "***"  # in a word: an endpoint has hidden a part of a key itself
 LONGEST_DURATION = 40  # characters
-MOST_TOKENS = 1 << 53  # of a response; a larger number is no count, and no floating-point number either
+LARGEST_COUNT = 1 << 53  # of tokens: a larger number is no count, and no floating-point number either
 LEAST_LOGPROB, MOST_LOGPROB = -1e9, 1e-3  # beside minus infinity; rounding may leave a certain token a little above 0
 DURATION = re.compile(r"([\d.]+)(ms|[dhms])")
 DURATION_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}  # seconds in each
@@ -267,15 +267,14 @@ def parse_response(body: bytes) -> dict[str, Any]:
         text, tokens = text_of(response), (choice.get("logprobs") or {}).get("content") or []
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
         counts = [usage["prompt_tokens"], usage["completion_tokens"], cached]
-        sampled = [(place["token"], place.get("bytes")) for place in tokens]
         likeliest = [top for place in tokens for top in place["top_logprobs"]]
-        sampled += [(top["token"], top.get("bytes")) for top in likeliest]
+        texts = [(of["token"], of.get("bytes")) for of in (*tokens, *likeliest)]
         logprobs = [top["logprob"] for top in likeliest]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
         raise UnusableError(f"{type(error).__name__}: {error}") from None
-    if not isinstance(text, str) or not all(isinstance(count, int) and 0 <= count < MOST_TOKENS for count in counts):
+    if not isinstance(text, str) or not all(isinstance(count, int) and 0 <= count < LARGEST_COUNT for count in counts):
         raise UnusableError("text, or numbers of tokens, of the wrong type")
-    if not all(isinstance(token, str) and _are_bytes(of_token) for token, of_token in sampled):
+    if not all(isinstance(token, str) and _are_bytes(its_bytes) for token, its_bytes in texts):
         raise UnusableError("tokens of the wrong type")
     if not all(isinstance(logprob, int | float) and _is_logprob(logprob) for logprob in logprobs):
         raise UnusableError("log-probabilities that are none")

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from rmft.endpoint.budget import Usage
-from rmft.endpoint.failures import MOST_TOKENS
+from rmft.endpoint.failures import LARGEST_COUNT
 from rmft.endpoint.journal_file import append, compress, damaged, frame_at, frames, open_file, read_from, unwritable
 from rmft.errors import InputError
 
@@ -300,7 +300,7 @@ def _usage_in(line: bytes) -> tuple[str, Usage]:
     """Return the model and the usage of a response's line. Raise ValueError where its numbers are no counts."""
     stated = json.loads(line[: line.index(REQUEST)] + b"}")["usage"]
     model, used = stated.pop("model"), Usage(**stated)
-    if not all(abs(count) < MOST_TOKENS for count in stated.values()):  # below 0: fewer were trained on than expected
+    if not all(abs(count) < LARGEST_COUNT for count in stated.values()):  # below 0: fewer were trained on than expected
         raise ValueError
     return model, used
 

@@ -173,8 +173,8 @@ def _load(file: str, path: Path) -> None:
     digest = hashlib.sha256(text.encode()).hexdigest()
     if _digests.get(file) == digest:
         return
-    forget(_spelt.get(path.resolve(), file))  # one file, however its path is written
-    forget(file)
+    for earlier in {file, _spelt.get(path.resolve(), file)}:  # one file, however its path is written
+        forget(earlier)
     _spelt[path.resolve()] = file
     _loading.append(file)
     try:

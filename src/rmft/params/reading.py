@@ -152,9 +152,7 @@ def _refuse_unknown_originals(path: Path, written: object) -> None:
 def _values(path: Path) -> object:
     """Return what a YAML file holds. Raise InputError where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8")
-        _refuse_deep(text)
-        return yaml.load(text, _Checked)
+        return _loaded(path, _Checked)
     except FileNotFoundError:
         raise InputError(f"{path}: {NOT_HERE}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -166,22 +164,21 @@ def _values(path: Path) -> object:
         raise InputError(f"{path}: not YAML: {' '.join(problem.split())}") from None
 
 
-def _refuse_deep(text: str) -> None:
-    """Raise InputError where lists and maps of a YAML text are within each other more than MOST_DEPTH deep."""
-    depth = 0
+def _loaded(path: Path, loader: type[yaml.CSafeLoader]) -> object:
+    """Return what a YAML file holds. Raise InputError where its lists and maps are more than MOST_DEPTH deep."""
+    text, depth = path.read_text(encoding="utf-8"), 0
     for event in yaml.parse(text, yaml.CSafeLoader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MOST_DEPTH:
             raise InputError(f"line {event.start_mark.line + 1}: nested more than {MOST_DEPTH} deep")
+    return yaml.load(text, loader)
 
 
 def load_extensions(path: Path = Path("params.yaml")) -> None:
     """Load the extensions that params.yaml lists, where there is such a file, whatever else is in it."""
     values = None
     with suppress(OSError, ValueError, yaml.YAMLError):
-        text = path.read_text(encoding="utf-8")
-        _refuse_deep(text)
-        values = yaml.load(text, yaml.CSafeLoader)
+        values = _loaded(path, yaml.CSafeLoader)
     extensions.load(_extensions_in(values), path.parent)
 
 

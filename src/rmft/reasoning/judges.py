@@ -71,34 +71,22 @@ def _calls_best_unstable(words: re.Pattern[str], reply: PassingReply) -> bool:
     for sentence in SENTENCE.finditer(reply.reply.translate(UNDRESSED)):
         text = sentence[0]
         named = [mention for mention in mentions(text, reply.protocol) if mention[0] not in reply.preferred]
-        of_the_last = OF_THE_LAST.search(text) is not None
+        otherwise = reply.last if OF_THE_LAST.search(text) else before[-1][0] if before else None
         for word in words.finditer(text):
             if (
                 not DENIED.search(text, max(word.start() - NEAR, 0), word.start())
-                and _subject(word, named, before, of_the_last, reply.last) == reply.best
+                and _subject(word, named, otherwise) == reply.best
             ):
                 return True
         before = named or before if text.strip() else before
     return False
 
 
-def _subject(
-    word: re.Match[str],
-    named: Sequence[tuple[int, int, int]],
-    before: Sequence[tuple[int, int, int]],
-    of_the_last: bool,
-    last: int | None,
-) -> int | None:
-    """Return the action that a word describes, or None.
-
-    named, before: mentions in this sentence and the one before. of_the_last: whether the sentence mentions the last
-    reward. last: the action played last.
-    """
-    if named:
-        return min(named, key=lambda mention: max(mention[1] - word.end(), word.start() - mention[2]))[0]
-    if of_the_last:
-        return last
-    return before[-1][0] if before else None
+def _subject(word: re.Match[str], named: Sequence[tuple[int, int, int]], otherwise: int | None) -> int | None:
+    """Return the action that a word describes: of those mentioned in its sentence the nearest, `otherwise` without."""
+    if not named:
+        return otherwise
+    return min(named, key=lambda mention: max(mention[1] - word.end(), word.start() - mention[2]))[0]
 
 
 def zero_shot(connection: "Connection", template: Template, max_tokens: int, seed: int) -> Judge:

@@ -8,6 +8,7 @@ which has the regret of every trajectory (parquet). Writes weights or adapter (s
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
+from types import UnionType
 
 from rmft import extensions
 from rmft.agents.checkpoint import note_model
@@ -38,21 +39,27 @@ def check_tuned(label: str, tuned: object) -> None:
 
     if not isinstance(tuned, FineTuned):
         raise InputError(f"{label} must return a FineTuned of rmft.training.learner, not {type(tuned).__name__}")
-    rows = tuned.log if isinstance(tuned.log, Sequence) else []
-    if not rows or not all(isinstance(row, Mapping) and all(map(_is_number, row.values())) for row in rows):
-        raise InputError(
-            f"{label}: the log of its FineTuned must be a list with a row for each step, a dict of numbers"
-        )
-    tensors = tuned.tensors if isinstance(tuned.tensors, Mapping) else {}
-    if not tensors or not all(isinstance(of, torch.Tensor) and isinstance(name, str) for name, of in tensors.items()):
-        raise InputError(f"{label}: the tensors of its FineTuned must be a dict of torch's tensors by name, not empty")
-    metadata = tuned.metadata if isinstance(tuned.metadata, Mapping) else {0: 0}
-    if not all(isinstance(text, str) for text in (*metadata, *metadata.values())):
-        raise InputError(f"{label}: the metadata of its FineTuned must be a dict of texts")
-    for name, tensor in tensors.items():
+    parts = {
+        "log": (
+            isinstance(tuned.log, Sequence) and tuned.log and all(_is_dict_of(Real | None, row) for row in tuned.log),
+            "a list with a row for each step, a dict of numbers",
+        ),
+        "tensors": (
+            _is_dict_of(torch.Tensor, tuned.tensors) and tuned.tensors,
+            "a dict of torch's tensors by name, not empty",
+        ),
+        "metadata": (_is_dict_of(str, tuned.metadata), "a dict of texts"),
+    }
+    for part, (is_usable, what) in parts.items():
+        if not is_usable:
+            raise InputError(f"{label}: the {part} of its FineTuned must be {what}")
+    for name, tensor in tuned.tensors.items():
         if not tensor.isfinite().all():
             raise InputError(f"{label}: {name} is not finite; a lower learning rate may help")
 
 
-def _is_number(value: object) -> bool:
-    return value is None or isinstance(value, Real)
+def _is_dict_of(kind: type | UnionType, values: object) -> bool:
+    """Return whether something is a dict from texts to values of a kind."""
+    return isinstance(values, Mapping) and all(
+        isinstance(name, str) and isinstance(value, kind) for name, value in values.items()
+    )

@@ -263,8 +263,10 @@ def _params() -> Params:
     """Return the parameters of this folder, or else, as in another project's, those that the package brings."""
     path = find_file("params.yaml")
     try:
-        load_extensions(path)
-        return load(path if path.with_name(OUTPUTS).exists() else ROOT / path.name)
+        if not path.with_name(OUTPUTS).exists():
+            load_extensions(path)  # those of this folder, beside the package's models
+            path = ROOT / path.name
+        return load(path)
     except InputError as error:
         raise InputError(f"{error} (if this params.yaml is of another project, run rmft in another folder)") from None
 
