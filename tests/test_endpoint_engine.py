@@ -130,6 +130,7 @@ def test_what_was_asked_is_asked_again_after_a_long_reply():
         (reply,) = case.answer(case.ask(texts, number, limit=limit))
         assert len(reply.ids) == limit
         assert reply.ids[:9] == case.expected(texts, reply)[:9]
+        assert reply.cached == (len(reply.prompt_ids) - 1 if number else 0)  # however long the reply before it was
 
 
 def test_conversations_of_very_different_lengths_are_read_beside_each_other():

@@ -499,7 +499,7 @@ def test_a_conversation_goes_on_from_its_beginning_or_from_anothers_as_if_the_re
     chat_model.feed(rows, history)
     for back in (chat_model.chunk, 2 * chat_model.chunk, 70, 0):
         kept = len(history[0]) - back
-        if chat_model.can_go_back(1, kept):
+        if chat_model.way_back(1, kept) == kept:
             chat_model.copy(1, 4)
             chat_model.go_back(4, kept)
             logits = chat_model.feed(np.array([4]), new[:1])
@@ -511,13 +511,34 @@ def test_a_conversation_goes_on_from_its_beginning_or_from_anothers_as_if_the_re
             assert back > chat_model.chunk
     chat_model.copy(1, 4)
     chat_model.go_back(4, len(history[0]) - chat_model.chunk)
-    assert chat_model.can_go_back(4, len(history[0]) - chat_model.chunk - 1) == (
-        chat_model.cache.slack is None
-    )  # in two steps neither
+    further = len(history[0]) - chat_model.chunk - 1
+    assert chat_model.way_back(4, further) == (further if chat_model.cache.slack is None else 0)  # in two steps neither
     chat_model.go_back(3, len(history[1]) - 5)
     logits = chat_model.feed(rows, new)
     for row, text in enumerate((history[0] + new[0], history[1][:-5] + new[1])):
         torch.testing.assert_close(logits[row], plain_logits(plain, text)[-1], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_bookmark_leads_back_however_many_tokens_follow_it(name):
+    plain, language_model = pair(name)
+    chat_model, random = start(language_model, 5), np.random.default_rng(0)
+    begun, rest, new = (random.integers(0, VOCABULARY, length).tolist() for length in (40, 60, 6))
+    chat_model.feed(np.array([1]), [begun])
+    chat_model.bookmark(1, 38)
+    for _ in range(2):  # it may be used again
+        chat_model.feed(np.array([1]), [rest])
+        chat_model.copy(1, 4)
+        for row in (4, 1):
+            assert chat_model.way_back(row, 39) == (39 if chat_model.cache.slack is None else 38)
+            chat_model.go_back(row, 38)
+            logits = chat_model.feed(np.array([row]), [new])
+            torch.testing.assert_close(logits[0], plain_logits(plain, begun[:38] + new)[-1], atol=1e-4, rtol=0)
+        chat_model.go_back(1, 38)
+        chat_model.feed(np.array([1]), [begun[38:]])
+    chat_model.go_back(1, 0)
+    chat_model.feed(np.array([1]), [begun + rest])
+    assert chat_model.way_back(1, 39) == (39 if chat_model.cache.slack is None else 0)  # not in another conversation
 
 
 @pytest.mark.parametrize("rows", [[0, 4], [2, 3, 4], [1, 2, 4, 5, 6, 7], [7], list(range(8))])

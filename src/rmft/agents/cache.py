@@ -217,6 +217,19 @@ class SlotCache(Cache):
             for memory in both:
                 memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
 
+    def windows(self, row: int) -> list[torch.Tensor]:
+        """Return a copy of what the layers in which tokens are overwritten hold of a conversation."""
+        return [memory[row].clone() for memory in self._overwritten_layers()]
+
+    def put_back(self, row: int, windows: Sequence[torch.Tensor]) -> None:
+        """Have these layers hold of a conversation what they held when `windows` was called."""
+        for memory, held in zip(self._overwritten_layers(), windows, strict=True):
+            memory[row] = held
+
+    def _overwritten_layers(self) -> list[torch.Tensor]:
+        kinds = zip(self.kind_of_layer, self.keys_and_values, strict=False)  # see `_gathered`
+        return [memory for kind, both in kinds if kind.slots < self.capacity for memory in both]
+
     def remember(self) -> None:
         """Keep what passes overwrite from now on, for `rewind`."""
         self.overwritten = []

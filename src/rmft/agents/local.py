@@ -7,6 +7,7 @@ ended. No token is fed twice, so a round costs the same whenever it is played (u
 and the model sees exactly the tokens that it was sent and that it sampled.
 """
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ USED = 0.95  # of a GPU's free memory: the rest is lost between blocks
 # gathered; above it, the others are computed too. Gathering reads the cache three times, but with several new tokens in
 # each conversation the computation takes longer than the memory.
 SHARE_DECODING, SHARE_READING = 0.4, 0.8
+BOOKMARKED = 16  # at most one conversation of so many has a bookmark, which takes as much memory as its windows
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,18 @@ def free_memory(device: torch.device) -> int | None:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
 
 
+@dataclass(frozen=True)
+class Bookmark:
+    """A place that a conversation can go back to.
+
+    length: tokens before it. longest: of the conversation when `windows` was copied. windows: see `SlotCache.windows`.
+    """
+
+    length: int
+    longest: int
+    windows: list[torch.Tensor]
+
+
 class LocalChatModel:
     """A model in B conversations, each at its own length, that decode together.
 
@@ -175,6 +189,7 @@ class LocalChatModel:
         self.prompted = np.zeros(self.count, dtype=np.int64)  # tokens in the cache before the last completion
         self.prompts: list[list[int]] = [[] for _ in range(self.count)]
         self.waiting: list[list[int]] = [[] for _ in range(self.count)]  # tokens to be fed with the next message
+        self.bookmarks: OrderedDict[int, Bookmark] = OrderedDict()  # by row, the oldest first
 
     @torch.inference_mode()
     def retract(self, rows: Sequence[int]) -> None:
@@ -185,21 +200,47 @@ class LocalChatModel:
             self.lengths[row] = self.prompted[row] - 1
             self.waiting[row] = self.prompts[row][-1:]  # fed again, for the logits that follow
 
-    def can_go_back(self, row: int, length: int) -> bool:
-        """Return whether the cache still holds all that a conversation needs to continue after its first tokens."""
-        slack = self.cache.slack
-        return length == 0 or slack is None or self.longest[row] - length <= slack
+    def way_back(self, row: int, length: int) -> int:
+        """Return after how many of its first tokens, at most `length`, a conversation can go on with what is cached."""
+        if self._holds(row, length):
+            return length
+        bookmark = self.bookmarks.get(row)
+        return bookmark.length if bookmark and bookmark.length <= length else 0
 
+    def _holds(self, row: int, length: int) -> bool:
+        return length == 0 or self.cache.slack is None or self.longest[row] - length <= self.cache.slack
+
+    @torch.inference_mode()
     def go_back(self, row: int, length: int) -> None:
-        """Forget all but the first tokens of a conversation; see `can_go_back`."""
+        """Forget all but the first tokens of a conversation, a number of them that `way_back` gave."""
+        bookmark = self.bookmarks.get(row)
+        if bookmark and length < bookmark.length:
+            del self.bookmarks[row]
+        elif not self._holds(row, length):
+            self.cache.put_back(row, bookmark.windows)
+            self.longest[row] = bookmark.longest
         self.lengths[row] = length
         self.longest[row] = max(self.longest[row], length) if length else 0
+
+    @torch.inference_mode()
+    def bookmark(self, row: int, length: int) -> None:
+        """Keep what a conversation needs to go back to its first tokens, though more than the slack may follow them.
+
+        Call this while these tokens can still be gone back to. A conversation has one bookmark; few have one.
+        """
+        self.bookmarks.pop(row, None)
+        self.bookmarks[row] = Bookmark(length, int(self.longest[row]), self.cache.windows(row))
+        while len(self.bookmarks) > max(1, self.count // BOOKMARKED):
+            self.bookmarks.popitem(last=False)
 
     @torch.inference_mode()
     def copy(self, source: int, target: int) -> None:
         """Copy one conversation over another."""
         self.cache.copy(source, target, int(self.longest[source]))
         self.lengths[target], self.longest[target] = self.lengths[source], self.longest[source]
+        self.bookmarks.pop(target, None)
+        if source in self.bookmarks:
+            self.bookmarks[target] = self.bookmarks[source]
 
     @torch.inference_mode()
     def reply(

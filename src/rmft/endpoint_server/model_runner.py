@@ -119,11 +119,11 @@ class ModelRunner:
         Return False if none is free.
         """
         if slot := self._continued_by(generation):
-            return self._take(generation, slot, common_length(slot.ids, generation.prompt_ids))
+            return self._take(generation, slot, self._held(slot, generation))
         for place in range(len(generation.prefixes) - 1, -1, -1):
             for slot in self.by_prefix.get(generation.prefixes[place], ()):
-                same = min(common_length(slot.ids, generation.prompt_ids), len(generation.prompt_ids) - 1)
-                if not self.chat_model.can_go_back(slot.row, same):
+                same = self._held(slot, generation)
+                if not same:
                     continue
                 # A conversation that ends in a response continues in its slot. One that ends in a user's message may
                 # begin several conversations, and is copied.
@@ -154,11 +154,14 @@ class ModelRunner:
         if len(generation.prefixes) < 2:
             return None
         for slot in self.by_prefix.get(generation.prefixes[-2], ()):
-            if slot.row in self.idle:
-                same = common_length(slot.ids, generation.prompt_ids)
-                if same < len(generation.prompt_ids) and self.chat_model.can_go_back(slot.row, same):
-                    return slot
+            if slot.row in self.idle and self._held(slot, generation):
+                return slot
         return None
+
+    def _held(self, slot: CacheSlot, generation: Generation) -> int:
+        """Return how many tokens of a response's prompt a slot has: all but the last one at most, which must be fed."""
+        same = min(common_length(slot.ids, generation.prompt_ids), len(generation.prompt_ids) - 1)
+        return self.chat_model.way_back(slot.row, same)
 
     def _free_slot(self, other_than: CacheSlot | None = None) -> CacheSlot | None:
         """Return a slot for a new conversation: an unused one or the longest idle one, or None."""
@@ -229,6 +232,8 @@ class ModelRunner:
         logits = self.chat_model.feed(np.array([slot.row for slot in slots]), tokens)
         for slot, new in zip(slots, tokens, strict=True):
             slot.ids.extend(new)
+        for generation, slot in zip(generations, slots, strict=True):
+            self._bookmark_before_overwriting(generation, slot)
         ready = [
             i
             for i, (one, slot) in enumerate(zip(generations, slots, strict=True))
@@ -236,6 +241,12 @@ class ModelRunner:
         ]
         if ready:
             self._sample([generations[i] for i in ready], logits if len(ready) == len(generations) else logits[ready])
+
+    def _bookmark_before_overwriting(self, generation: Generation, slot: CacheSlot) -> None:
+        """Bookmark the end of a prompt once its response is as long as can be taken back: it may be asked again."""
+        prompt, slack = len(generation.prompt_ids) - 1, self.chat_model.cache.slack
+        if prompt and slack is not None and len(slot.ids) == prompt + slack:
+            self.chat_model.bookmark(slot.row, prompt)
 
     def _sample(self, generations: list[Generation], logits: torch.Tensor) -> None:
         """Add a token to responses (n,), sampled from logits (n, V)."""
