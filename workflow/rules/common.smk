@@ -77,29 +77,24 @@ def gpus_to_learn(wildcards):
     return gpus(wildcards) and EXPERIMENTS[wildcards.experiment].sft.processes
 
 
-def threads_to_play(wildcards):
-    """Return how many threads a job takes in which an experiment's model plays, here or in a server of its own."""
-    model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
-    return model.threads_to_play if model.kind == "language" else 1
-
-
 def own_server(wildcards):
-    """Return 1 where our own server plays an experiment's model, else 0."""
+    """Return 1 where our own server plays and fine-tunes an experiment's model, else 0."""
     return int(plan.served(PARAMS, EXPERIMENTS[wildcards.experiment].model) is not None)
 
 
-def threads_to_evaluate(wildcards):
-    """Return how many threads a job takes that evaluates an experiment's model: none where it waits for our own server.
+def threads_to_play(wildcards):
+    """Return how many threads a job takes in which an experiment's model plays, here or in a server of the job's.
 
-    An evaluation has few games, and the server plays those of many jobs together in little more time.
+    None where it waits for our own server, which computes in one thread for all such jobs together.
     """
-    return 0 if own_server(wildcards) else threads_to_play(wildcards)
+    model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
+    return model.threads_to_play if model.kind == "language" else 1 - own_server(wildcards)
 
 
 def threads_to_learn(wildcards):
-    """Return how many threads a job takes that fine-tunes an experiment's model."""
+    """Return how many threads a job takes that fine-tunes an experiment's model; see `threads_to_play`."""
     model = PARAMS.models[EXPERIMENTS[wildcards.experiment].model]
-    return model.threads if model.kind == "language" else 1
+    return model.threads if model.kind == "language" else 1 - own_server(wildcards)
 
 
 def prompts_of(experiment):

@@ -20,6 +20,7 @@ rule rollouts_shard:
     threads: threads_to_play
     resources:
         gpu=gpus_to_play,
+        own_server=own_server,
     params:
         settings=lambda wildcards: plan.rollouts_job(
             PARAMS, wildcards.experiment, *this_iteration(wildcards), int(wildcards.shard)
@@ -66,7 +67,7 @@ rule held_out:
         "logs/{experiment}/evaluation/{evaluation}/{player}.log",
     conda:
         "../envs/rmft.yaml"
-    threads: threads_to_evaluate
+    threads: threads_to_play
     resources:
         gpu=gpus_to_play,
         own_server=own_server,

@@ -23,6 +23,7 @@ for method, weights in {EXPERIMENTS[name].sft.method: EXPERIMENTS[name].weights 
         threads: threads_to_learn
         resources:
             gpu=gpus_to_learn,
+            own_server=own_server,
         params:
             settings=lambda wildcards: plan.sft_job(
                 PARAMS, wildcards.experiment, *previous_iteration(wildcards)
