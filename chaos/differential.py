@@ -39,7 +39,7 @@ VALUES = {  # of params.yaml and outputs.yaml, in an experiment, above it, and b
     f"experiments.{EXPERIMENT}.checkpoints": ([10], [10, 15]),
     "defaults.numeric.rmft.variance": (1.0, 0.5),
     "evaluation.floor": (None, 0.01),
-    "rewards.uniform.instances": (100, 60),
+    "rewards.uniform.instances": (100, 120),  # evaluations play 100
     "seed": (0, 1),
     "figures.style.width_inches": (6.5, 5.0),
 }
