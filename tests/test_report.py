@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -147,9 +148,16 @@ def played(
         "trained": {"mean": 20.0 + difference[1], "se": se, "exponent": exponent, "exponent_se": exponent_se},
         "algorithms": {"ucb": {"mean": beside, "se": se, "paired_difference": list(above_beside)}},
         "paired_difference": list(difference),
+        "paired_p": p_of(difference),
         "by_training_seed": [{}],
         "n": 50,
     }
+
+
+def p_of(difference: tuple[float | None, float, float | None]) -> float | None:
+    """Return the one-sided p-value of a difference with this 95% interval; None where it has none."""
+    low, mean, high = difference
+    return None if low in (None, high) else NormalDist(0, (high - low) / 3.92).cdf(mean)
 
 
 def checked(claim: str, *evaluations: dict, of: str | None = None) -> bool | None:
@@ -426,7 +434,7 @@ def test_no_text_of_a_model_closes_the_element_that_holds_it():
 
 def answered(*differences: tuple[float, float, float]) -> str:
     """Return the headline of evaluations with these differences."""
-    rows = [{"base": 20.0, "trained": 20.0 + mean, "interval": [low, mean, high]} for low, mean, high in differences]
+    rows = [{"base": 20.0, "trained": 20.0 + of[1], "interval": [*of], "p": p_of(of)} for of in differences]
     return Answer(numeric=False, groups=[Group("Bandits", "m", rows, [], set())]).headline
 
 
@@ -434,7 +442,9 @@ def test_the_answer_claims_no_more_than_the_evaluations_carry():
     assert answered(FELL, FELL) == "yes, in every evaluation"
     assert answered(*[FELL] * 6, *[UNSURE] * 4) == "yes in most evaluations"
     assert answered(*[FELL] * 6, ROSE, *[UNSURE] * 3) == "yes in most evaluations; in 1 it raises regret"
-    assert answered(FELL, *[UNSURE] * 9) == "one cannot tell from this build"  # chance alone may give one of ten
+    barely = (-6.0, -3.0, -0.1)
+    assert answered(*[barely] * 2, *[UNSURE] * 8) == "one cannot tell from this build"  # chance may give one of ten
+    assert answered(barely) == "yes, in every evaluation"
     assert answered(FELL, ROSE, ROSE) == "no, it more often raises regret"
     assert answered(UNSURE) == "one cannot tell from this build"
 

@@ -154,6 +154,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected.tolist()
 
 
+def two_sided_by_holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return two-sided p-values, corrected by Holm, from one-sided ones; None where there is no test.
+
+    They are two-sided as the 95% intervals are, so that the correction makes no evaluation significant.
+    """
+    known = iter(holm([two_sided(p) for p in p_values if p is not None]))
+    return [None if p is None else next(known) for p in p_values]
+
+
 def expected_largest(values: np.ndarray, of: int) -> float:
     """Return the mean, over all ways to take `of` of the values (n,), of the largest one taken.
 

@@ -14,7 +14,7 @@ from rmft.artifacts.json_files import read_json
 from rmft.artifacts.number_text import difference, number, p_value, percent, signed
 from rmft.artifacts.text import read_text
 from rmft.errors import InputError
-from rmft.metrics.comparison import LEVEL, below_zero, holm, two_sided
+from rmft.metrics.comparison import LEVEL, below_zero, two_sided_by_holm
 from rmft.recorded.bundle import SUMMARY, Bundle, bundles, read_bundle
 from rmft.suite.measuring import ReplySettings
 from rmft.suite.measuring import difference as paired
@@ -272,13 +272,8 @@ def fallen_of(evaluations: Mapping[Any, Any], names: Sequence[Any], *, correct: 
 
 
 def corrected(evaluations: Mapping[Any, Any], names: Sequence[Any]) -> list[float | None]:
-    """Return the two-sided p-values of some evaluations, corrected by Holm; None where there is no test.
-
-    They are two-sided as the intervals are, so that the correction makes no evaluation significant.
-    """
-    p_values = [evaluations[name]["paired_p"] for name in names]  # one-sided: of a mean below 0
-    known = iter(holm([two_sided(p) for p in p_values if p is not None]))
-    return [None if p is None else next(known) for p in p_values]
+    """Return the two-sided p-values of some evaluations, corrected by Holm; None where there is no test."""
+    return two_sided_by_holm([evaluations[name]["paired_p"] for name in names])
 
 
 def not_above_last(results: Recorded, label: str) -> list[str]:

@@ -1,8 +1,10 @@
 """The report's question, does training on games of low regret lower regret, and its answer by rule from metrics.json.
 
 An answer counts evaluations: lower or higher where the whole 95% interval of the paired difference is on one side of 0.
+Its headline is about those of which p is below .05, too, after Holm's correction for all evaluations.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rmft.metrics.comparison import below_zero
+from rmft.metrics.comparison import LEVEL, below_zero, two_sided_by_holm
 from rmft.report.claims import Metrics
 from rmft.report.evidence import final_regrets
 from rmft.workflow.records_outputs import ReportJob
@@ -35,8 +37,12 @@ class Count:
 
 def count(rows: Iterable[Row]) -> Count:
     """Count evaluations by the sign of their difference."""
-    signs = [below_zero(row["interval"]) for row in rows]
-    return Count(signs.count(True), signs.count(False), signs.count(None))
+    return _count(below_zero(row["interval"]) for row in rows)
+
+
+def _count(signs: Iterable[bool | None]) -> Count:
+    number = Counter(signs)
+    return Count(number[True], number[False], number[None])
 
 
 @dataclass(frozen=True)
@@ -84,24 +90,26 @@ class Answer:
         return count(self.rows)
 
     @property
+    def corrected(self) -> Count:
+        """Return the count of all evaluations after Holm's correction."""
+        p_values = two_sided_by_holm([row["p"] for row in self.rows])
+        return _count(
+            below_zero(row["interval"]) if p is not None and p < LEVEL else None
+            for row, p in zip(self.rows, p_values, strict=True)
+        )
+
+    @property
     def by_chance(self) -> float:
         """Return how many evaluations would look lower, on average, if training had changed nothing."""
         return TAIL * len(self.rows)
 
     @property
-    def may_be_chance(self) -> bool:
-        """Return whether as many evaluations may look lower, or higher, by chance alone, if they were independent."""
-        from scipy.stats import binom
-
-        return bool(binom.sf(max(self.count.lower, self.count.higher) - 1, len(self.rows), TAIL) > TAIL)
-
-    @property
     def headline(self) -> str:
         """Return the answer in words."""
-        found = self.count
+        found = self.corrected
         if found.lower == found.all:
             return "yes, in every evaluation"
-        if self.may_be_chance:
+        if found.unsure == found.all:
             return "one cannot tell from this build"
         if found.higher > found.lower:
             return "no, it more often raises regret"

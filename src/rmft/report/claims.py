@@ -231,8 +231,8 @@ def _fails_less_than(player: str, *, early: bool) -> Check:
     def check(data: FigureData, _: PaperClaim) -> list[Outcome]:
         """Compare SuffFailFreq late in the game, where the paper's tables take it, or over its first half.
 
-        The interval is Agresti and Caffo's for two shares of n games, and holds for these trainings. It is cautious:
-        all play the same instances, and a mean over rounds varies no more than the share in one round.
+        The interval is Agresti and Caffo's for two shares of n games. It holds for these trainings: of several, whose
+        chance it leaves out, it may be too narrow.
         """
         curves = [data.curve("suff fail freq", name) for name in ("trained", player)]
         ours, theirs = (_share_that_fails(curve, early=early) for curve in curves)

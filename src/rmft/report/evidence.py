@@ -35,6 +35,7 @@ def final_regrets(experiment: str, evaluation: str, metrics: Mapping[str, Any]) 
         "base": metrics["base"]["mean"],
         "trained": metrics["trained"]["mean"],
         "interval": [None if value is None else round(value, 6) for value in metrics["paired_difference"]],
+        "p": metrics["paired_p"],
         "n": metrics["n"],
         "trainings": len(metrics["by_training_seed"]),
         "others": {name: algorithm["mean"] for name, algorithm in metrics["algorithms"].items()},

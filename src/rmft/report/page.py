@@ -11,6 +11,7 @@ import pandas as pd
 from rmft.artifacts.csv_files import read_csv
 from rmft.artifacts.json_files import read_json
 from rmft.artifacts.text import read_text
+from rmft.metrics.growth import LESS
 from rmft.params.outputs import Figure, Table, variant_name
 from rmft.report import claims
 from rmft.report.ancestry import ancestry
@@ -29,6 +30,7 @@ from rmft.workflow.records_outputs import ReportJob
 
 SINGULAR = {"figures": "figure", "tables": "table"}
 RULES = {  # numbers in the page's explanation of verdicts
+    "less": LESS,
     "near": claims.NEAR,
     "no_lower": claims.NO_LOWER,
     "fallen": claims.FALLEN,

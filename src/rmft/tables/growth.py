@@ -10,7 +10,6 @@ from rmft.metrics.comparison import smallest_sample, t_quantile
 from rmft.metrics.growth import LESS, Growth, growth, growth_errors, is_sublinear, linear_exponent
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
-    AGREEMENT,
     DIRECTION_ONLY,
     INCONCLUSIVE,
     INCONSISTENT,
@@ -82,9 +81,10 @@ class GrowthRow:
         if self.paper.slope is None:
             return ""
         interchanged, trained = self.paper.interchanged, self.player.startswith("trained")
-        sublinear = is_sublinear(self.fit.exponent, t_quantile(self.sample) * self.exponent_error, self.linear)
-        verdict = value_verdict(self.fit.slope, self.difference_error, self.paper.slope)
-        if verdict == NOT_REPRODUCED and interchanged is not None and abs(self.apart(interchanged)) <= AGREEMENT:
+        quantile = t_quantile(self.sample)
+        sublinear = is_sublinear(self.fit.exponent, quantile * self.exponent_error, self.linear)
+        verdict = value_verdict(self.fit.slope, self.difference_error, self.paper.slope, self.sample)
+        if verdict == NOT_REPRODUCED and interchanged is not None and abs(self.apart(interchanged)) <= quantile:
             return INCONSISTENT
         if verdict == REPRODUCED or not trained:
             return verdict
@@ -115,11 +115,11 @@ def growth_table(
         "exponent: β̂ of log Regret(t) on log t, as the paper's text defines it.",
         "±: standard error over training seeds and instances. apart: the difference in standard errors of it, the "
         "paper's value having that of one training.",
-        f"{RULE}A value that is equal to three decimals is reproduced, too. Of a trained model, direction only: "
-        "further apart, but our exponent too lies significantly below that of linear growth: its 95% interval is more "
-        f"than {LESS} below 1, or below uniform play's exponent where that is lower; inconclusive: further apart, and "
-        "uniform play's exponent is below 1/2: its regret is not linear either; not reproduced: an exponent whose 95% "
-        "interval is above 1. not reproduced: else.",
+        f"{RULE}A value that is equal to three decimals is reproduced, too. Of a trained model, direction only: the "
+        "interval does not contain 0, but our exponent too lies significantly below that of linear growth: its 95% "
+        f"interval is more than {LESS} below 1, or below uniform play's exponent where that is lower; inconclusive: "
+        "the interval does not contain 0, and uniform play's exponent is below 1/2: its regret is not linear either; "
+        "not reproduced: an exponent whose 95% interval is above 1. not reproduced: else.",
         "p: of slope 0 by least squares, as the paper prints it. A small p says that regret grows, not that it grows "
         "slowly; and since errors of a cumulative curve are correlated, it is no valid test. So it has no verdict.",
         "dropped: rounds without regret, which a logarithm cannot use.",

@@ -10,20 +10,21 @@ import pandas as pd
 
 from rmft.artifacts.csv_files import write_csv
 from rmft.artifacts.text import write_text
+from rmft.metrics.comparison import t_quantile
 from rmft.streams import stream
 
 GLOSSARY = "Words: docs/glossary.md"  # below every table
 VALUES = ["statistic", "ours", "standard_error", "paper", "verdict"]
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
 DIRECTION_ONLY, INCONSISTENT = "direction only", "paper inconsistent"
-AGREEMENT = 2.0  # two values agree if they differ by at most so many standard errors
-CONFIDENT = 2.0  # a bound counts if it holds with a margin of so many standard errors
+CONFIDENT = 2.0  # a bound on a share counts if it holds with a margin of so many standard errors
 ROUNDING = 1e-9  # relative error of sums over instances that are all alike
 NEAR = 0.1  # a reproduced value differs by at most this share of the paper's
 TOLERANCE = 0.5  # and significantly, with its errors, by at most this share: noise alone never agrees
 RULE = (
-    f"reproduced: at most {AGREEMENT:g} standard errors apart, within {NEAR:.0%} of the paper's value and, with "
-    f"{CONFIDENT:g} errors more, within {TOLERANCE:.0%} of it. inconclusive: as few errors apart, but not as near. "
+    "reproduced: the 95% interval of ours minus the paper's value (Student's t; the paper's may be off by half of its "
+    f"last digit) contains 0, ours is within {NEAR:.0%} of the paper's and, with half of the interval more, within "
+    f"{TOLERANCE:.0%} of it. inconclusive: the interval contains 0, but ours is not as near. "
 )
 
 
@@ -93,26 +94,27 @@ class Estimation:
 
 
 def errors_apart(ours: float, error: float, paper: float, decimals: int = 3) -> float:
-    """Return (ours - paper) in standard errors; 0 if both agree to the decimals that the paper prints."""
+    """Return how many standard errors lie between ours and the nearest value that rounds to what the paper prints."""
     difference = ours - paper
-    if abs(difference) <= 0.5 * 10**-decimals:
+    excess = abs(difference) - 0.5 * 10**-decimals
+    if excess <= 0:
         return 0.0
-    varies = error > ROUNDING * abs(ours)
-    return difference / error if varies else math.copysign(math.inf, difference)
+    return math.copysign(excess / error if error > ROUNDING * abs(ours) else math.inf, difference)
 
 
-def value_verdict(ours: float, error: float, paper: float, decimals: int = 3) -> str:
+def value_verdict(ours: float, error: float, paper: float, sample: int, decimals: int = 3) -> str:
     """Return whether our value is the paper's: reproduced, inconclusive or not reproduced.
 
-    error: the standard error of their difference; if it is unknown (NaN), the verdict is inconclusive.
+    error: the standard error of their difference; if it is unknown (NaN), the verdict is inconclusive. sample: the
+    instances or trainings that it comes from, see `smallest_sample`.
     """
     if math.isnan(error):
         return INCONCLUSIVE
-    apart = errors_apart(ours, error, paper, decimals)
-    if abs(apart) > AGREEMENT:
+    apart, quantile = errors_apart(ours, error, paper, decimals), t_quantile(sample)
+    if abs(apart) > quantile:
         return NOT_REPRODUCED
     difference = abs(ours - paper)
-    near = difference <= NEAR * abs(paper) and difference + CONFIDENT * error <= TOLERANCE * abs(paper)
+    near = difference <= NEAR * abs(paper) and difference + quantile * error <= TOLERANCE * abs(paper)
     return REPRODUCED if near or apart == 0 else INCONCLUSIVE
 
 

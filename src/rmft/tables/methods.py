@@ -13,7 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import PairedDifference, error_of_mean, paired_difference, standard_error
+from rmft.metrics.comparison import (
+    PairedDifference,
+    error_of_mean,
+    paired_difference,
+    smallest_sample,
+    standard_error,
+)
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     Estimation,
@@ -106,7 +112,9 @@ class MethodRow:
         """Return whether our mean is the paper's."""
         if self.paper is None or not self.comparable or self._cut:
             return ""
-        return value_verdict(float(self.final.mean()), self._error_to_paper, self.paper.mean, DECIMALS)
+        seeds, n = self.final.shape
+        sample = smallest_sample(n, seeds)
+        return value_verdict(float(self.final.mean()), self._error_to_paper, self.paper.mean, sample, DECIMALS)
 
     @property
     def difference_verdict(self) -> str:

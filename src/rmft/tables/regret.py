@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from rmft.metrics.comparison import smallest_sample
 from rmft.metrics.players import PlayerResults
 from rmft.tables.layout import (
     NOT_REPRODUCED,
@@ -139,7 +140,8 @@ def _verdict(
     verdict = ""
     if paper.model in (None, model) and ours.instances >= paper.instances and not (base and ours.runs == 1):
         error = ours.error_to_paper(statistic)
-        verdict = value_verdict(ours.values[statistic], error, paper.values[statistic], DECIMALS)
+        sample = smallest_sample(ours.instances, ours.runs)
+        verdict = value_verdict(ours.values[statistic], error, paper.values[statistic], sample, DECIMALS)
     if base is None or verdict not in ("", NOT_REPRODUCED):
         return verdict
     our_base, paper_base = base
@@ -177,7 +179,7 @@ def _shaped(rows: list[RegretRow], columns: list[str], model: str) -> pd.DataFra
             put(row, "verdict", [row.verdicts[name] for name in columns])  # rows with the most instances come last
     shown = [{"player": player, "": source, **cells} for (player, source), cells in lines.items()]
     order = {player: place for place, player in enumerate(dict.fromkeys(row.player for row in rows))}
-    return pd.DataFrame(sorted(shown, key=lambda line: order[line["player"]]))
+    return pd.DataFrame(sorted(shown, key=lambda line: order[line["player"]])).fillna("")
 
 
 def _with_error(value: float, error: float) -> str:
