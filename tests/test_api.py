@@ -95,6 +95,7 @@ class Sure:
     ("player", "words"),
     [
         ("hedge", "algorithm 'hedge' cannot play mab"),
+        ("ucbb", "play: ucbb: no algorithm and no model is called so; did you mean ucb"),
         ("nobody", "play: no algorithm is called so .*; as a model: nobody: no folder, no GGUF file"),
         ("gpt-4o-mini", "pass a function from messages to the reply"),
         (3, "must be a name, an algorithm, a function"),

@@ -153,7 +153,7 @@ def test_an_algorithm_plays_with_its_options_where_it_says(written):
     check_algorithm(AlgorithmSettings("last", options={"skip": 2}), "mab")
     with pytest.raises(InputError, match="'last' cannot play fol"):
         check_algorithm(AlgorithmSettings("last"), "fol")
-    with pytest.raises(InputError, match="options of last: got an unexpected keyword argument 'skp'"):
+    with pytest.raises(InputError, match="options of last: got an unexpected keyword argument 'skp'; it takes: skip"):
         check_settings(AlgorithmSettings("last", options={"skp": 2}))
     table = draw_rewards(0, "test", ["gaussian"], (5, 4, 3))
     player = start_on(0, "test", AlgorithmSettings("last", options={"skip": 2}), table, None)

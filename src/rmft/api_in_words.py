@@ -12,7 +12,7 @@ import numpy as np
 from rmft.agents.asked import AskedChatModel, ReplyFunction
 from rmft.agents.chat_models import ChatModels, Conversations, in_process
 from rmft.algorithms import ALGORITHMS
-from rmft.errors import InputError
+from rmft.errors import InputError, did_you_mean
 from rmft.gym import STREAM, Episodes
 from rmft.rollouts import roll_out
 from rmft.selection import TrajectoryColumns
@@ -74,6 +74,8 @@ def _chat_models(
     try:
         model = at_hand(player, None, None).settings
     except InputError as error:
+        if meant := did_you_mean(player, ALGORITHMS):
+            raise InputError(f"play: {player}: no algorithm and no model is called so; {meant}") from None
         raise InputError(f"play: no algorithm is called so ({', '.join(ALGORITHMS)}); as a model: {error}") from None
     if model.kind != "language" or model.is_gguf:
         raise InputError(f"play: {player}: does not run in this process; pass a function from messages to the reply")

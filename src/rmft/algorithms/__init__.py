@@ -162,10 +162,12 @@ def check_settings(settings: AlgorithmSettings) -> None:
         raise InputError(unknown(name, ALGORITHMS, "algorithm", extensible=True))
     algorithm = ALGORITHMS[name]
     if algorithm.factory:
+        signature = inspect.signature(algorithm.factory)
         try:
-            inspect.signature(algorithm.factory).bind(None, None, None, None, **settings.options)
+            signature.bind(None, None, None, None, **settings.options)
         except TypeError as error:
-            raise InputError(f"options of {name}: {error}") from None
+            own = ", ".join([*signature.parameters][4:]) or "none"
+            raise InputError(f"options of {name}: {error}; it takes: {own}") from None
     elif settings.options:
         raise InputError(f"options belong to algorithms of extensions, not to {name}")
     for option in TUNING:

@@ -24,7 +24,8 @@ from rmft.streams import stream
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-SMALL, SMALLER = (4, 5, 3), (2, 3, 3)  # (n, T, d) of the games in which an extension is tried out
+SMALL, SMALLER = (4, 5, 3), (2, 3, 3)  # (n, T, d) of the games in which an algorithm or method is tried out
+LONG, LESS_LONG = (4, 110, 3), (2, 100, 3)  # of those in which a process is: it may change after many rounds
 FEATURES = 2
 REAL, NOISE = "biuf", 1e-9  # kinds of NumPy's types; how far rounding may leave a mean from its range
 # The arguments with which rmft calls a process, an algorithm and a training method
@@ -128,9 +129,9 @@ def try_process(file: str, name: str) -> None:
     """Raise InputError where an instance changes with n, or a round with T."""
     streams = functools.partial(stream, 0, "environment", "extension", 0, name)
     draw, p = (CONTEXTUAL[name], [FEATURES]) if name in CONTEXTUAL else (TABULAR[name], [])
-    more, fewer = draw(streams, *SMALL, *p), draw(streams, *SMALLER, *p)
+    more, fewer = draw(streams, *LONG, *p), draw(streams, *LESS_LONG, *p)
     for part in vars(fewer):
-        if not np.array_equal(getattr(more.head(*SMALLER[:2]), part), getattr(fewer, part)):
+        if not np.array_equal(getattr(more.head(*LESS_LONG[:2]), part), getattr(fewer, part)):
             raise InputError(
                 f"{file}: process {name!r}: with more instances or rounds, the first ones have other {part}; draw each"
                 " round from a stream of its own, such as streams('noise', t), with one row for each instance"

@@ -1,6 +1,7 @@
 """From an artifact back to the root seed: all files that it was made from, with every hash verified."""
 
 import functools
+import glob
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
 from rmft.artifacts.here import from_here
-from rmft.errors import InputError
+from rmft.errors import InputError, did_you_mean
 from rmft.lineage.audit import Finding, changed_inputs, own_problem, weights_that_differ
 from rmft.lineage.records import Record, read_record
 from rmft.package_data import require_clone
@@ -80,13 +81,27 @@ def _as_artifact(path: Path) -> str:
     path = from_here(path)
     if not is_artifact(path.as_posix()):
         require_clone()
-        raise InputError(f"{path}: no artifact of this workflow; try a file below {' or '.join(ARTIFACTS)}")
+        meant = _meant(path) or f"try a file below {' or '.join(ARTIFACTS)}"
+        raise InputError(f"{path}: no artifact of this workflow; {meant}")
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name a file in it, such as {_example(path)}")
     if not path.is_file() and read_record(path.as_posix()) is None:
         require_clone()
-        raise InputError(f"{path}: no such file, and no record of it; `snakemake {path}` makes it if it is a target")
+        meant = _meant(path) or f"`snakemake {path}` makes it if it is a target"
+        raise InputError(f"{path}: no such file, and no record of it; {meant}")
     return path.as_posix()
+
+
+def _meant(path: Path) -> str:
+    """Return a question for the artifact that a wrong path may mean; empty where none is near.
+
+    It is one that is called so without its ending or folder, or one of a similar name in the same folder.
+    """
+    there = (file for folder in ARTIFACTS for file in Path(folder).rglob(f"{glob.escape(path.name)}.*"))
+    if called_so := min((file.as_posix() for file in there if file.is_file()), default=""):
+        return f"did you mean {called_so}?"
+    beside = [file.as_posix() for file in path.parent.glob("*") if file.is_file()]
+    return did_you_mean(path.as_posix(), beside)
 
 
 def _example(folder: Path) -> str:

@@ -189,4 +189,4 @@ def plain(message: str) -> str:
     """Return pydantic's message as one about a value in a file."""
     for theirs, ours in PLAIN.items():
         message = message.replace(theirs, ours)
-    return message
+    return re.sub(r" or instance of \w+", "", message)

@@ -247,7 +247,7 @@ def _expected(measurement: "Measurement") -> str:
 
 
 LEGEND = (
-    "Mean final regret with its 95% interval; 0 is as good as knowing the best choice. "
+    "Mean final regret with its 95% interval; 0 is as good as always playing the best action. "
     "Difference: the model's regret less that of the player on the same games, with its 95% interval."
 )
 

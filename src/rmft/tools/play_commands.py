@@ -132,7 +132,7 @@ def _print_result(session: "Session") -> None:
     for name, regret in session.regrets().items():
         table.add_row(name, f"{regret:.2f}", style="bold" if name == "you" else "")
     means = ", ".join(f"{name}: {mean:.2f}" for name, mean in zip(session.game.names, session.means(), strict=True))
-    about = f"Regret after {session.rounds} rounds; 0 is as good as knowing the best choice."
+    about = f"Regret after {session.rounds} rounds; 0 is as good as always playing the best action, less is better."
     _console().print(table, about, f"Mean rewards were {means}.", f"{session.path} keeps the game.", sep="\n")
 
 

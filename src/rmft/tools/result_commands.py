@@ -1,5 +1,6 @@
 """Sub-commands of `rmft` about what is built and what runs: results, compare, status. They alone print."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -55,9 +56,15 @@ def compare(
     from rich.console import Console
 
     from rmft.params import load
+    from rmft.params.files import evaluation_of
     from rmft.tools.compare import as_text, comparison
+    from rmft.workflow.current import why_not_current
 
-    found = comparison(load().at_scale(), experiment, evaluation, players, instance, replies=replies)
+    params = load().at_scale()
+    found = comparison(params, experiment, evaluation, players, instance, replies=replies)
+    path = evaluation_of(experiment, found.evaluation)
+    if why := why_not_current(params, [path]):
+        print(f"rmft: warning: {path}: {why}; run `snakemake {path}`", file=sys.stderr)
     Console(highlight=False).print(*as_text(found, chosen=instance is None), sep="\n")
 
 
