@@ -20,6 +20,8 @@ from rmft.suite.measuring import ReplySettings
 from rmft.suite.models import at_hand
 from rmft.suite.parts import PROMPTS, own_part
 
+MISSPELT = 0.8  # how similar a player's name must be to an algorithm's: a folder or a hub repository may be near, too
+
 
 def play_in_words(
     player: str | ReplyFunction,
@@ -74,7 +76,7 @@ def _chat_models(
     try:
         model = at_hand(player, None, None).settings
     except InputError as error:
-        if meant := did_you_mean(player, ALGORITHMS):
+        if meant := did_you_mean(player, ALGORITHMS, cutoff=MISSPELT):
             raise InputError(f"play: {player}: no algorithm and no model is called so; {meant}") from None
         raise InputError(f"play: no algorithm is called so ({', '.join(ALGORITHMS)}); as a model: {error}") from None
     if model.kind != "language" or model.is_gguf:

@@ -101,7 +101,7 @@ def refuse_altered(artifacts: Iterable[str], on_request: Collection[str] = ()) -
         others = f" (and {len(problems) - 1} more: `rmft lineage --all`)" if len(problems) > 1 else ""
         if len(problems) > MANY:
             others += f"; `mkdir old; mv {' '.join(ARTIFACTS)} old; snakemake` makes all anew"
-        raise InputError(f"{problems[0]}, or `dvc checkout --force` where dvc.lock has it as you want it{others}")
+        raise InputError(f"{problems[0]}, or `dvc checkout --force` brings back what dvc.lock has{others}")
     spoilt = (outdated(records, present) & set(finished)) | {problem.path for problem in found}
     for path in spoilt - left_alone.keys():
         mark_unfinished(path)

@@ -85,4 +85,3 @@ def as_text(path: Path, folder: Path, bundle: Bundle) -> Iterator[str]:
         yield f"  weights     {name}, sha256 {digest}"
     every_job = f"; every job back to the root seed: {folder / LINEAGE}" if (folder / LINEAGE).is_dir() else ""
     yield f"  parameters  in {folder / BUNDLE}{every_job}"
-    yield f"verified: {len(bundle.files)} hashes of this bundle's files"

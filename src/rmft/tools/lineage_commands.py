@@ -184,7 +184,8 @@ def _print_recorded(path: Path, folder: Path) -> None:
         raise InputError(f"{path}: no such file")
     bundle = read_bundle(folder)
     problems = list(altered(folder, bundle))
-    _print_verified(problems or as_text(path, folder, bundle), problems)
+    verified = f"verified: {len(bundle.files)} hashes of this bundle's files"
+    _print_verified(problems or [*as_text(path, folder, bundle), verified], problems)
 
 
 def _print_measurement(path: Path) -> None:
