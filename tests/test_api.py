@@ -115,6 +115,21 @@ def test_what_cannot_play_is_refused_in_a_line(player, words):
         rmft.play(player, rmft.make("mab"))
 
 
+@pytest.mark.parametrize(
+    ("player", "options", "words"),
+    [
+        ("embedded", {"revision": "main"}, "^play: revision: embedded is no hub repository"),
+        ("an/owner", {"revision": "main"}, "^play: revision: 'main': "),
+        ("embedded", {"device": "cuda:99"}, "^play: device: cuda:99: torch finds no such device"),
+        ("ucb", {"device": "cpu"}, "^play: device: goes with a model, not with an algorithm"),
+        (print, {"device": "cpu"}, "weights, revision and device go with a model's name"),
+    ],
+)
+def test_where_a_model_comes_from_and_computes_is_checked(player, options, words):
+    with pytest.raises(rmft.InputError, match=words):
+        rmft.play(player, rmft.make("mab"), **options)
+
+
 def test_a_deterministic_player_plays_its_action_although_rounding_gives_another_one_a_chance():
     nearly = np.array([[1e-9, 1 - 1e-9, 0.0]])
     assert (rmft.play(Sure(nearly, deterministic=True), rmft.make("mab")).actions == 1).all()

@@ -112,6 +112,8 @@ def play(
     temperature: float = 1.0,
     max_tokens: int | None = None,
     weights: Path | None = None,
+    revision: str | None = None,
+    device: str | None = None,
 ) -> PlayedGames:
     """Have a player play the games that `env.reset(seed=seed)` begins, and return them.
 
@@ -126,6 +128,8 @@ def play(
         temperature: of a model that plays on this machine; a function is not told it.
         max_tokens: of a model's reply; None for what its form needs.
         weights: the file of a fine-tuned model.
+        revision: a commit of a hub repository; None for the newest.
+        device: that a model computes on, such as "cuda"; None for the CPU.
 
     Raises:
         InputError: for a wrong argument.
@@ -157,19 +161,21 @@ def play(
     elif isinstance(player, Player):
         player = CheckedPlayer("play: player", player, (len(ids), table.shape[2]))
     if isinstance(player, Player):
-        of_models = {"weights": weights, "max_tokens": max_tokens, "reasoning": reasoning or None}
+        of_models = {"weights": weights, "revision": revision, "device": device, "max_tokens": max_tokens}
+        of_models["reasoning"] = reasoning or None
         of_models["temperature"] = None if temperature == 1 else temperature
         if given := [name for name, value in of_models.items() if value is not None]:
             raise InputError(f"play: {given[0]}: goes with a model, not with an algorithm")
         full, uniforms = ENVIRONMENTS[episodes.environment].full_feedback, action_uniforms(seed, len(ids), STREAM)
         played = play_rounds(player, table, full_feedback=full, uniforms=uniforms)
         return PlayedGames(episodes.environment, table, played.policies, played.actions)
-    from rmft.api_in_words import ReplySettings, play_in_words  # slow
+    from rmft.api_in_words import ModelSource, ReplySettings, play_in_words  # slow
 
     if weights is not None and not (isinstance(weights, str | os.PathLike) and Path(weights).is_file()):
         raise InputError(f"play: weights: {weights!r} is no file; name a .safetensors file that fine-tuning wrote")
     weights = None if weights is None else Path(weights)
     reply = ReplySettings(ReplySettings.form(reasoning=reasoning), max_tokens, temperature)
-    columns = play_in_words(player, weights, episodes, ids, seed, reply)
+    source = ModelSource(weights, revision, device)
+    columns = play_in_words(player, source, episodes, ids, seed, reply)
     policies, actions = np.array(columns["policy"]).reshape(table.shape), np.array(columns["action"])
     return PlayedGames(episodes.environment, table, policies, actions, columns)

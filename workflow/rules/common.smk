@@ -36,12 +36,24 @@ def previous_iteration(wildcards):
     return int(wildcards.seed), int(wildcards.iteration) - 1
 
 
+# The priority of jobs that take a second and that long jobs wait for: above all others.
+SHORT_AND_WAITED_FOR = 1_000_000
+
+
 def iterations_left(wildcards):
-    """Return the priority of a job of an iteration. What the most iterations wait for comes first; evaluations have 0.
+    """Return the priority of a job of an iteration. What the most iterations wait for comes first.
 
     Otherwise one experiment's last iterations end a build on one core.
     """
-    return EXPERIMENTS[wildcards.experiment].loop.iterations - int(wildcards.iteration) + 1
+    return 10_000 * (EXPERIMENTS[wildcards.experiment].loop.iterations - int(wildcards.iteration) + 1)
+
+
+def rounds_to_play(wildcards):
+    """Return the priority of games of an evaluation: below all iterations, and the longest games first.
+
+    Otherwise the longest ones end a build, on one core.
+    """
+    return evaluation_of(wildcards).T
 
 
 def model_files(experiment):

@@ -8,6 +8,7 @@ rule reward_set:
         "data/rewards/{set}.npz",
     log:
         "logs/rewards/{set}.log",
+    priority: SHORT_AND_WAITED_FOR
     conda:
         "../envs/rmft.yaml"
     params:

@@ -41,7 +41,7 @@ rule gather:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/rollouts.log",
     wildcard_constraints:
         experiment=one_of(with_stage("gather")),
-    priority: iterations_left
+    priority: SHORT_AND_WAITED_FOR
     conda:
         "../envs/rmft.yaml"
     params:
@@ -65,6 +65,7 @@ rule held_out:
         "results/experiments/{experiment}/evaluation/{evaluation}/{player}.parquet",
     log:
         "logs/{experiment}/evaluation/{evaluation}/{player}.log",
+    priority: rounds_to_play
     conda:
         "../envs/rmft.yaml"
     threads: threads_to_play

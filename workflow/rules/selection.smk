@@ -11,7 +11,7 @@ rule selection:
         "logs/{experiment}/seed-{seed}/iteration-{iteration}/selection.log",
     wildcard_constraints:
         experiment=one_of(with_stage("selection")),
-    priority: iterations_left
+    priority: SHORT_AND_WAITED_FOR
     conda:
         "../envs/rmft.yaml"
     params:

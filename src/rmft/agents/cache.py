@@ -163,9 +163,9 @@ class SlotCache(Cache):
             visible = (key >= 0) & (key <= query)
             if kind.window is not None:
                 visible &= key > query - kind.window
-            mask = torch.zeros(visible.shape, dtype=dtype, device=last.device)
-            mask = mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
-            kind.mask = mask.repeat(1, 1, self.sharing, 1)
+            mask = torch.full(visible.shape, torch.finfo(dtype).min, dtype=dtype, device=last.device)
+            mask = mask.masked_fill_(visible, 0)[:, None]
+            kind.mask = mask if self.sharing == 1 else mask.repeat(1, 1, self.sharing, 1)
 
     def _index(self, kind: LayerKind, rows: torch.Tensor, slot: torch.Tensor) -> torch.Tensor:
         """Return the rows (n, K, q) of slots (n, q) in a layer's cache, viewed as (B·K·(C + 1), D)."""

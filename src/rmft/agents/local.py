@@ -176,7 +176,8 @@ class LocalChatModel:
         self.model, self.chat_tokenizer = language_model.model, language_model.chat_tokenizer
         self.passes, self.output_rows = language_model.passes, language_model.output_rows
         self.count, self.capacity, self.max_tokens, self.likeliest = count, capacity, max_tokens, likeliest
-        self.device = self.model.device  # finding it anew takes longer than some layers
+        # Finding these anew takes longer than some layers.
+        self.device, self.dtype = self.model.device, self.model.dtype
         self.chunk = slack or chunk_of(self.model.config, max_tokens)
         # The prefixes of actions that `action_policies` feeds may extend past the longest completion.
         self.cache = SlotCache(self.model.config, count, capacity + max(self.chunk, max_tokens), slack=self.chunk)
@@ -300,14 +301,13 @@ class LocalChatModel:
         tokens = np.full((len(rows), self.max_tokens), -1)
         top_ids = np.zeros((*tokens.shape, TOP), dtype=np.int32)
         top_logprobs = np.full(top_ids.shape, -np.inf, dtype=np.float32)
-        ends = sorted(self.chat_tokenizer.ends)
         going = np.arange(len(rows))
         for step in range(self.max_tokens):
             tokens[going, step] = sample(logits.to(at), uniforms[going, step], temperature).cpu()
             if self.likeliest:
                 best = logits.log_softmax(dim=-1).topk(TOP)
                 top_ids[going, step], top_logprobs[going, step] = best.indices.cpu(), best.values.cpu()
-            going = going[~np.isin(tokens[going, step], ends)]
+            going = going[[token not in self.chat_tokenizer.ends for token in tokens[going, step].tolist()]]
             if not len(going) or step == self.max_tokens - 1:
                 break
             logits = self.feed(rows[going], tokens[going, step, None].tolist())
@@ -353,7 +353,7 @@ class LocalChatModel:
         ids, positions, kept = (torch.as_tensor(array, device=device) for array in (ids, positions, kept))
         if not isinstance(rows, slice):
             rows = torch.as_tensor(rows, device=device)
-        self.cache.prepare(rows, positions, kept, used, self.model.dtype)
+        self.cache.prepare(rows, positions, kept, used, self.dtype)
         positions = positions.clamp(min=0)  # that of padding is -1
         if self.passes:
             return self.passes(ids, positions, self.cache)

@@ -45,7 +45,12 @@ def action_policies(
     only: the tokenizer's, between the characters that share sampled tokens with the action. If no action is among the
     likeliest tokens, the policy is the action taken.
     """
-    spelled = [spellings(tokenizer, *case) for case in zip(completions, spans, actions, names, strict=True)]
+    spelled, found = [], {}
+    for completion, *case in zip(completions, spans, actions, map(tuple, names), strict=True):
+        reply = (*completion.ids, *case)  # many games have the same one
+        if reply not in found:
+            found[reply] = spellings(tokenizer, completion, *case)
+        spelled.append(found[reply])
     known = [
         sampled_prefixes(completion, begin, paths[action])
         for completion, (begin, paths), action in zip(completions, spelled, actions, strict=True)

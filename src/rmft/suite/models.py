@@ -305,4 +305,4 @@ def _newest(repository: str) -> str:
         return str(model_info(repository).sha)
     except (HTTPError, OSError, ValueError) as error:  # what huggingface_hub raises is one of these
         here = f"{repository}: no such folder here, and the hub does not name its newest commit ({first_line(error)})"
-        raise InputError(f"{here}; give --revision if it is a hub repository") from None
+        raise InputError(f"{here}; give its revision if it is a hub repository") from None
