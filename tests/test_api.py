@@ -121,6 +121,8 @@ def test_what_cannot_play_is_refused_in_a_line(player, words):
         ("embedded", {"revision": "main"}, "^play: revision: embedded is no hub repository"),
         ("an/owner", {"revision": "main"}, "^play: revision: 'main': "),
         ("embedded", {"device": "cuda:99"}, "^play: device: cuda:99: torch finds no such device"),
+        ("embedded", {"device": "gpu"}, "^play: device: 'gpu': must be cpu, cuda or mps"),
+        ("embedded", {"device": 0}, "^play: device: 0: must be cpu, cuda or mps"),
         ("ucb", {"device": "cpu"}, "^play: device: goes with a model, not with an algorithm"),
         (print, {"device": "cpu"}, "weights, revision and device go with a model's name"),
     ],

@@ -18,7 +18,7 @@ from rmft.environments import ENVIRONMENTS, RewardTable
 from rmft.environments.regret import best_actions
 from rmft.environments.regret import regret as regret_of
 from rmft.environments.tables import one_hot
-from rmft.errors import InputError
+from rmft.errors import InputError, refuse_options
 from rmft.game import action_uniforms
 from rmft.game import play as play_rounds
 from rmft.gym import STREAM, GameEnv, GamesEnv, check_whole
@@ -162,10 +162,10 @@ def play(
         player = CheckedPlayer("play: player", player, (len(ids), table.shape[2]))
     if isinstance(player, Player):
         of_models = {"weights": weights, "revision": revision, "device": device, "max_tokens": max_tokens}
-        of_models["reasoning"] = reasoning or None
-        of_models["temperature"] = None if temperature == 1 else temperature
-        if given := [name for name, value in of_models.items() if value is not None]:
-            raise InputError(f"play: {given[0]}: goes with a model, not with an algorithm")
+        of_models |= {"reasoning": reasoning or None, "temperature": None if temperature == 1 else temperature}
+        refuse_options(
+            {f"play: {name}": value for name, value in of_models.items()}, "goes with a model, not with an algorithm"
+        )
         full, uniforms = ENVIRONMENTS[episodes.environment].full_feedback, action_uniforms(seed, len(ids), STREAM)
         played = play_rounds(player, table, full_feedback=full, uniforms=uniforms)
         return PlayedGames(episodes.environment, table, played.policies, played.actions)
@@ -175,7 +175,6 @@ def play(
         raise InputError(f"play: weights: {weights!r} is no file; name a .safetensors file that fine-tuning wrote")
     weights = None if weights is None else Path(weights)
     reply = ReplySettings(ReplySettings.form(reasoning=reasoning), max_tokens, temperature)
-    source = ModelSource(weights, revision, device)
-    columns = play_in_words(player, source, episodes, ids, seed, reply)
+    columns = play_in_words(player, ModelSource(weights, revision, device), episodes, ids, seed, reply)
     policies, actions = np.array(columns["policy"]).reshape(table.shape), np.array(columns["action"])
     return PlayedGames(episodes.environment, table, policies, actions, columns)

@@ -1,5 +1,9 @@
 """What a job reads and depends on, by its wildcards: functions that rules share."""
 
+# Priorities: first jobs that take a second and that long jobs wait for, then those of iterations, then games of evaluations.
+SHORT_AND_WAITED_FOR = 1_000_000
+ITERATION = 10_000  # more than the rounds of a game
+
 
 def evaluation_of(wildcards):
     """Return the evaluation that the wildcards name."""
@@ -36,16 +40,12 @@ def previous_iteration(wildcards):
     return int(wildcards.seed), int(wildcards.iteration) - 1
 
 
-# The priority of jobs that take a second and that long jobs wait for: above all others.
-SHORT_AND_WAITED_FOR = 1_000_000
-
-
 def iterations_left(wildcards):
     """Return the priority of a job of an iteration. What the most iterations wait for comes first.
 
     Otherwise one experiment's last iterations end a build on one core.
     """
-    return 10_000 * (EXPERIMENTS[wildcards.experiment].loop.iterations - int(wildcards.iteration) + 1)
+    return ITERATION * (EXPERIMENTS[wildcards.experiment].loop.iterations - int(wildcards.iteration) + 1)
 
 
 def rounds_to_play(wildcards):

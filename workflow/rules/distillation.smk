@@ -17,6 +17,7 @@ rule distillation:
         "logs/{experiment}/seed-{seed}/iteration-0/distillation.log",
     wildcard_constraints:
         experiment=one_of(with_stage("distillation")),
+    priority: SHORT_AND_WAITED_FOR
     conda:
         "../envs/rmft.yaml"
     params:

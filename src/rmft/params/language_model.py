@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from rmft.environments import check_mixture
 from rmft.errors import InputError
 from rmft.package_data import find_file
-from rmft.params.section import Commit, Count, Name, Positive, Section, Several, prefixed
+from rmft.params.section import DEVICE, Commit, Count, Name, Positive, Section, Several, prefixed
 
 MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
 
@@ -107,7 +107,7 @@ class LanguageModelSettings(Checkpoint):
     """A causal language model with its tokenizer, as transformers loads it."""
 
     kind: Literal["language"] = Field(description="Kind of the model.")
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda|mps)(:\d+)?$")] = Field(description="Where the model runs.")
+    device: Annotated[str, Field(pattern=DEVICE)] = Field(description="Where the model runs.")
     batch: Count = Field(description="Games played at a time; fewer, if the memory of the GPU is too small.")
     context: Count | None = Field(
         default=None, description="Largest number of tokens that the model may read; null: as its configuration says."

@@ -22,6 +22,7 @@ Betas = Annotated[list[Beta], Field(min_length=2, max_length=2)]
 EXTENSION = re.compile(r"extensions(/[\w-][\w.-]*)+\.py")  # a user's own file, in a folder that DVC compares
 VARIABLE = r"^[A-Z][A-Z0-9_]*$"
 LABEL, NAME, COMMIT = r"^[A-Za-z0-9]+(-[A-Za-z0-9]+)*$", r"^[a-z0-9]+([_-][a-z0-9]+)*$", r"^[0-9a-f]{40}$"
+DEVICE = r"^(cpu|cuda|mps)(:\d+)?$"
 Label = Annotated[str, Field(pattern=LABEL)]  # the paper's, or one of your own
 Name = Annotated[str, Field(pattern=NAME)]
 Commit = Annotated[str, Field(pattern=COMMIT)]
@@ -29,6 +30,7 @@ MEANT = {  # by patterns
     LABEL: "must be letters and digits, joined by -",
     NAME: "must be small letters and digits, joined by - or _",
     COMMIT: "must be the 40 digits of a commit",
+    DEVICE: "must be cpu, cuda or mps, or one of several, such as cuda:1",
     VARIABLE: "must name an environment variable: capital letters, digits and _",
     f"^{EXTENSION.pattern}$": "must be a Python file below extensions/, such as extensions/mine.py",
 }

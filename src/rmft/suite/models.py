@@ -1,6 +1,7 @@
 """The model that `rmft eval` measures: of params.yaml, in a folder, a GGUF file, on a hub, or behind an endpoint."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from rmft.params import Params, load
 from rmft.params.endpoint import NO_ADDRESS, EndpointSettings, Prices, TokenLimit, host_of
 from rmft.params.language_model import LanguageModelSettings, LlamaCpp, model_files
 from rmft.params.reading import OUTPUTS, load_extensions
-from rmft.params.section import MEANT
+from rmft.params.section import DEVICE, MEANT
 from rmft.rollouts import Games
 from rmft.stages.rollouts import open_chat_models
 from rmft.workflow.records import ModelSettings, OwnServer, RolloutsJob
@@ -248,7 +249,9 @@ def _language(weights: str, revision: str | None, device: str | None, *, small: 
 
 
 def _check_device(device: str) -> None:
-    """Raise InputError where torch has no such device."""
+    """Raise InputError where a device has another name than torch's, and where torch has no such device."""
+    if not isinstance(device, str) or not re.match(DEVICE, device):
+        raise InputError(f"--device: {device!r}: {MEANT[DEVICE]}")
     if device != "cpu":
         from rmft.agents.weights import check_device
 

@@ -42,8 +42,8 @@ IMPORTS = {  # by stage, what takes its jobs long to import
 }
 ALWAYS = ("rmft.cli", "rmft.workflow.stage", "rmft.workflow.records", "pandas", "pyarrow.parquet")
 STREAMS = (0, 1, 2)
-# glibc keeps memory that is freed for the next tensor, where it would give it back and fetch it anew, zeroed by the
-# system: fine-tuning takes 7% less time so, with as much memory at its peak. Other C libraries ignore these variables.
+# With these variables glibc keeps freed memory for the next tensor. Otherwise it gives large blocks back to the system,
+# and fine-tuning waits while the system zeroes them to hand them out again. Other C libraries ignore the variables.
 KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": f"{32 << 20}", "MALLOC_TRIM_THRESHOLD_": f"{8 << 30}"}
 SERVE = "import sys; from rmft.__main__ import serve_jobs; serve_jobs(*sys.argv[1:])"
 
