@@ -5,8 +5,7 @@ build, the memory that its largest process had at its peak and the most files th
 and, ten seconds after it at the latest, the processes, bytes and files that it left in the tree and in the folder for
 temporary files. The memory of all processes together would say which jobs ran beside each other, which is chance. A
 measure counts as *flat* where its median over the last third of the builds is at most a tenth (open files: a fifth, as
-jobs overlap by chance) above that over the first third. In the run of commit c12bab6, memory was that of no other
-process, seen twice a second, and each build was compared with the most of the first three. Size: minutes.
+jobs overlap by chance) above that over the first third. Size: minutes.
 """
 
 import os
