@@ -160,9 +160,9 @@ class SlotCache(Cache):
                 last - (last - torch.arange(min(used, kind.slots), device=last.device)) % kind.slots
             )  # (n, m), the position in each slot
             key, query = held[:, None], positions[..., None]
-            visible = (key >= 0) & (key <= query)
-            if kind.window is not None:
-                visible &= key > query - kind.window
+            visible = key > (query - (kind.window or self.capacity)).clamp(min=-1)
+            if positions.shape[1] > 1:  # no slot holds a position behind the last one
+                visible &= key <= query
             mask = torch.full(visible.shape, torch.finfo(dtype).min, dtype=dtype, device=last.device)
             mask = mask.masked_fill_(visible, 0)[:, None]
             kind.mask = mask if self.sharing == 1 else mask.repeat(1, 1, self.sharing, 1)

@@ -333,9 +333,12 @@ class LocalChatModel:
         place = np.arange(len(rows)) if few else rows - first
         ids = np.zeros((len(computed), q), dtype=np.int64)
         kept = np.zeros((len(computed), q), dtype=bool)
-        for i, new in zip(place, tokens, strict=True):  # padded on the left, so that all end in the last column
-            ids[i, q - len(new) :] = new
-            kept[i, q - len(new) :] = True
+        if q == 1:
+            ids[place], kept[place] = tokens, True
+        else:
+            for i, new in zip(place, tokens, strict=True):  # padded on the left, so that all end in the last column
+                ids[i, q - len(new) :] = new
+                kept[i, q - len(new) :] = True
         positions = self.lengths[computed][:, None] + np.cumsum(kept, axis=1) - 1
         self.lengths[rows] += [len(new) for new in tokens]
         self.longest[rows] = np.maximum(self.longest[rows], self.lengths[rows])

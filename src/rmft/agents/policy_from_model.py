@@ -7,8 +7,9 @@ Symbols: n completions, d actions. A spelling is the tuple of token ids that wri
 of a spelling. `known` maps a prefix to the likeliest tokens after it, with their probabilities.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,11 +46,12 @@ def action_policies(
     only: the tokenizer's, between the characters that share sampled tokens with the action. If no action is among the
     likeliest tokens, the policy is the action taken.
     """
-    spelled, found = [], {}
+    # Many games have the same reply, and most the same characters around the action.
+    spelled, found, tokens_of = [], {}, cache(partial(tokens_of_names, tokenizer))
     for completion, *case in zip(completions, spans, actions, map(tuple, names), strict=True):
-        reply = (*completion.ids, *case)  # many games have the same one
+        reply = (*completion.ids, *case)
         if reply not in found:
-            found[reply] = spellings(tokenizer, completion, *case)
+            found[reply] = spellings(tokenizer, completion, *case, tokens_of)
         spelled.append(found[reply])
     known = [
         sampled_prefixes(completion, begin, paths[action])
@@ -73,24 +75,34 @@ def spellings(
     completion: TokenCompletion,
     span: tuple[int, int],
     action: int,
-    names: Sequence[str],
+    names: tuple[str, ...],
+    tokens_of: Callable[[str, tuple[str, ...], str], list[Tokens]],
 ) -> tuple[int, list[Tokens]]:
-    """Return the token position at which an action begins, and the spelling of each action at that position."""
+    """Return the token position at which an action begins, and the spelling of each action at that position.
+
+    tokens_of: see `tokens_of_names`.
+    """
     ids, text = completion.ids, completion.text
 
+    @cache
     def length(i: int) -> int:
         return len(text_of(tokenizer, ids[:i]))
 
     first = bisect_right(range(len(ids)), span[0], key=length) - 1
-    behind = bisect_left(range(len(ids)), span[1], key=length)
-    before, after = text[length(first) : span[0]], text[span[1] : length(behind)]
-    # After a newline, since some tokenizers treat the beginning of a text differently.
-    newline, *spelled = tokenizer(
-        ["\n", *(f"\n{before}{name}{after}" for name in names)], add_special_tokens=False
-    ).input_ids
-    paths = [tuple(tokens[len(newline) :]) for tokens in spelled]
+    behind = next((i for i in range(first + 1, len(ids)) if length(i) >= span[1]), len(ids))
+    paths = list(tokens_of(text[length(first) : span[0]], names, text[span[1] : length(behind)]))
     paths[action] = tuple(ids[first:behind])
     return first, paths
+
+
+def tokens_of_names(
+    tokenizer: "PreTrainedTokenizerBase", before: str, names: tuple[str, ...], after: str
+) -> list[Tokens]:
+    """Return the tokens of each name between two texts."""
+    # After a newline, since some tokenizers treat the beginning of a text differently.
+    texts = ["\n", *(f"\n{before}{name}{after}" for name in names)]
+    newline, *spelled = tokenizer(texts, add_special_tokens=False).input_ids
+    return [tuple(tokens[len(newline) :]) for tokens in spelled]
 
 
 def sampled_prefixes(completion: TokenCompletion, begin: int, path: Tokens) -> dict[Tokens, Probabilities]:

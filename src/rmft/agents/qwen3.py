@@ -2,7 +2,9 @@
 
 Transformers computes a layer of Qwen3 in some sixty operations and twenty calls of modules, and with few conversations
 these take a small model as long as its arithmetic does. Here queries, keys and values are one matrix product, as are
-the two inputs of the feed-forward layer, and each norm is one operation. The logits are the same.
+the two inputs of the feed-forward layer, and each norm is one operation. The matrices are transposed once: as linear
+layers store them, each product would transpose them again, for a tenth of the time of 32 conversations. The logits are
+the same.
 
 Symbols: n conversations, q new tokens each, H heads, K heads of keys and values, D their size, V vocabulary.
 """
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import torch
-from torch.nn.functional import linear, rms_norm, silu
+from torch.nn.functional import rms_norm, silu
 from transformers import PreTrainedModel
 from transformers.models.qwen3.modeling_qwen3 import Qwen3DecoderLayer, Qwen3ForCausalLM
 
@@ -22,10 +24,10 @@ MOST_PARAMETERS = 10**8  # of a model for which this is worth a copy of the weig
 
 @dataclass(frozen=True)
 class Layer:
-    """The weights of a layer.
+    """The weights of a layer. Matrices have a row for each input and a column for each output.
 
-    project: of queries, keys and values ((H + 2K)·D rows). scale: of their norms, (H + K, 1, D). widen: of the gate and
-    of what it lets through.
+    project: of queries, keys and values ((H + 2K)·D columns). scale: of their norms, (H + K, 1, D). widen: of the gate
+    and of what it lets through.
     """
 
     norm: torch.Tensor
@@ -43,12 +45,12 @@ class Layer:
         scales = [attention.q_norm.weight.expand(query_heads, 1, -1), attention.k_norm.weight.expand(key_heads, 1, -1)]
         return cls(
             norm=layer.input_layernorm.weight,
-            project=torch.cat([one.weight for one in (attention.q_proj, attention.k_proj, attention.v_proj)]),
+            project=_transposed(attention.q_proj, attention.k_proj, attention.v_proj),
             scale=torch.cat(scales),
-            mix=attention.o_proj.weight,
+            mix=_transposed(attention.o_proj),
             second_norm=layer.post_attention_layernorm.weight,
-            widen=torch.cat([feed_forward.gate_proj.weight, feed_forward.up_proj.weight]),
-            narrow=feed_forward.down_proj.weight,
+            widen=_transposed(feed_forward.gate_proj, feed_forward.up_proj),
+            narrow=_transposed(feed_forward.down_proj),
         )
 
 
@@ -82,8 +84,8 @@ class Qwen3Passes:
         hidden, turn = self.embeddings[ids], self._turn(positions)
         for number, layer in enumerate(self.layers):
             hidden += self._attention(number, self._normed(hidden, layer.norm), turn, cache)
-            gate, through = linear(self._normed(hidden, layer.second_norm), layer.widen).chunk(2, dim=-1)
-            hidden += linear(silu(gate).mul_(through), layer.narrow)
+            gate, through = (self._normed(hidden, layer.second_norm) @ layer.widen).chunk(2, dim=-1)
+            hidden += silu(gate).mul_(through) @ layer.narrow
         return self.model.lm_head(self._normed(hidden[:, -1], self.norm))
 
     def _turn(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,7 +102,7 @@ class Qwen3Passes:
     ) -> torch.Tensor:
         """Return what a layer's attention adds to hidden states (n, q, width). turn: see `_turn`."""
         layer, both = self.layers[number], self.query_heads + self.key_heads
-        heads = linear(hidden, layer.project).unflatten(-1, (-1, self.size)).transpose(1, 2)
+        heads = (hidden @ layer.project).unflatten(-1, (-1, self.size)).transpose(1, 2)
         heads, values = heads.split([both, self.key_heads], dim=1)  # (n, H + K, q, D) and (n, K, q, D)
         heads = rms_norm(heads, (self.size,), None, self.epsilon).mul_(layer.scale)
         heads = heads.roll(self.size // 2, dims=-1).mul_(turn[1]).add_(heads.mul_(turn[0]))
@@ -108,7 +110,12 @@ class Qwen3Passes:
         keys, values = cache.update(keys, values, number)
         mask = cache.kind_of_layer[number].mask
         mixed, _ = attend(None, queries, keys, values, mask, self.size**-0.5, batch_invariant=self.batch_invariant)
-        return linear(mixed.flatten(2), layer.mix)
+        return mixed.flatten(2) @ layer.mix
+
+
+def _transposed(*maps: torch.nn.Linear) -> torch.Tensor:
+    """Return the matrices of linear maps of the same inputs, transposed and side by side."""
+    return torch.cat([one.weight for one in maps]).T.contiguous()
 
 
 def _matrices(model: Qwen3ForCausalLM) -> list[torch.nn.Module]:
