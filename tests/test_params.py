@@ -55,6 +55,7 @@ def edited(tmp_path):
             "experiments.numeric_mab.rmft.variance: must be greater",
         ),
         ("experiments.numeric_mab.process", ["gausian"], "unknown process 'gausian'; did you mean gaussian?"),
+        ("extensions", ["extensions/nowhere.py"], "extensions: there is no file extensions/nowhere.py"),
         ("extensions", ["extensions/../mine.py"], "extensions.0: must be a Python file below extensions/"),
         ("models.qwen3-8b.revision", "main", "models.qwen3-8b.revision: must be the 40 digits of a commit, not 'main'"),
         ("server.sft.learning_rate", "fast", "server.sft.learning_rate: must be a number, not 'fast'"),

@@ -110,7 +110,7 @@ def read(path: Path = Path("params.yaml"), scale: str | None = None) -> tuple[Pa
     _refuse_misplaced(path, written, Outputs, OUTPUTS)
     _refuse_misplaced(path.with_name(OUTPUTS), outputs, Science, path.name)
     _refuse_two_places(path, written)
-    extensions.load(_extensions_in(written), path.parent)
+    _load_listed(path, written)
     _refuse_unknown_originals(path, written)
     values, places = with_origins(written)
     if isinstance(values, dict):
@@ -179,7 +179,16 @@ def load_extensions(path: Path = Path("params.yaml")) -> None:
     values = None
     with suppress(OSError, ValueError, yaml.YAMLError):
         values = _loaded(path, yaml.CSafeLoader)
-    extensions.load(_extensions_in(values), path.parent)
+    _load_listed(path, values)
+
+
+def _load_listed(path: Path, values: object) -> None:
+    """Load the extensions that params.yaml lists. Raise InputError where one is wrong, or is not there."""
+    files = _extensions_in(values)
+    for file in files:
+        if not (path.parent / file).exists():
+            raise InputError(f"{path}: extensions: there is no file {file}")
+    extensions.load(files, path.parent)
 
 
 def _extensions_in(values: object) -> list[str]:

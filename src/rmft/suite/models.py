@@ -172,6 +172,8 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
     A folder counts where it has a config.json, so that folders of results hide no model of params.yaml. device: None
     for what params.yaml says, or else the CPU. Raise InputError where it is none of these, or takes no such option.
     """
+    if device is not None:
+        _check_device(device)
     path = Path(words)
     no_model = path.is_dir() and not (path / "config.json").is_file()
     on_hub = words.count("/") == 1 and words[0] not in "./~" and not path.exists() and path.suffix != ".gguf"
@@ -235,7 +237,6 @@ def _endpoint(model: str, concurrency: int, prices: Prices, key_env: str, **wher
 def _language(weights: str, revision: str | None, device: str | None, *, small: bool = False) -> LanguageModelSettings:
     device = device or "cpu"
     on_cpu = device == "cpu"
-    _check_device(device)
     with refused("--revision"):
         return LanguageModelSettings(
             kind="language",

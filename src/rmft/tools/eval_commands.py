@@ -55,8 +55,11 @@ def evaluate(
     temperature: Annotated[float, Option(min=0.01, max=100, help="The temperature at which the model samples.")] = 1.0,
     revision: Annotated[str | None, Option(help="A commit of the hub repository. Default: the newest.")] = None,
     device: Annotated[
-        Literal["cpu", "cuda", "mps"] | None,
-        Option(help="Where the model is loaded. Default: as params.yaml says; of other models, the CPU."),
+        str | None,
+        Option(
+            help="Where the model is loaded: cpu, cuda, mps, or one of several, such as cuda:1. Default: as params.yaml"
+            " says; of other models, the CPU."
+        ),
     ] = None,
     base_url: Annotated[
         str | None, Option(help="The endpoint's address, such as http://localhost:8080/v1.", rich_help_panel=ENDPOINT)

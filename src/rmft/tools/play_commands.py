@@ -87,7 +87,7 @@ def _source(experiment: str | None, evaluation: str | None, part: str, seed: int
 def _in_terminal(session: "Session") -> None:
     """Play one game line by line; end without a traceback where there are no more lines, or at Ctrl-C."""
     d = session.game.protocol.d
-    how = f"{d} actions; earn as much as you can." if session.plain else "in the words that models get."
+    how = f"{d} actions; earn as much as you can." if session.plain else "told in words."
     rounds = "1 round" if session.rounds == 1 else f"{session.rounds} rounds"
     print(f"{session.title}: {rounds}, {how}\n")
     try:
