@@ -103,6 +103,14 @@ def test_without_a_limit_nothing_is_refused_nor_looked_at_and_no_prices_are_need
         budget.settle(budget.reserve("m", 10**9, 10**9), Usage(1, 10**9, 0, 10**9))
 
 
+def test_what_costs_nothing_is_let_through_whatever_others_have_spent_and_no_journal_is_read_for_it():
+    free = Prices(input=0, cached_input=0, output=0, training=0)
+    budget = SpendingLimit(0.0, {"own": free}, {"own": Usage(1, 9, 0, 9)}, elsewhere=lambda: pytest.fail("looked"))
+    budget.settle(budget.reserve("own", 10**9, 10**9), Usage(1, 10**9, 0, 10**9))
+    budget.require({"own": Usage(trained=10**9)}, "fine-tuning")
+    assert budget.spent == 0
+
+
 def test_what_is_begun_once_is_priced_as_the_model_that_it_begins_with():
     dear = PRICES.model_copy(update={"training": 30.0})
     budget, million = (

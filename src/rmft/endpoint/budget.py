@@ -65,9 +65,9 @@ class SpendingLimit:
     """A limit in dollars: what was spent, plus the most that requests in progress can cost, stays within it.
 
     limit: dollars, or None for no limit. prices: by model id. spent: the usage in our own journal at the start.
-    elsewhere: returns the usage in all other journals; it is called at every REFRESH_EVERY-th request, since other
-    processes spend at the same time. So several processes together may exceed the limit, by what the others have spent
-    since the last call and by their requests in progress.
+    elsewhere: returns the usage in all other journals; it is called at every REFRESH_EVERY-th request that costs
+    something, since other processes spend at the same time. So several processes together may exceed the limit, by what
+    the others have spent since the last call and by their requests in progress.
     option, cure: the name of the limit and what to do where it is reached, for messages.
     """
 
@@ -104,7 +104,7 @@ class SpendingLimit:
     def reserve(self, model: str, prompt_tokens: int, max_tokens: int) -> Reservation:
         """Reserve the most that a request can cost. Raise InputError if this could exceed the limit."""
         reservation = self._most(model, prompt_tokens, max_tokens)
-        if self.limit is None:
+        if not reservation.dollars:  # what costs nothing, or has no limit, need not know what others have spent
             return reservation
         if self.requests % REFRESH_EVERY == 0:
             self.others = self._dollars(self.elsewhere())
@@ -115,9 +115,9 @@ class SpendingLimit:
 
     def require(self, usage: Mapping[str, Usage], purpose: str) -> None:
         """Raise InputError if something that uses so much, such as a fine-tuning job, could exceed the limit."""
-        if self.limit is not None:
+        if dollars := self._dollars(usage):
             self.others = self._dollars(self.elsewhere())
-            self._require(self._dollars(usage), purpose)
+            self._require(dollars, purpose)
 
     def _require(self, dollars: float, purpose: str) -> None:
         if self.committed + dollars > self.limit:
