@@ -12,7 +12,7 @@ before they are fed: the cache then keeps what they overwrite, and `rewind` puts
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -213,9 +213,8 @@ class SlotCache(Cache):
 
     def copy(self, source: int, target: int, length: int) -> None:
         """Copy one conversation's cache, into which `length` tokens were written, over another's."""
-        for kind, both in zip(self.kind_of_layer, self.keys_and_values, strict=False):  # see `_gathered`
-            for memory in both:
-                memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
+        for kind, memory in self._memories():
+            memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
 
     def windows(self, row: int) -> list[torch.Tensor]:
         """Return a copy of what the layers in which tokens are overwritten hold of a conversation."""
@@ -227,8 +226,13 @@ class SlotCache(Cache):
             memory[row] = held
 
     def _overwritten_layers(self) -> list[torch.Tensor]:
-        kinds = zip(self.kind_of_layer, self.keys_and_values, strict=False)  # see `_gathered`
-        return [memory for kind, both in kinds if kind.slots < self.capacity for memory in both]
+        return [memory for kind, memory in self._memories() if kind.slots < self.capacity]
+
+    def _memories(self) -> Iterator[tuple[LayerKind, torch.Tensor]]:
+        """Yield the keys and the values of each layer that has its own (see `_gathered`), with the layer's kind."""
+        for kind, both in zip(self.kind_of_layer, self.keys_and_values, strict=False):
+            for memory in both:
+                yield kind, memory
 
     def remember(self) -> None:
         """Keep what passes overwrite from now on, for `rewind`."""
@@ -274,8 +278,7 @@ class SlotCache(Cache):
         """Return every layer's keys and values as rows of D numbers, with the rows of the given positions."""
         return [
             (memory.view(-1, memory.shape[-1]), self._index(kind, rows, positions % kind.slots).flatten())
-            for kind, both in zip(self.kind_of_layer, self.keys_and_values, strict=False)
-            for memory in both
+            for kind, memory in self._memories()
         ]
 
 
