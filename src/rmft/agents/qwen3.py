@@ -10,6 +10,7 @@ Symbols: n conversations, q new tokens each, H heads, K heads of keys and values
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import torch
@@ -39,23 +40,28 @@ class Layer:
     narrow: torch.Tensor
 
     @classmethod
-    def of(cls, layer: Qwen3DecoderLayer, query_heads: int, key_heads: int) -> Self:
-        """Take the weights from a layer of transformers."""
+    def of(cls, layer: Qwen3DecoderLayer, query_heads: int, key_heads: int, *, batch_invariant: bool) -> Self:
+        """Take the weights from a layer of transformers. batch_invariant: see `Qwen3Passes`."""
         attention, feed_forward = layer.self_attn, layer.mlp
+        matrix = partial(_matrix, as_stored=batch_invariant)
         scales = [attention.q_norm.weight.expand(query_heads, 1, -1), attention.k_norm.weight.expand(key_heads, 1, -1)]
         return cls(
             norm=layer.input_layernorm.weight,
-            project=_transposed(attention.q_proj, attention.k_proj, attention.v_proj),
+            project=matrix(attention.q_proj, attention.k_proj, attention.v_proj),
             scale=torch.cat(scales),
-            mix=_transposed(attention.o_proj),
+            mix=matrix(attention.o_proj),
             second_norm=layer.post_attention_layernorm.weight,
-            widen=_transposed(feed_forward.gate_proj, feed_forward.up_proj),
-            narrow=_transposed(feed_forward.down_proj),
+            widen=matrix(feed_forward.gate_proj, feed_forward.up_proj),
+            narrow=matrix(feed_forward.down_proj),
         )
 
 
 class Qwen3Passes:
-    """Forward passes of a model whose weights do not change any more. batch_invariant: see `cache.attend`."""
+    """Forward passes of a model whose weights do not change any more.
+
+    batch_invariant: see `cache.attend`. Matrices are then laid out as in linear layers, with which
+    `products_depend_on_batch` has found that products do not depend on the batch.
+    """
 
     @classmethod
     def of(cls, model: PreTrainedModel, *, batch_invariant: bool) -> Self | None:
@@ -77,7 +83,9 @@ class Qwen3Passes:
         self.epsilon = config.rms_norm_eps
         self.model, self.embeddings, self.norm = model, core.embed_tokens.weight, core.norm.weight
         self.frequencies = core.rotary_emb.inv_freq
-        self.layers = [Layer.of(layer, self.query_heads, self.key_heads) for layer in core.layers]
+        self.layers = [
+            Layer.of(layer, self.query_heads, self.key_heads, batch_invariant=batch_invariant) for layer in core.layers
+        ]
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, cache: SlotCache) -> torch.Tensor:
         """Return the logits (n, V) after tokens (n, q) at positions (n, q), for which the cache is prepared."""
@@ -113,9 +121,10 @@ class Qwen3Passes:
         return mixed.flatten(2) @ layer.mix
 
 
-def _transposed(*maps: torch.nn.Linear) -> torch.Tensor:
-    """Return the matrices of linear maps of the same inputs, transposed and side by side."""
-    return torch.cat([one.weight for one in maps]).T.contiguous()
+def _matrix(*maps: torch.nn.Linear, as_stored: bool) -> torch.Tensor:
+    """Return the matrix of linear maps of the same inputs. as_stored: lay it out in memory as linear layers do."""
+    matrix = torch.cat([one.weight for one in maps]).T
+    return matrix if as_stored else matrix.contiguous()
 
 
 def _matrices(model: Qwen3ForCausalLM) -> list[torch.nn.Module]:
