@@ -26,6 +26,7 @@ COMMANDS = {
     "training": [],
     "rollouts": [],
     "compiled": [],
+    "layouts": [],
     "fine_tuning": [],
     "endpoint": [],
     "servers": [],
@@ -43,6 +44,22 @@ HEAD = """# How fast it is
 
 `make bench` runs the benchmarks and renders this page from what they printed. Each measurement sets ours beside a peer,
 or beside a limit that is computed in the same run. Machines are noisy: read the ratios, not the seconds.
+"""
+TRIED = """
+## What was tried and did not help
+
+Measured when it was tried. Where a section above measures it still, it is named.
+
+- **Compiling the decoder** (compiled), **matrices packed by MKL, and AVX-512** (layouts). With AVX-512 results would also
+  depend on the processor.
+- **Guessing several tokens ahead** from earlier replies, and computing them in one pass. On recorded games this would save
+  little: games play in lock-step, and the game with the most surprising reply decides how many passes a round takes.
+- **One shard of all games of an iteration** in place of two: a few percent less CPU, and an experiment that is built alone
+  would leave a core idle.
+- **One job for all evaluations of a model**: larger batches, but a single evaluation could not be made again alone.
+- **Huge pages, or no memory maps at all**, for the memory that fine-tuning frees: more time in the system, or a third more
+  memory. What is in force is in `src/rmft/workflow/forkserver.py`.
+- **Lower priority for jobs beside our own server**: it generates no larger batches, since its clients play in lock-step.
 """
 
 
@@ -69,7 +86,7 @@ def page() -> str:
             command, when, printed = kept.read_text(encoding="utf-8").split("\n", 2)
             parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n`{command}`; {when}:\n")
             parts.append(f"\n```text\n{printed.strip()}\n```\n")
-    return "".join(parts)
+    return "".join([*parts, TRIED])
 
 
 def _purpose(name: str) -> str:
