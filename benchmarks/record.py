@@ -50,16 +50,18 @@ TRIED = """
 
 Measured when it was tried. Where a section above measures it still, it is named.
 
-- **Compiling the decoder** (compiled), **matrices packed by MKL, and AVX-512** (layouts). With AVX-512 results would also
-  depend on the processor.
-- **Guessing several tokens ahead** from earlier replies, and computing them in one pass. On recorded games this would save
-  little: games play in lock-step, and the game with the most surprising reply decides how many passes a round takes.
-- **One shard of all games of an iteration** in place of two: a few percent less CPU, and an experiment that is built alone
-  would leave a core idle.
+- **Compiling the decoder** (compiled), **matrices packed by MKL, and AVX-512** (layouts). With AVX-512 results would
+  also depend on the processor.
+- **Guessing several tokens ahead** from earlier replies, and computing them in one pass. On recorded games this would
+  save little: games play in lock-step, and the game with the most surprising reply decides how many passes a round
+  takes.
+- **One shard of all games of an iteration** in place of two: a few percent less CPU, and an experiment that is built
+  alone would leave a core idle.
 - **One job for all evaluations of a model**: larger batches, but a single evaluation could not be made again alone.
-- **Huge pages, or no memory maps at all**, for the memory that fine-tuning frees: more time in the system, or a third more
-  memory. What is in force is in `src/rmft/workflow/forkserver.py`.
-- **Lower priority for jobs beside our own server**: it generates no larger batches, since its clients play in lock-step.
+- **Huge pages, or no memory maps at all**, for the memory that fine-tuning frees: more time in the system, or a third
+  more memory. What is in force is in `src/rmft/workflow/forkserver.py`.
+- **Lower priority for jobs beside our own server**: it generates no larger batches, since its clients play in
+  lock-step.
 """
 
 
