@@ -3,8 +3,8 @@
 Transformers computes a layer of Qwen3 in some sixty operations and twenty calls of modules, and with few conversations
 these take a small model as long as its arithmetic does. Here queries, keys and values are one matrix product, as are
 the two inputs of the feed-forward layer, and each norm is one operation. The matrices are transposed once: as linear
-layers store them, each product would transpose them again, for a tenth of the time of 32 conversations. The logits are
-the same.
+layers store them, each product of few conversations takes a tenth longer (`benchmarks/layouts.py`). The logits are the
+same.
 
 Symbols: n conversations, q new tokens each, H heads, K heads of keys and values, D their size, V vocabulary.
 """
