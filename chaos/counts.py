@@ -9,6 +9,7 @@ from threading import Event
 BEGAN = time.monotonic()
 MINUTES = float(os.environ.get("RMFT_CHAOS_MINUTES", "inf"))  # after which long checks begin nothing new
 WRONG = "went wrong"
+REPORT_SECONDS = 60.0  # between two lines about how many cases there are so far
 TERMINATED = Event()  # set by SIGTERM
 
 
@@ -18,10 +19,14 @@ class Counts:
     def __init__(self) -> None:
         self.outcomes: dict[str, Counter[str]] = {}
         self.failures: list[str] = []
+        self.reported = time.monotonic()
 
     def add(self, harm: str, outcome: str, times: int = 1) -> None:
-        """Count a case."""
+        """Count a case, and print now and then how many there are."""
         self.outcomes.setdefault(harm, Counter())[outcome] += times
+        if time.monotonic() - self.reported > REPORT_SECONDS:
+            self.reported = time.monotonic()
+            print(f"{self.total():,} cases so far, {self.total(WRONG)} went wrong", flush=True)
 
     def fail(self, harm: str, what: str) -> None:
         """Count a case that went wrong."""
