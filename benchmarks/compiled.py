@@ -16,6 +16,7 @@ import ctypes
 import subprocess
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,17 +32,22 @@ REPEATS = 9
 SOURCE = Path(__file__).with_name("attention.cpp")
 
 
-def step_of(count: int, compiled: bool) -> Callable[[], object]:
+def step_of(language_model: LanguageModel, count: int) -> Callable[[], object]:
     """Return a decoding step of so many conversations."""
-    language_model = LanguageModel.of(random_model(), byte_tokenizer())
     chat_model = LocalChatModel(language_model, count, 4 * WINDOW + 200, MAX_TOKENS)
     rows = np.arange(count)
     chat_model.feed(rows, [[1] * 3 * WINDOW] * count)
-    if compiled:
-        language_model.model.forward = torch.compile(language_model.model.forward, dynamic=False)
-        for _ in range(3):
-            chat_model.feed(rows, [[1]] * count)
     return lambda: chat_model.feed(rows, [[1]] * count)
+
+
+def compiled_step_of(count: int) -> Callable[[], object]:
+    """Return a decoding step of so many conversations through the model's own forward pass, compiled."""
+    language_model = replace(LanguageModel.of(random_model(), byte_tokenizer()), passes=None)
+    step = step_of(language_model, count)
+    language_model.model.forward = torch.compile(language_model.model.forward, dynamic=False)
+    for _ in range(3):
+        step()
+    return step
 
 
 def attentions_of(count: int) -> tuple[Callable[[], object], Callable[[], object]]:
@@ -94,7 +100,8 @@ def main() -> None:
         flops, bandwidth = measure_core()
         cache = 4 * LAYERS * 2 * HEADS * SIZE * WINDOW / bandwidth
         floor = max(2 * parameters / flops, 4 * parameters / count / bandwidth + cache)
-        actions = [step_of(count, compiled=False), step_of(count, compiled=True), *attentions_of(count)]
+        language_model = LanguageModel.of(random_model(), byte_tokenizer())
+        actions = [step_of(language_model, count), compiled_step_of(count), *attentions_of(count)]
         plain, compiled, by_torch, in_cpp = (1e6 * usual(action, REPEATS) / count for action in actions)
         step = f"{count:>13}{plain:>10.0f}{compiled:>15.0f}{1e6 * floor:>7.0f}"
         print(f"{step}{by_torch:>7.0f}{in_cpp:>8.0f}{1e6 * cache:>7.0f}{flops / 1e9:>9.0f}{bandwidth / 1e9:>6.0f}")

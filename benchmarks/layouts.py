@@ -21,31 +21,28 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from rollouts import WINDOW, byte_tokenizer, random_model
+from compiled import step_of
+from rollouts import byte_tokenizer, random_model
 from torch.nn.functional import linear
 
-from rmft.agents.local import LanguageModel, LocalChatModel
+from rmft.agents.local import LanguageModel
 from rmft.agents.qwen3 import Layer
 from rmft.instructions import processor, use_avx2_only
 
 OF = "RMFT_LAYOUTS"  # environment variable of the processes that measure: the instructions that they compute with
 ROUNDS, REPEATS = 12, 10  # layouts take turns so often, each with so many repetitions
-MAX_TOKENS = 128  # of a completion, as the experiments have it
 READ_FLOATS = 5_000_000
 Action = Callable[[], object]
 
 
-def step_of(count: int, *, as_stored: bool) -> Action:
-    """Return a decoding step of so many conversations. as_stored: with matrices as linear layers store them."""
+def model_of(*, as_stored: bool) -> LanguageModel:
+    """Return a model. as_stored: with matrices as linear layers store them."""
     language_model = LanguageModel.of(random_model(), byte_tokenizer())
     passes = language_model.passes
     if as_stored:
         heads = passes.query_heads, passes.key_heads
-        passes.layers = [Layer.of(layer, *heads, batch_invariant=True) for layer in language_model.model.model.layers]
-    chat_model = LocalChatModel(language_model, count, 4 * WINDOW + 200, MAX_TOKENS)
-    rows = np.arange(count)
-    chat_model.feed(rows, [[1] * 3 * WINDOW] * count)
-    return lambda: chat_model.feed(rows, [[1]] * count)
+        passes.layers = [Layer.of(layer, *heads, as_stored=True) for layer in language_model.model.model.layers]
+    return language_model
 
 
 def products_of(count: int) -> list[Action]:
@@ -85,7 +82,7 @@ def measure(counts: list[int]) -> None:
     torch.set_num_threads(1)
     others = torch.randn(READ_FLOATS)
     for count in counts:
-        steps = in_turn([step_of(count, as_stored=True), step_of(count, as_stored=False)])
+        steps = in_turn([step_of(model_of(as_stored=as_stored), count) for as_stored in (True, False)])
         products = in_turn(products_of(count), before=others.sum)
         times = [f"{1e6 * seconds / count:12.0f}" for seconds in (*steps, *products)]
         print(f"{os.environ[OF]:12} {count:13}", *times, flush=True)

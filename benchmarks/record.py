@@ -48,20 +48,21 @@ or beside a limit that is computed in the same run. Machines are noisy: read the
 TRIED = """
 ## What was tried and did not help
 
-Measured when it was tried. Where a section above measures it still, it is named.
+The benchmarks [compiled](#compiled) and [layouts](#layouts) can be run again. The other attempts were measured by hand.
 
-- **Compiling the decoder** (compiled), **matrices packed by MKL, and AVX-512** (layouts). With AVX-512 results would
-  also depend on the processor.
-- **Guessing several tokens ahead** from earlier replies, and computing them in one pass. On recorded games this would
-  save little: games play in lock-step, and the game with the most surprising reply decides how many passes a round
-  takes.
-- **One shard of all games of an iteration** in place of two: a few percent less CPU, and an experiment that is built
+- **Compiling the decoder** ([compiled](#compiled)).
+- **Matrices that MKL packs in advance** ([layouts](#layouts)).
+- **AVX-512** ([layouts](#layouts)): no clear gain, and results would depend on the processor.
+- **Guessing several tokens ahead** from earlier replies, and computing them in one pass. In a simulation on recorded
+  games this saved little: games play in lock-step, and the game with the most surprising reply decides how many passes
+  a round takes.
+- **Playing all games of an iteration in one shard** in place of two: hardly less CPU, and an experiment that is built
   alone would leave a core idle.
-- **One job for all evaluations of a model**: larger batches, but a single evaluation could not be made again alone.
-- **Huge pages, or no memory maps at all**, for the memory that fine-tuning frees: more time in the system, or a third
-  more memory. What is in force is in `src/rmft/workflow/forkserver.py`.
-- **Lower priority for jobs beside our own server**: it generates no larger batches, since its clients play in
-  lock-step.
+- **One job for all evaluations of a model**: its batches would be larger, but no evaluation could be made again alone.
+- **Huge pages, or no memory maps**, for the memory that fine-tuning frees: either more time in the system or more
+  memory. `src/rmft/workflow/forkserver.py` says what is in force.
+- **Lower priority for jobs beside our own server**: the server's batches stayed as small, since each client sends the
+  requests of a round together and then waits for all responses.
 """
 
 

@@ -161,7 +161,7 @@ class SlotCache(Cache):
             )  # (n, m), the position in each slot
             key, query = held[:, None], positions[..., None]
             visible = key > (query - (kind.window or self.capacity)).clamp(min=-1)
-            if positions.shape[1] > 1:  # no slot holds a position behind the last one
+            if positions.shape[1] > 1:  # a single token is the last one, and no slot holds a later position
                 visible &= key <= query
             mask = torch.full(visible.shape, torch.finfo(dtype).min, dtype=dtype, device=last.device)
             mask = mask.masked_fill_(visible, 0)[:, None]

@@ -10,6 +10,7 @@ and the model sees exactly the tokens that it was sent and that it sampled.
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -327,20 +328,19 @@ class LocalChatModel:
     def feed(self, rows: np.ndarray, tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         """Feed tokens, one list for each conversation of rows (n,), and return the logits (n, V) after each list."""
         first, last = int(rows.min()), int(rows.max())
-        q = max(map(len, tokens))
+        counts = np.array([len(new) for new in tokens])
+        q = int(counts.max())
         few = len(rows) <= (SHARE_DECODING if q == 1 else SHARE_READING) * (last + 1 - first)
         computed = rows if few else np.arange(first, last + 1)
         place = np.arange(len(rows)) if few else rows - first
         ids = np.zeros((len(computed), q), dtype=np.int64)
         kept = np.zeros((len(computed), q), dtype=bool)
-        if q == 1:
-            ids[place], kept[place] = tokens, True
-        else:
-            for i, new in zip(place, tokens, strict=True):  # padded on the left, so that all end in the last column
-                ids[i, q - len(new) :] = new
-                kept[i, q - len(new) :] = True
+        new = np.arange(q) >= q - counts[:, None]  # padded on the left, so that all end in the last column
+        padded = np.zeros(new.shape, dtype=np.int64)
+        padded[new] = list(chain.from_iterable(tokens))
+        ids[place], kept[place] = padded, new
         positions = self.lengths[computed][:, None] + np.cumsum(kept, axis=1) - 1
-        self.lengths[rows] += [len(new) for new in tokens]
+        self.lengths[rows] += counts
         self.longest[rows] = np.maximum(self.longest[rows], self.lengths[rows])
         for end in range((q - 1) % self.chunk + 1, q + 1, self.chunk):
             part = np.s_[:, max(0, end - self.chunk) : end]

@@ -40,10 +40,10 @@ class Layer:
     narrow: torch.Tensor
 
     @classmethod
-    def of(cls, layer: Qwen3DecoderLayer, query_heads: int, key_heads: int, *, batch_invariant: bool) -> Self:
-        """Take the weights from a layer of transformers. batch_invariant: see `Qwen3Passes`."""
+    def of(cls, layer: Qwen3DecoderLayer, query_heads: int, key_heads: int, *, as_stored: bool) -> Self:
+        """Take the weights from a layer of transformers. as_stored: see `_matrix`."""
         attention, feed_forward = layer.self_attn, layer.mlp
-        matrix = partial(_matrix, as_stored=batch_invariant)
+        matrix = partial(_matrix, as_stored=as_stored)
         scales = [attention.q_norm.weight.expand(query_heads, 1, -1), attention.k_norm.weight.expand(key_heads, 1, -1)]
         return cls(
             norm=layer.input_layernorm.weight,
@@ -68,7 +68,7 @@ class Qwen3Passes:
         """Return the passes of a small, plain Qwen3 in float32 on a CPU, and None for every other model."""
         if not isinstance(model, Qwen3ForCausalLM) or model.device.type != "cpu" or model.dtype != torch.float32:
             return None
-        plain = all(type(one) is torch.nn.Linear and one.bias is None for one in _matrices(model))
+        plain = all(type(one) is torch.nn.Linear and one.bias is None for one in _linear_maps(model))
         usual = model.config.hidden_act == "silu" and model.model.rotary_emb.rope_type == "default"
         if not plain or not usual or model.num_parameters() > MOST_PARAMETERS:
             return None
@@ -84,7 +84,7 @@ class Qwen3Passes:
         self.model, self.embeddings, self.norm = model, core.embed_tokens.weight, core.norm.weight
         self.frequencies = core.rotary_emb.inv_freq
         self.layers = [
-            Layer.of(layer, self.query_heads, self.key_heads, batch_invariant=batch_invariant) for layer in core.layers
+            Layer.of(layer, self.query_heads, self.key_heads, as_stored=batch_invariant) for layer in core.layers
         ]
 
     def __call__(self, ids: torch.Tensor, positions: torch.Tensor, cache: SlotCache) -> torch.Tensor:
@@ -127,7 +127,7 @@ def _matrix(*maps: torch.nn.Linear, as_stored: bool) -> torch.Tensor:
     return matrix if as_stored else matrix.contiguous()
 
 
-def _matrices(model: Qwen3ForCausalLM) -> list[torch.nn.Module]:
+def _linear_maps(model: Qwen3ForCausalLM) -> list[torch.nn.Module]:
     """Return the linear maps of all layers, or what a library has put in their place."""
     parts = (part for layer in model.model.layers for part in (layer.self_attn, layer.mlp))
     return [module for part in parts for name, module in part.named_children() if name.endswith("_proj")]

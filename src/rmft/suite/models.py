@@ -172,8 +172,6 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
     A folder counts where it has a config.json, so that folders of results hide no model of params.yaml. device: None
     for what params.yaml says, or else the CPU. Raise InputError where it is none of these, or takes no such option.
     """
-    if device is not None:
-        _check_device(device)
     path = Path(words)
     no_model = path.is_dir() and not (path / "config.json").is_file()
     on_hub = words.count("/") == 1 and words[0] not in "./~" and not path.exists() and path.suffix != ".gguf"
@@ -192,6 +190,7 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
         settings = _endpoint(path.stem, SLOTS, FREE, API_KEY, **options)
         return Measured(path.stem, settings, {path.name: digest}, gguf=path)
     if path.is_dir() and not no_model:
+        _check_device(device)
         small = sum(Path(file).stat().st_size for file in model_files(words)) < SMALL
         return Measured(path.resolve().name, _language(path.as_posix(), None, device, small=small), _hashes(words))
     params = _params()
@@ -203,6 +202,7 @@ def at_hand(words: str, revision: str | None, device: str | None) -> Measured:
             f"({', '.join(params.models)}); if a hub repository is meant, run rmft where no folder has its name"
         )
     if on_hub:
+        _check_device(device)  # before the hub is asked
         return Measured(words, _language(words, revision or _newest(words), device))
     meant = did_you_mean(words, params.models) or f"those are {', '.join(params.models)}."
     raise InputError(
@@ -249,8 +249,13 @@ def _language(weights: str, revision: str | None, device: str | None, *, small: 
         )
 
 
-def _check_device(device: str) -> None:
-    """Raise InputError where a device has another name than torch's, and where torch has no such device."""
+def _check_device(device: str | None) -> None:
+    """Raise InputError where a device has another name than torch's, and where torch has no such device.
+
+    device: None for the CPU.
+    """
+    if device is None:
+        return
     if not isinstance(device, str) or not re.match(DEVICE, device):
         raise InputError(f"--device: {device!r}: {MEANT[DEVICE]}")
     if device != "cpu":
