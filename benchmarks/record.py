@@ -29,6 +29,7 @@ COMMANDS = {
     "layouts": [],
     "fine_tuning": [],
     "endpoint": [],
+    "clients": [],
     "servers": [],
     "scaling": ["--quick"],
     "prediction": [],

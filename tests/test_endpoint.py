@@ -3,7 +3,6 @@
 The endpoint is `upstream`, whose responses depend on the request alone and which counts them.
 """
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -16,12 +15,10 @@ import pytest
 from endpoint_games import HERE, as_json, ask, connected, games_of, keys_in, play
 from faults import FaultProxy
 from helpers import wait_until
-from httpx2 import MockTransport, Request, Response
 from upstream import KEY, MODEL, Upstream
 
 from rmft.agents.endpoint import EndpointChatModel
 from rmft.endpoint.connection import Statistics
-from rmft.endpoint.http_client import IN_A_POOL, HttpClient
 from rmft.endpoint.journal import key_of, read_journal, usage_of
 from rmft.endpoint.journal_file import frames
 from rmft.errors import InputError
@@ -55,7 +52,7 @@ with Journal.open(Path({str(journal)!r})) as journal:
     nowhere = lambda: sys.exit("started")
     with Connection(Endpoint(SETTINGS, nowhere, journal, SpendingLimit(0.0, {{}})), MODEL) as connection:
         assert len(ask(connection, 3)) == 3
-assert "openai" not in sys.modules and "httpx2" not in sys.modules
+assert "openai" not in sys.modules and "aiohttp" not in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", code], cwd=HERE, check=False).returncode == 0
 
@@ -210,25 +207,6 @@ def test_connections_are_kept_from_one_round_to_the_next_and_closed_at_the_end(u
         thread for thread in set(threading.enumerate()) - threads if thread.name.startswith(("journal", "Any", "asy"))
     }
     assert not left
-
-
-def test_many_requests_at_once_are_spread_over_small_pools():
-    at_once, most = 100, []
-
-    async def send_all() -> None:
-        together = asyncio.Barrier(at_once)
-
-        async def respond(_request: Request) -> Response:
-            async with together:  # until all are here
-                most.append(max(client._sending))
-            return Response(200)
-
-        client = HttpClient(at_once, trust_env=False, base_url="http://127.0.0.1", transport=MockTransport(respond))
-        await asyncio.gather(*(client.post("/") for _ in range(at_once)))
-        await client.close()
-
-    asyncio.run(send_all())
-    assert max(most) <= IN_A_POOL
 
 
 def test_games_keep_to_one_of_several_endpoints(journal):

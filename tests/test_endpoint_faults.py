@@ -79,7 +79,7 @@ def test_an_endpoint_that_never_answers_is_asked_so_often_and_no_more(upstream, 
 
 
 def test_an_endpoint_that_is_not_there_is_a_clear_line(journal, capsys):
-    words = r"http://127\.0\.0\.1:1/v1: no response after 4 attempts, .* in connection \(.*connection attempts failed"
+    words = r"http://127\.0\.0\.1:1/v1: no response after 4 attempts, .* in connection \(.*Connect call failed"
     with connected(journal, "http://127.0.0.1:1/v1") as connection, pytest.raises(InputError, match=words):
         ask(connection, 3)
     waiting = capsys.readouterr().err.splitlines()

@@ -26,7 +26,6 @@ from rmft.endpoint.failures import (
     requested_delay,
     text_of,
 )
-from rmft.endpoint.http_client import HttpClient
 from rmft.errors import InputError, first_line
 
 KEY = "sk-proj-abcdefgh1234567890"
@@ -280,15 +279,6 @@ def test_of_an_answer_in_parts_the_text_is_the_reply():
 def test_text_that_a_failure_has_ended_is_no_answer(body):
     with pytest.raises(ReportedError, match=r"Overloaded|error|insufficient_system_resource"):
         parse_response(body)
-
-
-@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "socks://127.0.0.1:1080", "http://u:s3cret/x@host:80"])
-def test_a_proxy_that_cannot_be_used_is_a_line_that_names_its_variable(proxy, monkeypatch):
-    monkeypatch.setenv("ALL_PROXY", proxy)
-    with pytest.raises(InputError, match="ALL_PROXY or NO_PROXY: names a proxy that cannot be used") as refusal:
-        HttpClient(4, trust_env=True)
-    assert "s3cret" not in str(refusal.value)
-    HttpClient(4, trust_env=False)
 
 
 def test_a_key_is_what_a_header_can_hold():

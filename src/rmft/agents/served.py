@@ -7,19 +7,19 @@ Symbols: B conversations, n of them in a call, d actions.
 """
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
-from httpx2 import HTTPError, TimeoutException
 
 from rmft.agents.chat_tokenizer import ChatTokenizer, TokenCompletion
 from rmft.agents.endpoint import SEEDS
 from rmft.agents.policy_from_model import TOP, Probabilities, Tokens, action_policies, probabilities
-from rmft.endpoint.http_client import HttpClient
-from rmft.errors import InputError, first_line
+from rmft.endpoint.http_client import HttpClient, NoResponseError
+from rmft.errors import InputError
 
 Json = dict[str, Any]
 
@@ -152,8 +152,7 @@ class ServerConnections:
         self._runner = asyncio.Runner()
         headers = {"Authorization": f"Bearer {key}"}
         self._clients = [
-            HttpClient(concurrency, base_url=url, headers=headers, timeout=HANG_SECONDS, trust_env=False)
-            for url in urls
+            HttpClient(url, concurrency, headers=headers, timeout=HANG_SECONDS, trust_env=False) for url in urls
         ]
 
     def __enter__(self) -> Self:
@@ -181,11 +180,11 @@ class ServerConnections:
         async with room:
             for attempts_left in reversed(range(ATTEMPTS)):
                 try:
-                    response = await self._clients[server].post(path, json=body)
+                    response = await self._clients[server].post(path, body)
                     break
-                except HTTPError as error:
-                    if not attempts_left or isinstance(error, TimeoutException):
-                        raise InputError(f"{self.urls[server]}: {first_line(error)}; {self.log} may say why") from None
-        if response.status_code != 200:
-            raise InputError(f"{self.urls[server]}: {response.status_code}, {response.text.strip()}")
-        return response.json()
+                except NoResponseError as error:
+                    if not attempts_left or error.timeout:
+                        raise InputError(f"{self.urls[server]}: {error}; {self.log} may say why") from None
+        if response.status != 200:
+            raise InputError(f"{self.urls[server]}: {response.status}, {response.text.strip()}")
+        return json.loads(response.content)

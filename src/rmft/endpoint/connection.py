@@ -152,8 +152,8 @@ class Connection:
 
         for url in urls:
             client = HttpClient(
+                url,
                 settings.concurrency,
-                base_url=url,
                 headers={"Authorization": f"Bearer {self._key}"},
                 timeout=settings.timeout_seconds,
                 trust_env=not is_local(url),
@@ -300,9 +300,9 @@ class Connection:
 
     async def _post(self, record: Json, key: str, address: int) -> Json | Failure:
         """Send a request once; return the response or the failure. Raise InputError if no retry can succeed."""
-        from httpx2 import ConnectError, ConnectTimeout, PoolTimeout, RequestError, TimeoutException
+        from rmft.endpoint.http_client import NoResponseError
 
-        settings, never_sent = self.endpoint.settings, (ConnectError, ConnectTimeout, PoolTimeout)
+        settings = self.endpoint.settings
         # Our own server answers a request that it has seen before, with the same Idempotency-Key, from its records, so
         # that a lost response costs nothing more; vendors ignore the header. The body has to be the same to the byte,
         # hence the order.
@@ -311,22 +311,21 @@ class Connection:
             body["messages"] = [sendable(message) for message in body["messages"]]
         target = RequestTarget(self._url(address), self.model, settings.api_key, self._key, own=bool(settings.serves))
         try:
-            async with asyncio.timeout(settings.timeout_seconds):  # of everything, however slowly the body arrives
-                response = await self._clients[address].post(ROUTE, json=body, headers={"Idempotency-Key": key})
+            response = await self._clients[address].post(ROUTE, body, {"Idempotency-Key": key})
             if response.is_success:
                 self._pause(address, until_renewed(response.headers))
                 return parse_response(response.content)
-        except (TimeoutError, TimeoutException) as error:
-            return Failure("timeout", paid=not isinstance(error, never_sent))
-        except RequestError as error:
-            return Failure("connection", redacted(str(error), target.key), paid=not isinstance(error, never_sent))
+        except NoResponseError as error:
+            if error.timeout:
+                return Failure("timeout", paid=error.sent)
+            return Failure("connection", redacted(str(error), target.key), paid=error.sent)
         except ReportedError as error:
             return Failure("error", redacted(str(error), target.key), paid=True, in_protocol=True)
         except UnusableError as error:
             return Failure(UNUSABLE, str(error), paid=True, in_protocol=True)
         except MalformedError as error:
             return Failure("malformed", str(error), paid=True)
-        return failure_of(response.status_code, response.headers, response.content, target)
+        return failure_of(response.status, response.headers, response.content, target)
 
     def _url(self, address: int) -> str:
         return self._clients[address].url

@@ -1,67 +1,158 @@
 """An HTTP client for many requests at once.
 
-For each request, httpx looks at all connections of its pool, and asks the operating system about each: 256 requests at
-once in one pool take longer to send than a small model takes to answer them (`benchmarks/endpoint.py`). So the
-connections are spread over small pools.
+It is aiohttp's: httpx takes several times as long over a request, and looks at all connections of its pool each time,
+so that many requests at once take longer to send than a small model takes to answer them (`benchmarks/clients.py`).
 """
 
-from collections.abc import Iterator
+import asyncio
+import json
+import ssl
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-from httpx2 import AsyncClient, InvalidURL, Limits, Response, create_ssl_context
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientSession,
+    ClientTimeout,
+    ConnectionTimeoutError,
+    DummyCookieJar,
+    TCPConnector,
+)
 
 from rmft.errors import InputError, first_line
 
-IN_A_POOL = 16  # connections
 # For which an idle connection is kept open: vLLM and llama.cpp close it after five, at times as it is used again.
 IDLE_SECONDS = 3.0
+LOOKS = 2  # of the event loop at its sockets, after which it knows of connections that were closed while it rested
+PROXY_SCHEMES = ("http", "https")
+UNUSABLE_PROXY = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY: names a proxy that cannot be used"
+
+
+@dataclass(frozen=True)
+class Response:
+    """A complete response. headers: by names in any case. content: the body."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def is_success(self) -> bool:
+        """Return whether the status is one of success."""
+        return 200 <= self.status < 300
+
+    @property
+    def text(self) -> str:
+        """Return the body as text."""
+        return self.content.decode(errors="replace")
+
+
+class NoResponseError(Exception):
+    """A request without a complete response. sent: whether the server may have got it. timeout: whether it hung."""
+
+    def __init__(self, message: str, *, sent: bool, timeout: bool) -> None:
+        super().__init__(message)
+        self.sent, self.timeout = sent, timeout
 
 
 @contextmanager
 def usable_proxy() -> Iterator[None]:
-    """Raise InputError where a client cannot be made because of the proxy that the environment names."""
+    """Raise InputError where a client of httpx cannot be made because of the proxy that the environment names."""
+    from httpx2 import InvalidURL
+
     try:
         yield
     except (ImportError, ValueError, InvalidURL) as error:  # of SOCKS without its library, of an unknown scheme
-        names = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY"
         reason = f": {first_line(error)}" if isinstance(error, ImportError) else ""  # others may quote a password
-        raise InputError(f"{names}: names a proxy that cannot be used{reason}") from None
+        raise InputError(f"{UNUSABLE_PROXY}{reason}") from None
 
 
 class HttpClient:
     """Connections to one address, for one event loop.
 
-    connections: the most at a time; the caller sends no more requests at once. options: as for `httpx2.AsyncClient`.
-    Raise InputError where the environment names certificates that cannot be read, or a proxy that cannot be used.
+    connections: the most at a time; further requests wait. headers: of every request. timeout: in seconds, of a request
+    with its response, however slowly that arrives. trust_env: whether the environment may name a proxy and
+    certificates. Raise InputError where it names ones that cannot be used.
     """
 
-    def __init__(self, connections: int, *, trust_env: bool, **options: object) -> None:
-        pools = -(-connections // IN_A_POOL)
-        limits = Limits(max_connections=-(-connections // pools), keepalive_expiry=IDLE_SECONDS)
-        try:
-            certificates = create_ssl_context(trust_env=trust_env)
-        except OSError as error:
-            raise InputError(f"SSL_CERT_FILE or SSL_CERT_DIR: {first_line(error)}") from None
-        options |= {"limits": limits, "verify": certificates, "trust_env": trust_env}
-        with usable_proxy():
-            self._pools = [AsyncClient(**options) for _ in range(pools)]
-        self._sending = [0] * pools
+    def __init__(
+        self, url: str, connections: int, *, headers: Mapping[str, str], timeout: float, trust_env: bool
+    ) -> None:
+        self.url, self.connections, self.headers = url.rstrip("/"), connections, headers
+        # The limit for connecting is the shorter one, so that what was never sent is told from what was.
+        self.timeout = ClientTimeout(total=timeout, sock_connect=timeout / 2)
+        self.certificates = _certificates(trust_env) if urlsplit(url).scheme == "https" else True
+        self.proxy = _proxy(self.url) if trust_env else None
+        self._session: ClientSession | None = None
 
-    @property
-    def url(self) -> str:
-        """Return the address."""
-        return str(self._pools[0].base_url).rstrip("/")
+    def _opened(self) -> ClientSession:
+        """Return the connections, which only an event loop that runs can have."""
+        if self._session is None:
+            limits = {"limit": self.connections, "keepalive_timeout": IDLE_SECONDS}
+            self._session = ClientSession(
+                connector=TCPConnector(ssl=self.certificates, **limits),
+                headers=self.headers,
+                timeout=self.timeout,
+                proxy=self.proxy,
+                cookie_jar=DummyCookieJar(),
+            )
+        return self._session
 
-    async def post(self, path: str, **content: object) -> Response:
-        """Return the response to a request, which goes through the pool that is least busy."""
-        pool = min(range(len(self._pools)), key=self._sending.__getitem__)
-        self._sending[pool] += 1
+    async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
+        """Send a JSON body, and return the response. Raise NoResponseError without a complete one."""
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        for _ in range(LOOKS):
+            await asyncio.sleep(0)
         try:
-            return await self._pools[pool].post(path, **content)
-        finally:
-            self._sending[pool] -= 1
+            # Redirects are not followed: a key goes to the address that is named, and to no other.
+            async with self._opened().post(
+                self.url + path, data=content, headers=headers, allow_redirects=False
+            ) as response:
+                return Response(response.status, response.headers, await response.read())
+        except (ClientError, TimeoutError) as error:
+            never_sent = isinstance(error, (ClientConnectorError, ConnectionTimeoutError))
+            timeout = isinstance(error, TimeoutError)
+            raise NoResponseError(_reason(error), sent=not never_sent, timeout=timeout) from None
 
     async def close(self) -> None:
         """Close all connections."""
-        for pool in self._pools:
-            await pool.aclose()
+        if self._session:
+            await self._session.close()
+
+
+def _reason(error: Exception) -> str:
+    """Return why there is no response: of a server that cannot be reached, what the operating system says."""
+    system = getattr(error, "os_error", None)
+    return (system and system.strerror) or first_line(error)
+
+
+def _certificates(trust_env: bool) -> ssl.SSLContext:
+    """Return the certificates that servers are checked against."""
+    from httpx2 import create_ssl_context
+
+    try:
+        return create_ssl_context(trust_env=trust_env)
+    except OSError as error:
+        raise InputError(f"SSL_CERT_FILE or SSL_CERT_DIR: {first_line(error)}") from None
+
+
+def _proxy(url: str) -> str | None:
+    """Return the proxy that the environment names for an address, or None."""
+    parts, proxies = urlsplit(url), getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.netloc):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        scheme, host, _ = (named := urlsplit(proxy)).scheme, named.hostname, named.port  # a wrong port is a ValueError
+    except ValueError:
+        raise InputError(UNUSABLE_PROXY) from None
+    if scheme not in PROXY_SCHEMES or not host:
+        raise InputError(f"{UNUSABLE_PROXY}: only those of {' and '.join(PROXY_SCHEMES)} can")
+    return proxy

@@ -1,0 +1,128 @@
+"""The HTTP client: where its requests go, by what way, and what they hold."""
+
+import asyncio
+import time
+from base64 import b64encode
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+from upstream import Served, Server
+
+from rmft.endpoint.http_client import HttpClient, NoResponseError, Response
+from rmft.errors import InputError
+
+FOREIGN = "http://endpoint.invalid/v1"  # no such host: only a proxy can pass a request on
+
+
+class Noting(Served):
+    """A server that notes the path and headers of each request; headers: of its responses."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, dict[str, str]]] = []
+        self.status, self.headers, self.hangs_up = 200, {}, False
+        noting = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                noting.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+                self.send_response(noting.status)
+                for name, value in {"Content-Length": str(len(body)), **noting.headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+                self.close_connection = noting.hangs_up
+
+            def log_message(self, *_: object) -> None:
+                """Log nothing."""
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.authority = f"127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{self.authority}/v1"
+
+
+def post(url: str, times: int = 1, *, trust_env: bool = True) -> list[Response]:
+    """Return the responses to as many requests, one after the other; the event loop rests between them."""
+    client = HttpClient(url, 1, headers={"Authorization": "Bearer key"}, timeout=5.0, trust_env=trust_env)
+    responses = []
+    with asyncio.Runner() as runner:
+        try:
+            for _ in range(times):
+                responses.append(runner.run(client.post("/chat/completions", {"name": "é"})))
+                time.sleep(0.05)
+        finally:
+            runner.run(client.close())
+    return responses
+
+
+@pytest.fixture
+def server():
+    with Noting() as noting:
+        yield noting
+
+
+def test_a_request_is_sent_in_the_same_bytes_each_time(server):
+    (response,) = post(server.url)
+    assert (response.status, response.content) == (200, '{"name":"é"}'.encode())
+    assert server.seen[0][0] == "/v1/chat/completions"
+    assert server.seen[0][1]["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("variable", ["HTTP_PROXY", "ALL_PROXY"])
+def test_the_environment_names_a_proxy_with_its_password(server, variable, monkeypatch):
+    monkeypatch.setenv(variable, f"someone:secret@{server.authority}")  # without a scheme, as curl takes it
+    post(FOREIGN)
+    path, headers = server.seen[0]
+    assert path == f"{FOREIGN}/chat/completions"
+    assert headers["proxy-authorization"] == "Basic " + b64encode(b"someone:secret").decode()
+    assert headers["authorization"] == "Bearer key"
+
+
+def test_no_proxy_is_asked_where_the_environment_excludes_the_address_or_is_not_trusted(server, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    with pytest.raises(NoResponseError, match=r"'127\.0\.0\.1', 1"):
+        post(server.url)
+    post(server.url, trust_env=False)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    post(server.url)
+    assert [path for path, _ in server.seen] == ["/v1/chat/completions"] * 2
+
+
+def test_the_key_is_neither_replaced_by_a_netrc_nor_sent_on_to_another_address(server, monkeypatch, tmp_path):
+    (tmp_path / "netrc").write_text("default login someone password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server.status, server.headers = 307, {"Location": "/elsewhere"}
+    assert [response.status for response in post(server.url)] == [307]
+    assert [headers["authorization"] for _, headers in server.seen] == ["Bearer key"]
+
+
+def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used_again(server):
+    server.hangs_up = True
+    assert [response.status for response in post(server.url, times=5)] == [200] * 5
+
+
+def test_what_never_reached_a_server_is_told_from_what_may_have_been_paid(server):
+    with pytest.raises(NoResponseError) as never:
+        post("http://127.0.0.1:1/v1")
+    assert (never.value.sent, never.value.timeout) == (False, False)
+    server.headers = {"Content-Length": "1000"}  # of which few come
+    server.hangs_up = True
+    with pytest.raises(NoResponseError) as cut:
+        post(server.url)
+    assert (cut.value.sent, cut.value.timeout) == (True, False)
+
+
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "socks://127.0.0.1:1080", "http://u:s3cret/x@host:80"])
+def test_a_proxy_that_cannot_be_used_is_a_line_that_names_its_variable(proxy, monkeypatch):
+    monkeypatch.setenv("ALL_PROXY", proxy)
+    with pytest.raises(InputError, match="ALL_PROXY or NO_PROXY: names a proxy that cannot be used") as refusal:
+        post(FOREIGN)
+    assert "s3cret" not in str(refusal.value)
+
+
+def test_certificates_that_cannot_be_read_are_a_line_that_names_their_variable(monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere.pem")
+    with pytest.raises(InputError, match="SSL_CERT_FILE or SSL_CERT_DIR: "):
+        post("https://localhost/v1")
