@@ -1,6 +1,7 @@
 """The HTTP client: where its requests go, by what way, and what they hold."""
 
 import asyncio
+import gzip
 import time
 from base64 import b64encode
 from http.server import BaseHTTPRequestHandler
@@ -15,11 +16,14 @@ FOREIGN = "http://endpoint.invalid/v1"  # no such host: only a proxy can pass a 
 
 
 class Noting(Served):
-    """A server that notes the path and headers of each request; headers: of its responses."""
+    """A server that notes the path and headers of each request, and sends its body back, or one of its own.
+
+    hangs_up: whether it closes the connection after a response.
+    """
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, str]]] = []
-        self.status, self.headers, self.hangs_up = 200, {}, False
+        self.status, self.headers, self.hangs_up, self.body = 200, {}, False, b""
         noting = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -27,6 +31,7 @@ class Noting(Served):
 
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
+                body = noting.body or body
                 noting.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
                 self.send_response(noting.status)
                 for name, value in {"Content-Length": str(len(body)), **noting.headers}.items():
@@ -101,6 +106,14 @@ def test_the_key_is_neither_replaced_by_a_netrc_nor_sent_on_to_another_address(s
 def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used_again(server):
     server.hangs_up = True
     assert [response.status for response in post(server.url, times=5)] == [200] * 5
+
+
+def test_a_small_response_that_inflates_without_end_is_given_up(server):
+    server.body = gzip.compress(bytes(1 << 20)) * 300  # members of a megabyte each
+    server.headers = {"Content-Encoding": "gzip"}
+    with pytest.raises(NoResponseError, match="a response of more than 256 MiB") as too_large:
+        post(server.url)
+    assert too_large.value.sent
 
 
 def test_what_never_reached_a_server_is_told_from_what_may_have_been_paid(server):

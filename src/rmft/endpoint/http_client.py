@@ -17,6 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 from aiohttp import (
     ClientConnectorError,
     ClientError,
+    ClientResponse,
     ClientSession,
     ClientTimeout,
     ConnectionTimeoutError,
@@ -28,6 +29,7 @@ from rmft.errors import InputError, first_line
 
 # For which an idle connection is kept open: vLLM and llama.cpp close it after five, at times as it is used again.
 IDLE_SECONDS = 3.0
+LARGEST_BODY = 256 << 20  # bytes; a completion with all its log-probabilities has far fewer
 LOOKS = 2  # of the event loop at its sockets, after which it knows of connections that were closed while it rested
 PROXY_SCHEMES = ("http", "https")
 UNUSABLE_PROXY = "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY: names a proxy that cannot be used"
@@ -114,7 +116,7 @@ class HttpClient:
             async with self._opened().post(
                 self.url + path, data=content, headers=headers, allow_redirects=False
             ) as response:
-                return Response(response.status, response.headers, await response.read())
+                return Response(response.status, response.headers, await _body(response))
         except (ClientError, TimeoutError) as error:
             never_sent = isinstance(error, (ClientConnectorError, ConnectionTimeoutError))
             timeout = isinstance(error, TimeoutError)
@@ -124,6 +126,16 @@ class HttpClient:
         """Close all connections."""
         if self._session:
             await self._session.close()
+
+
+async def _body(response: ClientResponse) -> bytes:
+    """Return a response's body. Raise NoResponseError where it is too large; a small one may inflate to any size."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > LARGEST_BODY:
+            raise NoResponseError(f"a response of more than {LARGEST_BODY >> 20} MiB", sent=True, timeout=False)
+    return bytes(body)
 
 
 def _reason(error: Exception) -> str:
