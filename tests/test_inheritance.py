@@ -15,7 +15,7 @@ from rmft.errors import InputError
 from rmft.params import load
 from rmft.params.inheritance import with_origins
 from rmft.tools.parameter_docs import documents
-from rmft.tools.parameters import explained
+from rmft.tools.parameters import explained, without_difference
 from rmft.workflow import targets
 from rmft.workflow.parameters import parameters_of
 from rmft.workflow.plan import method_job
@@ -165,6 +165,24 @@ def test_an_experiment_at_its_own_size_keeps_its_model_at_every_scale(tmp_path):
     for scale in ("paper", "demo", "smoke"):
         of = load(tmp_path / "params.yaml", scale).at_scale().experiments["mine"]
         assert (of.model, of.rmft.scenarios, of.sft.method) == ("gemma-2-9b-it", 7, "lora")
+
+
+def test_a_scale_replaces_what_a_variant_changes_says_so_and_can_be_told_the_change(tmp_path):
+    copy_parameters(tmp_path)
+    slower = {"sft": {"learning_rate": 1.0e-4}}
+    set_value(tmp_path, "experiments.slower", {"varies": "open_mab_qwen", **slower})
+    params = load(tmp_path / "params.yaml").at_scale()
+    assert params.experiments["slower"].sft == params.experiments["open_mab_qwen"].sft
+    (line,) = without_difference(params)
+    assert line.startswith("experiments.slower: learns exactly as open_mab_qwen, which it varies")
+    *_, key = line.split()
+    set_value(tmp_path, key, slower)
+    params = load(tmp_path / "params.yaml").at_scale()
+    assert (params.experiments["slower"].sft.learning_rate, params.experiments["slower"].sft.epochs) == (1.0e-4, 2)
+    assert list(without_difference(params)) == []
+    set_value(tmp_path, key, {"sft": {"learning_rat": 1.0e-4}})
+    with pytest.raises(InputError, match=rf"{re.escape(key)}\.sft\.learning_rat: unknown key"):
+        load(tmp_path / "params.yaml").at_scale()
 
 
 def test_every_value_of_an_experiment_is_shown_with_its_place():

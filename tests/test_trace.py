@@ -291,6 +291,10 @@ def test_a_crate_is_not_made_of_what_is_not_as_recorded_nor_over_another_nor_wit
     ("arguments", "says"),
     [
         (("README.md",), "README.md: no artifact of this workflow; try a file below results or data/rewards"),
+        (
+            (f"docs/{Path(FIGURE).name}",),
+            f"docs/{Path(FIGURE).name}: no artifact of this workflow; did you mean {FIGURE}?",
+        ),
         (("results/figures",), "results/figures: is a folder; name a file in it, such as results/figures/"),
         (("results/figures/none.pdf",), "results/figures/none.pdf: no such file, and no record of it;"),
         ((), "lineage: name one artifact, or say --all"),

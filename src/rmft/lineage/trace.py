@@ -95,11 +95,14 @@ def _as_artifact(path: Path) -> str:
 def _meant(path: Path) -> str:
     """Return a question for the artifact that a wrong path may mean; empty where none is near.
 
-    It is one that is called so without its ending or folder, or one of a similar name in the same folder.
+    It is one that is called so, perhaps without its ending or folder, or one of a similar name in the same folder.
     """
-    there = (file for folder in ARTIFACTS for file in Path(folder).rglob(f"{glob.escape(path.name)}.*"))
+    names = (name := glob.escape(path.name)), f"{name}.*"
+    there = (file for folder in ARTIFACTS for name in names for file in Path(folder).rglob(name))
     if called_so := min((file.as_posix() for file in there if file.is_file()), default=""):
         return f"did you mean {called_so}?"
+    if path.exists():
+        return ""
     beside = [file.as_posix() for file in path.parent.glob("*") if file.is_file()]
     return did_you_mean(path.as_posix(), beside)
 

@@ -55,7 +55,8 @@ class Expected(Section):
     seconds: Positive = Field(description="Seconds that a completion takes.")
 
 
-EXPECTED = Expected(characters_per_token=4.0, reply_tokens=ReplyTokens(full=8, bandit=8), seconds=1.0)
+# As `gpt-4o-mini` in params.yaml replies, with reasoning.
+EXPECTED = Expected(characters_per_token=4.0, reply_tokens=ReplyTokens(full=100, bandit=80), seconds=1.0)
 
 
 class EndpointModel(Section):
@@ -111,7 +112,12 @@ class EndpointSettings(EndpointModel):
         default_factory=lambda settings: settings.get("prices"),
         description="What a model costs that is fine-tuned from it. Default: `prices`.",
     )
-    expected: Expected = Field(default=EXPECTED, description="What `rmft estimate` calculates with.")
+    expected: Expected = Field(
+        default=EXPECTED,
+        description="What `rmft estimate` calculates with. Default: replies of "
+        f"{EXPECTED.reply_tokens.bandit:g} tokens ({EXPECTED.reply_tokens.full:g} under full feedback), "
+        f"{EXPECTED.characters_per_token:g} characters a token, {EXPECTED.seconds:g} second a reply.",
+    )
 
 
 class FineTuningSettings(Section):

@@ -20,6 +20,7 @@ ITERATIONS = "Largest number of iterations of the loop."
 SCENARIOS = "M: scenarios in each iteration."
 TRAJECTORIES = "L: trajectories for each scenario."
 SEEDS = "Number of training seeds."
+SFT = "Settings of fine-tuning that replace the experiment's."
 
 
 def _iterations(most: int | None, loop: Section) -> dict[str, int]:
@@ -56,6 +57,7 @@ class OneScale(Section):
     trajectories: Count | None = Field(default=None, description=TRAJECTORIES)
     training_seeds: Count | None = Field(default=None, description=SEEDS)
     instances: Count | None = Field(default=None, description="Instances of each evaluation.")
+    sft: dict[str, Override] = Field(default={}, description=SFT)
 
 
 class PlayedScale(Section):
@@ -106,17 +108,21 @@ class LanguageScale(PlayedScale):
     taught: dict[DistillationBudget, Count] = Field(
         default={}, description="Largest number of a teacher's games in distillation, for each budget."
     )
-    sft: dict[str, Override] = Field(default={}, description="Settings of fine-tuning that replace the experiment's.")
+    sft: dict[str, Override] = Field(default={}, description=SFT)
     experiments: dict[Name, OneScale] = Field(default={}, description="Other values for some experiments, by name.")
 
     def of(self, name: str) -> Self:
         """Return what the scale changes in one experiment."""
-        own = self.experiments.get(name, OneScale()).model_dump(exclude_none=True)
+        own = self._one(name).model_dump(exclude={"sft"}, exclude_none=True)
         return self.model_copy(update={**own, "powered": {} if "instances" in own else self.powered})
+
+    def _one(self, name: str) -> OneScale:
+        return self.experiments.get(name, OneScale())
 
     def scaled(self, name: str, experiment: WordsExperiment) -> WordsExperiment:
         """Return an experiment at this scale."""
-        return self.of(name)._scaled(experiment)
+        scaled, key = self.of(name)._scaled(experiment), f"{experiment.scale_of}.experiments.{name}.sft"
+        return scaled.model_copy(update={"sft": scaled.sft.changed(key, self._one(name).sft)})
 
     def _scaled(self, experiment: WordsExperiment) -> WordsExperiment:
         loop = self.model_dump(include={"scenarios", "trajectories", "training_seeds"}, exclude_none=True)

@@ -56,7 +56,7 @@ def params(
     from rmft.params import load
     from rmft.params.reading import OUTPUTS
     from rmft.tools.estimate import beyond_budget, endpoint_experiments, expected_work
-    from rmft.tools.parameters import explained
+    from rmft.tools.parameters import explained, without_difference
     from rmft.workflow.checks import check_inputs
     from rmft.workflow.parameters import write_parameters
 
@@ -75,6 +75,8 @@ def params(
     if experiment is not None:
         print(explained(file, experiment, scale))
         return
+    for line in without_difference(found):
+        print(line, file=sys.stderr)
     if line := beyond_budget(found, expected_work(found, endpoint_experiments(found))):
         print(line, file=sys.stderr)
     if write is not None:

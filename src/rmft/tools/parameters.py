@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmft.errors import InputError, unknown
+from rmft.params import Params
 from rmft.params.inheritance import Place
 from rmft.params.reading import read
 
 COLUMN = 44  # where the places begin
+NOT_LEARNT_FROM = ("varies", "scale", "evaluations")  # keys of an experiment that do not change how a model is trained
 
 
 def explained(path: Path, name: str, scale: str | None = None) -> str:
@@ -34,6 +36,17 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
             place = f"scales.{full_size.scale}; {json.dumps(whole[key], ensure_ascii=False)} in {place}"
         lines.append(f"{text:<{COLUMN}} # {place}")
     return "\n".join(lines)
+
+
+def without_difference(params: Params) -> Iterator[str]:
+    """Yield a line for each variant that learns as the experiment that it varies. params: at their scale."""
+    for name, variant in params.experiments.items():
+        original = variant.varies and params.experiments[variant.varies]
+        if original and variant.model_copy(update={key: getattr(original, key) for key in NOT_LEARNT_FROM}) == original:
+            yield (
+                f"experiments.{name}: learns exactly as {variant.varies}, which it varies, since scale {params.scale} "
+                f"replaces what differs: set that in scales.{params.scale}.{variant.scale_of}.experiments.{name}"
+            )
 
 
 def _leaves(value: object, key: Place = ()) -> Iterator[tuple[Place, object]]:

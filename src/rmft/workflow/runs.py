@@ -91,7 +91,9 @@ def refuse_own_server(settings: Iterable[str]) -> None:
         player = record.get("judge") or record
         if player.get("served"):
             name = player["model_name"]
-            cure = f"start `rmft serve` where all nodes reach it, and name it in models.{name}.base_urls"
+            cure = (
+                f"start `rmft serve` where all nodes reach it; name it in models.{name}.base_urls, in place of serves"
+            )
             raise InputError(f"{name}: our own server plays on one machine only; {cure}")
 
 
