@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from test_chat_template import byte_tokenizer
 from test_local import fresh_model, incline, naive_reply, pair, plain_logits
 
@@ -239,6 +240,31 @@ def test_more_models_than_fit_are_served_one_after_the_other_and_one_that_cannot
     assert sorted(loaded) == sorted({*weights} - {weights[2]})  # each once: none is given up before it has answered
     for number, (reply, error) in enumerate(zip(replies, errors, strict=True)):
         assert (error.status_code, error.detail) == (500, "damaged") if number % 5 == 2 else reply.text
+
+
+def test_a_model_that_fails_takes_no_other_model_with_it():
+    loaded = []
+
+    def load(path: Path | None) -> LanguageModel:
+        loaded.append(path)
+        model = letters_only()
+        if path is not None:
+            torch.nn.init.constant_(model.model.get_input_embeddings().weight, torch.nan)  # as after too large steps
+        return model
+
+    engine = Engine(load, slots=8, models=2, threads=1)
+    replies = [ask(tokenizer_of(letters_only()), [f"Hi {number}"], number, limit=200) for number in range(8)]
+    for reply in replies[4:]:
+        reply.weights = Path("broken")
+    engine.start()
+    engine.submit(replies)
+    errors = [reply.done.exception(60) for reply in replies]
+    engine.submit(again := [ask(tokenizer_of(letters_only()), ["Hi"], 8)])
+    assert again[0].done.exception(60) is None
+    engine.stop()
+    assert errors[:4] == [None] * 4
+    assert all("not finite" in error.detail for error in errors[4:])
+    assert loaded.count(None) == 1
 
 
 def test_who_waits_when_the_engine_stops_is_told():

@@ -2,10 +2,13 @@
 
 import asyncio
 import gzip
+import re
+import socket
 import time
 from base64 import b64encode
 from http.server import BaseHTTPRequestHandler
 
+import httpx2
 import pytest
 from upstream import Served, Server
 
@@ -18,12 +21,13 @@ FOREIGN = "http://endpoint.invalid/v1"  # no such host: only a proxy can pass a 
 class Noting(Served):
     """A server that notes the path and headers of each request, and sends its body back, or one of its own.
 
-    hangs_up: whether it closes the connection after a response.
+    hangs_up: whether it closes the connection after a response. raw: bytes that it sends in place of a response. It
+    lets nobody connect through it, and answers `status` to who tries.
     """
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, str]]] = []
-        self.status, self.headers, self.hangs_up, self.body = 200, {}, False, b""
+        self.status, self.headers, self.hangs_up, self.body, self.raw = 200, {}, False, b"", b""
         noting = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -33,12 +37,19 @@ class Noting(Served):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 body = noting.body or body
                 noting.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+                if noting.raw:
+                    self.wfile.write(noting.raw)
+                    self.close_connection = True
+                    return
                 self.send_response(noting.status)
                 for name, value in {"Content-Length": str(len(body)), **noting.headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
                 self.close_connection = noting.hangs_up
+
+            def do_CONNECT(self) -> None:
+                self.send_error(noting.status)
 
             def log_message(self, *_: object) -> None:
                 """Log nothing."""
@@ -48,9 +59,9 @@ class Noting(Served):
         self.url = f"http://{self.authority}/v1"
 
 
-def post(url: str, times: int = 1, *, trust_env: bool = True) -> list[Response]:
+def post(url: str, times: int = 1, *, trust_env: bool = True, timeout: float = 5.0) -> list[Response]:
     """Return the responses to as many requests, one after the other; the event loop rests between them."""
-    client = HttpClient(url, 1, headers={"Authorization": "Bearer key"}, timeout=5.0, trust_env=trust_env)
+    client = HttpClient(url, 1, headers={"Authorization": "Bearer key"}, timeout=timeout, trust_env=trust_env)
     responses = []
     with asyncio.Runner() as runner:
         try:
@@ -95,6 +106,45 @@ def test_no_proxy_is_asked_where_the_environment_excludes_the_address_or_is_not_
     assert [path for path, _ in server.seen] == ["/v1/chat/completions"] * 2
 
 
+@pytest.mark.parametrize(
+    ("excluded", "url"),
+    [
+        ("10.0.0.0/8", "http://10.0.0.5:8000/v1"),
+        ("other, fd00::/16", "http://[fd00::5]:8000/v1"),
+        ("[fd00::5]", "http://[fd00::5]/v1"),
+        ("http://gpu1", "http://GPU1:8000/v1"),
+        (".lan", "http://gpu1.lan/v1"),
+    ],
+)
+def test_the_environment_excludes_addresses_from_the_proxy_as_in_httpx(excluded, url, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+
+    def proxies() -> tuple[bool, bool]:
+        ours = HttpClient(url, 1, headers={}, timeout=1.0, trust_env=True).proxy
+        with httpx2.Client() as theirs:
+            return ours is not None, theirs._transport_for_url(httpx2.URL(url)) is not theirs._transport
+
+    assert proxies() == (True, True)
+    monkeypatch.setenv("NO_PROXY", excluded)
+    assert proxies() == (False, False)
+
+
+@pytest.mark.parametrize("status", [407, 403])
+def test_a_proxy_that_lets_nobody_through_ends_the_run_with_a_line_that_names_its_variable(server, status, monkeypatch):
+    server.status = status
+    monkeypatch.setenv("HTTPS_PROXY", server.url)
+    with pytest.raises(InputError, match=f"NO_PROXY: names a proxy that cannot be used: it answers {status}"):
+        post("https://endpoint.invalid/v1")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://256.256.256.256/v1", "http://api..example.com/v1", f"http://{'a' * 64}.org/v1"]
+)
+def test_an_address_that_is_none_is_a_line(url):
+    with pytest.raises(InputError, match=f"{re.escape(url)}: cannot be asked"):
+        post(url)
+
+
 def test_the_key_is_neither_replaced_by_a_netrc_nor_sent_on_to_another_address(server, monkeypatch, tmp_path):
     (tmp_path / "netrc").write_text("default login someone password secret\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
@@ -116,10 +166,28 @@ def test_a_small_response_that_inflates_without_end_is_given_up(server):
     assert too_large.value.sent
 
 
+def test_a_header_may_be_long(server):
+    server.headers = {"Content-Security-Policy": "a" * 20_000}
+    assert [response.status for response in post(server.url)] == [200]
+
+
+def test_a_body_that_breaks_off_in_its_framing_is_noticed_at_once(server):
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    server.raw = head + b"2\r\n{}\r\n" + b"upstream error\r\n"
+    begun = time.monotonic()
+    with pytest.raises(NoResponseError) as broken:
+        post(server.url, timeout=60.0)
+    assert (broken.value.sent, broken.value.timeout) == (True, False)
+    assert time.monotonic() - begun < 30
+
+
 def test_what_never_reached_a_server_is_told_from_what_may_have_been_paid(server):
     with pytest.raises(NoResponseError) as never:
         post("http://127.0.0.1:1/v1")
     assert (never.value.sent, never.value.timeout) == (False, False)
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(NoResponseError) as hanging:
+        post(f"https://127.0.0.1:{silent.getsockname()[1]}/v1", timeout=0.2)  # TLS needs an answer
+    assert (hanging.value.sent, hanging.value.timeout) == (False, True)
     server.headers = {"Content-Length": "1000"}  # of which few come
     server.hangs_up = True
     with pytest.raises(NoResponseError) as cut:

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -178,13 +179,14 @@ class ServerConnections:
 
     async def _post(self, path: str, body: Json, server: int, room: asyncio.Semaphore) -> Json:
         async with room:
-            for attempts_left in reversed(range(ATTEMPTS)):
+            attempts_left = ATTEMPTS
+            while True:
+                attempts_left -= 1
                 try:
                     response = await self._clients[server].post(path, body)
-                    break
-                except NoResponseError as error:
-                    if not attempts_left or error.timeout:
+                    if response.status != 200:
+                        raise InputError(f"{self.urls[server]}: {response.status}, {response.text.strip()}")
+                    return json.loads(response.content)
+                except (NoResponseError, JSONDecodeError) as error:  # of a body that was cut off, too
+                    if not attempts_left or getattr(error, "timeout", False):
                         raise InputError(f"{self.urls[server]}: {error}; {self.log} may say why") from None
-        if response.status != 200:
-            raise InputError(f"{self.urls[server]}: {response.status}, {response.text.strip()}")
-        return json.loads(response.content)

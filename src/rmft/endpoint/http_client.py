@@ -7,9 +7,11 @@ so that many requests at once take longer to send than a small model takes to an
 import asyncio
 import json
 import ssl
+from asyncio import Future
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -17,7 +19,10 @@ from urllib.request import getproxies, proxy_bypass
 from aiohttp import (
     ClientConnectorError,
     ClientError,
+    ClientHttpProxyError,
+    ClientPayloadError,
     ClientResponse,
+    ClientResponseError,
     ClientSession,
     ClientTimeout,
     ConnectionTimeoutError,
@@ -29,6 +34,8 @@ from rmft.errors import InputError, first_line
 
 # For which an idle connection is kept open: vLLM and llama.cpp close it after five, at times as it is used again.
 IDLE_SECONDS = 3.0
+LONGEST_HEADER, MOST_HEADERS = 1 << 16, 1000  # in bytes; gateways add long ones, and the response has been paid for
+REFUSED_BY_PROXY = (401, 403, 407)
 LARGEST_BODY = 256 << 20  # bytes; a completion with all its log-probabilities has far fewer
 LOOKS = 2  # of the event loop at its sockets, after which it knows of connections that were closed while it rested
 PROXY_SCHEMES = ("http", "https")
@@ -87,7 +94,7 @@ class HttpClient:
     ) -> None:
         self.url, self.connections, self.headers = url.rstrip("/"), connections, headers
         # The limit for connecting is the shorter one, so that what was never sent is told from what was.
-        self.timeout = ClientTimeout(total=timeout, sock_connect=timeout / 2)
+        self.timeout = ClientTimeout(total=timeout, connect=timeout / 2)
         self.certificates = _certificates(trust_env) if urlsplit(url).scheme == "https" else True
         self.proxy = _proxy(self.url) if trust_env else None
         self._session: ClientSession | None = None
@@ -95,18 +102,24 @@ class HttpClient:
     def _opened(self) -> ClientSession:
         """Return the connections, which only an event loop that runs can have."""
         if self._session is None:
-            limits = {"limit": self.connections, "keepalive_timeout": IDLE_SECONDS}
+            connector = TCPConnector(limit=self.connections, keepalive_timeout=IDLE_SECONDS, ssl=self.certificates)
             self._session = ClientSession(
-                connector=TCPConnector(ssl=self.certificates, **limits),
+                connector=connector,
                 headers=self.headers,
                 timeout=self.timeout,
                 proxy=self.proxy,
                 cookie_jar=DummyCookieJar(),
+                max_line_size=LONGEST_HEADER,
+                max_field_size=LONGEST_HEADER,
+                max_headers=MOST_HEADERS,
             )
         return self._session
 
     async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-        """Send a JSON body, and return the response. Raise NoResponseError without a complete one."""
+        """Send a JSON body, and return the response.
+
+        Raise NoResponseError without a complete one, and InputError where no request can be sent to this address.
+        """
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
         headers = {"Content-Type": "application/json", **(headers or {})}
         for _ in range(LOOKS):
@@ -117,6 +130,13 @@ class HttpClient:
                 self.url + path, data=content, headers=headers, allow_redirects=False
             ) as response:
                 return Response(response.status, response.headers, await _body(response))
+        except ValueError as error:  # a name that is none, an address that is none, characters that no header has
+            cure = "; or the proxy that the environment names cannot" if self.proxy else ""
+            raise InputError(f"{self.url}: cannot be asked ({first_line(error)}){cure}") from None
+        except ClientHttpProxyError as error:
+            if error.status in REFUSED_BY_PROXY:
+                raise InputError(f"{UNUSABLE_PROXY}: it answers {error.status} {error.message}") from None
+            raise NoResponseError(f"the proxy answers {error.status}", sent=False, timeout=False) from None
         except (ClientError, TimeoutError) as error:
             never_sent = isinstance(error, (ClientConnectorError, ConnectionTimeoutError))
             timeout = isinstance(error, TimeoutError)
@@ -130,16 +150,38 @@ class HttpClient:
 
 async def _body(response: ClientResponse) -> bytes:
     """Return a response's body. Raise NoResponseError where it is too large; a small one may inflate to any size."""
-    body = bytearray()
-    async for part in response.content.iter_any():
-        body += part
-        if len(body) > LARGEST_BODY:
-            raise NoResponseError(f"a response of more than {LARGEST_BODY >> 20} MiB", sent=True, timeout=False)
+    body, content = bytearray(), response.content
+
+    def give_up(_: Future[None]) -> None:
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(ClientPayloadError("the connection was closed within a response"))
+
+    # aiohttp would wait for ever for the rest of a body in chunks that breaks off in a chunk that is none.
+    closed = response.connection and response.connection.protocol and response.connection.protocol.closed
+    if closed:
+        closed.remove_done_callback(_look)  # of an earlier response
+        closed.add_done_callback(_look)
+        closed.add_done_callback(give_up)
+    try:
+        async for part in content.iter_any():
+            body += part
+            if len(body) > LARGEST_BODY:
+                raise NoResponseError(f"a response of more than {LARGEST_BODY >> 20} MiB", sent=True, timeout=False)
+    finally:
+        if closed:
+            closed.remove_done_callback(give_up)
     return bytes(body)
+
+
+def _look(closed: Future[None]) -> None:
+    """Look at why a connection was closed; asyncio would warn of an error that nobody looks at."""
+    closed.exception()
 
 
 def _reason(error: Exception) -> str:
     """Return why there is no response: of a server that cannot be reached, what the operating system says."""
+    if isinstance(error, ClientResponseError):  # its status is aiohttp's, not the server's
+        return f"a response that is not valid HTTP: {error.message}".splitlines()[0]
     system = getattr(error, "os_error", None)
     return (system and system.strerror) or first_line(error)
 
@@ -158,7 +200,8 @@ def _proxy(url: str) -> str | None:
     """Return the proxy that the environment names for an address, or None."""
     parts, proxies = urlsplit(url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.netloc):
+    excluded = proxies.get("no", "").split(",")
+    if not proxy or proxy_bypass(parts.netloc) or any(_covers(entry, parts.hostname or "") for entry in excluded):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     try:
@@ -168,3 +211,12 @@ def _proxy(url: str) -> str | None:
     if scheme not in PROXY_SCHEMES or not host:
         raise InputError(f"{UNUSABLE_PROXY}: only those of {' and '.join(PROXY_SCHEMES)} can")
     return proxy
+
+
+def _covers(entry: str, host: str) -> bool:
+    """Return whether an entry of NO_PROXY is a network or an address, perhaps as a URL, that covers a host."""
+    entry = entry.strip().rpartition("://")[2].strip("[]")
+    try:
+        return ip_address(host) in ip_network(entry, strict=False)
+    except ValueError:  # `proxy_bypass` knows names and domains
+        return entry.lower() == host

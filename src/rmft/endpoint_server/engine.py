@@ -55,15 +55,21 @@ class Engine:
     def _run(self) -> None:
         torch.set_num_threads(self.threads)
         while self._receive():
-            try:
-                self._load_models()
-                for weights, runner in list(self.runners.items()):
+            self._load_models()
+            for weights, runner in list(self.runners.items()):
+                try:
                     self._step(weights, runner)
-            except Exception:  # whatever the model raises: clients get an error, and the server goes on
-                log.exception("the engine")
-                self._end_all(ApiError(500, "The model failed; the server's log says why."))
-                self.runners.clear()
+                except Exception as error:  # whatever it is: this model's clients are told, and the others go on
+                    self._fail(weights, error)
         self._end_all(stopping())
+
+    def _fail(self, weights: Path | None, error: Exception) -> None:
+        """End all responses of a model that has failed, and unload it."""
+        log.error("a model failed", exc_info=error)
+        reason = str(error) if isinstance(error, InputError) else "The model failed; the server's log says why."
+        runner = self.runners.pop(weights, None)
+        for generation in [*(runner.active if runner else ()), *self.queued.pop(weights, ())]:
+            generation.end(ApiError(500, reason))
 
     def _receive(self) -> bool:
         """Take new responses from the inbox; wait for them if there is nothing to do. Return False at the end."""
@@ -94,20 +100,21 @@ class Engine:
             try:
                 self.runners[weights] = ModelRunner(self.load(weights), self.slots)
                 new.add(weights)
-            except InputError as error:
-                for generation in self.queued.pop(weights):
-                    generation.end(ApiError(500, str(error)))
+            except Exception as error:
+                self._fail(weights, error)
 
     def _step(self, weights: Path | None, runner: ModelRunner) -> None:
         """Start queued responses of a model as far as slots are free, and add a token to all that it generates."""
         queued, later = self.queued.get(weights, deque()), []
-        while queued and not runner.closing:
-            if runner.should_wait(queued[0]):
-                later.append(queued[0])
-            elif not queued[0].done.cancelled() and not runner.start(queued[0]):
-                break
-            queued.popleft()
-        queued.extendleft(reversed(later))
+        try:
+            while queued and not runner.closing:
+                if runner.should_wait(queued[0]):
+                    later.append(queued[0])
+                elif not queued[0].done.cancelled() and not runner.start(queued[0]):
+                    break
+                queued.popleft()
+        finally:
+            queued.extendleft(reversed(later))
         if not queued:
             self.queued.pop(weights, None)
         if runner.active:

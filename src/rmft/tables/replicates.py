@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from rmft.metrics.comparison import paired_difference, sd_of_numbers, t_quantile
+from rmft.metrics.comparison import bootstrap_error, paired_difference, sd_of_numbers, t_quantile
 from rmft.metrics.players import PlayerResults
 from rmft.metrics.power import instances_needed, mean_sd_of_normal, paired_sd, replicates_needed, spread
 from rmft.tables.layout import Estimation, RenderedTable, direction_verdict, tidy_frame
@@ -122,7 +122,7 @@ def _errors(estimation: Estimation, final: Mapping[str, np.ndarray]) -> dict[tup
     n = final["base"].shape[1]
     draws = estimation.stream().integers(n, size=(estimation.resamples, n))
     resampled = [_spreads({player: regrets[:, chosen] for player, regrets in final.items()}) for chosen in draws]
-    errors = {key: sd_of_numbers(values[key] for values in resampled) for key in resampled[0]}
+    errors = {key: bootstrap_error((values[key] for values in resampled), n) for key in resampled[0]}
     trained = final["trained"]
     over_runs = sd_of_numbers(trained.mean(axis=1)) / math.sqrt(len(trained))
     return errors | {("trained", "mean"): math.hypot(errors["trained", "mean"], over_runs)}
