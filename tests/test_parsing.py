@@ -123,6 +123,13 @@ def test_the_last_label_decides_and_the_reasoning_before_does_not(text):
     assert action(text) == 2
 
 
+def test_a_plan_for_the_next_round_decides_only_where_nothing_else_does():
+    assert action("Action: 2\nNext action: 3 if it fails.") == 2
+    assert action("Action: 2\n(Next action: 3)") == 2
+    assert action("Action: 2. Next action: 1.") is None
+    assert action("My next action: 3") == 3
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -363,6 +370,44 @@ def test_a_probability_belongs_to_the_name_before_it(text):
 )
 def test_what_is_not_exactly_one_point_of_the_simplex_is_invalid(text):
     assert policy(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Policy:\n1. 0.02\n2. 0.98",
+        "Policy: 1. 0.0\n2. 1.0",
+        "Policy:\n1) 0\n2) 1",
+        "Policy: action 1 (0.02)\naction 2 (0.98)",
+        "Policy: Action 1 0.0\nAction 2 1.0",
+        "Policy:\n1 | 0.01\n\n2 | 0.99",
+        "Policy: 1, 0.01\n2, 0.99",
+        "Policy: **1** 0.0\n**2** 1.0",
+        "Policy:\n- 1 0.0\n- 2 1.0",
+    ],
+)
+def test_the_numbers_of_a_list_over_several_lines_are_no_probabilities(text):
+    assert policy(text, d=2) is None
+
+
+def test_a_one_may_be_a_probability():
+    assert policy("Policy: [1, 0]\n3 rounds are left.", d=2) == [1, 0]
+    assert policy("Policy: 1.0, 0.0\nSo far 2 paid less.", d=2) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Policy: [0.5, 0.2, 0.3] for Rest, Blue Pill, Red Pill", None),
+        ("Policy: (0.6, 0.3, 0.1) = (Rest, Red Pill, Blue Pill)", None),
+        ("Policy: 0.6, 0.3, 0.1 respectively for Rest, Red Pill, Blue Pill", None),
+        ("Policy: [0.5, 0.2, 0.3] for actions 3, 1 and 2", None),
+        ("Policy: [0.5, 0.2, 0.3] for Blue Pill, Red Pill, Rest", [0.5, 0.2, 0.3]),
+        ("Policy: [0.5, 0.2, 0.3], since Rest paid less than Blue Pill", [0.5, 0.2, 0.3]),
+    ],
+)
+def test_a_list_of_all_actions_after_a_policy_has_their_order(text, expected):
+    assert policy(text, ("Blue Pill", "Red Pill", "Rest")) == expected
 
 
 @pytest.mark.parametrize("text", ["Bakery: 0.2, 1: 0.3, 3: 0.5", "1 (Cafe): 0.2, 2: 0.3, 3: 0.5"])

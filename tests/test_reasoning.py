@@ -124,6 +124,13 @@ def test_a_claim_in_prose_is_held_against_the_history(words, claims):
         "Rewards are between 0 and 10. There are 3 actions and 25 rounds.",
         "Action 1 and action 2 differ by 2.",
         "I should explore more.",
+        "Action 2 earned 10.13 in total.",
+        "Action 2 gave 10.13 points altogether.",
+        "Action 2 has earned 10.13 over two rounds.",
+        "Action 3 paid 3 points less than action 1.",
+        "Action 3's reward was 3 points lower than action 1's.",
+        "Action 2 received 2 pulls.",
+        "Action 2 got 2 tries.",
     ],
 )
 def test_what_claims_nothing_outright_is_not_counted(words):
@@ -458,6 +465,20 @@ def test_accuracy_is_the_share_of_right_claims_with_its_error_over_instances():
         assert (row.low, row.high) == pytest.approx((of.mean() - 1.96 * error, of.mean() + 1.96 * error), abs=error / 3)
     assert found.loc["base", ALL].accuracy == found.loc["base", "reward"].accuracy
     assert np.isnan(found.loc["base", "times"].accuracy)
+
+
+def test_accuracy_after_several_trainings_has_their_error_too():
+    replies, claims = rows(base=[[True, False]] * 50)
+    for training, right in enumerate([19, 11, 9]):  # of 20
+        for instance in range(50):
+            reply = {"player": "trained", "training_seed": training, "instance": instance, "t": 1}
+            replies.append(reply)
+            claims += [{**reply, "kind": "reward", "right": number < right} for number in range(20)]
+    frame = pd.DataFrame(accuracies(0, ("test",), 100, replies, claims))
+    found = frame.set_index(["player", "kind"])
+    assert found.loc[DIFFERENCE, ALL].standard_error == pytest.approx(np.std([0.95, 0.55, 0.45], ddof=1) / np.sqrt(3))
+    assert (found.loc["base", ALL]["sample"], found.loc[DIFFERENCE, ALL]["sample"]) == (50, 3)
+    assert claims_table({("closed_mab", "gaussian-25"): frame}).shaped.verdict[0] == "inconclusive"
 
 
 def test_the_share_of_replies_with_a_claim_counts_replies_and_not_claims():

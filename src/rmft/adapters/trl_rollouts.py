@@ -44,6 +44,7 @@ class BanditRollouts:
         if any(of.max_tokens is not None for of in sets.values()):
             raise InputError("max_tokens: in TRL, max_completion_length of GRPOConfig limits a reply")
         self.offered = {name: offered(of) for name, of in sets.items()}
+        self.place, self.seen = "", Counter()  # games so far by dataset and instance, at this place
 
     def dataset(self) -> Dataset:
         """Return a row for each instance."""
@@ -84,8 +85,13 @@ class BanditRollouts:
         }
 
     def _games(self, prompts: Sequence[str], trainer: GRPOTrainer) -> tuple[OfferedGames, Games]:
-        """Return the games of prompts; the name of their random streams differs in each step and process."""
-        seen: Counter[int] = Counter()
+        """Return the games of prompts; the name of their random streams differs in each step and process.
+
+        Where TRL generates several times in a step, the games of an instance are counted over all of them.
+        """
+        place = f"process-{trainer.accelerator.process_index}/step-{trainer.state.global_step}"
+        if place != self.place:
+            self.place, self.seen = place, Counter()
         ids = []
         name = prompts[0].rpartition(" ")[0]  # a step trains or evaluates, so that its prompts are of one dataset
         for prompt in prompts:
@@ -94,9 +100,8 @@ class BanditRollouts:
             if not known or not 1 <= int(number) <= len(self.offered[of].uniform):
                 raise InputError(f"prompt {prompt!r}: is no row of the datasets that this BanditRollouts made")
             instance = int(number) - 1
-            ids.append((instance, seen[instance]))
-            seen[instance] += 1
-        place = f"process-{trainer.accelerator.process_index}/step-{trainer.state.global_step}"
+            ids.append((instance, self.seen[name, instance]))
+            self.seen[name, instance] += 1
         chosen = self.offered[name].named(place)
         return chosen, replace(chosen.games, ids=np.array(ids))
 

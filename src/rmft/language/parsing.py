@@ -1,8 +1,9 @@
 """The decision in a reply: strict about its meaning, lenient about its form.
 
-The decision follows the last label: `Action:` or `Policy:` at the start of a line or sentence. Without a label, the
-whole reply must be the decision. Numbers elsewhere never count. Words may follow on the decision's line, but no other
-action and no other list, because such a line is ambiguous.
+The decision follows the last label: `Action:` or `Policy:` at the start of a line or sentence; `Next action:` is a plan
+where another label is there. Without a label, the whole reply must be the decision. Numbers elsewhere never count.
+Words may follow on the decision's line, but no other action, no other list, and no list of all actions in another
+order than a policy's, because such a line is ambiguous.
 
 Repetitions in the patterns are possessive (`*+`), so that time is linear in the length of a reply. Repeated groups are
 written as atomic groups (`(?>(...)*)`), which mean the same, because Python before 3.11.5 (Debian 12 has one) matches
@@ -39,6 +40,8 @@ DECIMAL = r"[-+]?+(?:[0-9]++(?>(?:\.[0-9]*+)?)|\.[0-9]++)(?>(?:e[-+]?+[0-9]++)?)
 PROBABILITY = (  # numerator, denominator, percent sign
     rf"(?<!{LETTER})(?<!\.)({DECIMAL})(?>(?: *+/ *+({DECIMAL}))?)(?>( *+%)?)(?!{LETTER}|\.[0-9]| *+[-+/^] *+\.?[0-9])"
 )
+# After a line that begins with 1, the next item of a list over several lines: its numbers are no probabilities.
+SECOND_ITEM = re.compile(rf"\s*+(?>(?:{DRESS}|[-•]|(?:action|option|number)\b)*)2(?![0-9])", re.IGNORECASE)
 # The continuation of a list of which only the beginning matched.
 GOES_ON = re.compile(r" *+(?:[,;|]|[-+]?\.?[0-9]|nan|inf)", re.IGNORECASE)
 LABELS = {
@@ -74,17 +77,22 @@ def parse(text: str, protocol: Protocol, tolerance: float, *, cut: bool = False)
     whole = text = text.translate(PLAIN)
     grammar, names = _grammar(protocol.d), _names(protocol)
     labels = list(LABELS[protocol.output].finditer(text))
+    labels = [found for found in labels if "next" not in found[0].casefold()] or labels
     label = labels[-1].end() if labels else 0
     text = text[:label] + names.signed(text[label:])
     start = grammar.dress.match(text, label).end()
+    below = ""
     if labels:
-        text = text[: start + len(text[start:].partition("\n")[0])]
+        end = start + len(text[start:].partition("\n")[0])
+        text, below = text[:end], text[end:]
     # Without a label, or after a label on a line of its own, following words make the decision doubtful.
     alone = not labels or "\n" in text[label:start]
     if protocol.output == "action":
         decision = _read_action(text, start, grammar, names, alone=alone)
         unclear = cut and decision and decision.span[1] == len(whole) and names.may_go_on(whole[decision.span[0] :])
         return None if unclear else decision
+    if text[start : start + 1] == "1" and SECOND_ITEM.match(below):
+        return None
     return _read_policy(text, start, grammar, names, alone=alone, tolerance=tolerance)
 
 
@@ -175,6 +183,9 @@ def _read_policy(
         return None
     rest = text[match.end() :]
     if GOES_ON.match(rest) or re.search(LETTER if alone else grammar.shares, rest):
+        return None
+    listed = list(dict.fromkeys(names.action([word]) for word in grammar.mention.findall(rest)))
+    if set(listed) == set(range(grammar.d)) and listed != sorted(listed):
         return None
     keys, numerators, denominators, percents = zip(*grammar.share.findall(match[0]), strict=True)
     order = [names.action(grammar.mention.findall(key)) for key in keys] if any(keys) else list(range(len(keys)))

@@ -46,10 +46,12 @@ NEAR = 60  # characters before a claim in which it may be denied
 NEARLY = 0.5  # how far a number may be off that is given as "about"
 
 ABOUT = r"(?P<about>about |around |roughly |approximately |approx\.? |nearly |almost |close to |near |some |~ ?|≈ ?)?"
-# A number, unless it is part of a share, range or fraction, counts something else, or begins the next statement.
+# A number, unless it is part of a share, range or fraction, is a total or a difference, counts something else, or
+# begins the next statement.
 QUANTITY = (
-    r"[0-9]++(?>(?:\.[0-9]++)?)(?!\w|%| ?[-–/] ?[0-9]| (?:to|or|of|out of|times?|rounds?|more|less|higher|lower"
-    r"|actions?|options?|arms?|paid|gave|percent)\b)"
+    r"[0-9]++(?>(?:\.[0-9]++)?)(?!\w|%| ?[-–/] ?[0-9]| (?:to|or|of|out of|times?|rounds?|pulls?|tries|plays?"
+    r"|actions?|options?|arms?|paid|gave|percent|(?:points? )?(?:more|less|higher|lower|in total|in all|altogether"
+    r"|together|combined|over))\b)"
 )
 NUMBER = rf"{ABOUT}(?P<number>{QUANTITY})"
 TRIED = r"(?:tried|chosen|played|selected|picked|used|sampled|tested|explored|pulled)"

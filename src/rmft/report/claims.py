@@ -298,8 +298,9 @@ def _loss_rises_again(data: FigureData, _: PaperClaim) -> list[Outcome]:
     curve = data.curves[data.curves["panel"] == data.figure.experiments[0]]
     x, y = curve["x"], curve["y"]
     first, last = y[x <= 1].iloc[-1], y.iloc[-1]
-    holds = None if x.max() <= 1 else bool(last > first)
-    return [(holds, f"mean loss at the end of the first iteration {first:.3f}, of the last {last:.3f}")]
+    printed = f"{first:.3f}", f"{last:.3f}"
+    holds = None if x.max() <= 1 or printed[0] == printed[1] else bool(last > first)
+    return [(holds, "mean loss at the end of the first iteration {}, of the last {}".format(*printed))]
 
 
 def _avoids_less(data: FigureData, _: PaperClaim) -> list[Outcome]:

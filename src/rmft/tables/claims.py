@@ -5,16 +5,19 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
+from rmft.metrics.comparison import t_quantile
 from rmft.reasoning import ALL, DIFFERENCE
-from rmft.tables.layout import CONFIDENT, RenderedTable, direction_verdict, tidy_frame
+from rmft.tables.layout import RenderedTable, direction_verdict, tidy_frame
 
 KEYS = ["experiment", "evaluation", "kind", "player"]
-COLUMNS = ["player", "kind", "claims", "with_claims", "accuracy", "low", "high", "standard_error"]  # of accuracy.csv
+# Of accuracy.csv
+COLUMNS = ["player", "kind", "claims", "with_claims", "accuracy", "low", "high", "standard_error", "sample"]
 RISES = -1.0  # the paper's change for `direction_verdict`, sign reversed: accuracy rises by an amount it does not give
 NOTES = [
     "Every claim of a reply that can be checked is held against the rewards that were shown before it; the kinds are "
     "explained in docs/language.md. A share is that of right claims; in brackets how many claims there are, and 95% of "
-    "resampled instances.",
+    "resampled instances. The verdict's error is over instances and, of several trainings, over these; after one "
+    "training it speaks of that training only.",
     "The paper shows that alignment of words and numbers improves by examples and gives no number. direction only: it "
     "improves here too, over all kinds together.",
     "Where every claim is right, resampling cannot tell how sure that is, and no interval is given.",
@@ -48,7 +51,7 @@ def _verdict(row: pd.Series) -> str:
     """Return whether the accuracy of all claims together rises, as in the paper; other rows have no verdict."""
     if (row["player"], row["kind"]) != (DIFFERENCE, ALL):
         return ""
-    return direction_verdict(-row["accuracy"], CONFIDENT * row["standard_error"], RISES)
+    return direction_verdict(-row["accuracy"], t_quantile(int(row["sample"])) * row["standard_error"], RISES)
 
 
 def _shaped(accuracy: pd.DataFrame) -> Iterator[dict[str, str]]:
