@@ -26,6 +26,7 @@ WITHOUT_AVX512 = {
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
     "ONEDNN_MAX_CPU_ISA": "AVX2",
     "NPY_DISABLE_CPU_FEATURES": AVX2_ONLY["NPY_DISABLE_CPU_FEATURES"],
+    "OPENBLAS_CORETYPE": "Haswell",
 }
 DEFAULT, PINNED = "default", "pinned: AVX2 only"
 SETTINGS = {  # by name: the setting that it is compared with, the environment, and threads
@@ -40,7 +41,8 @@ SETTINGS = {  # by name: the setting that it is compared with, the environment, 
         {"NPY_DISABLE_CPU_FEATURES": AVX2_ONLY["NPY_DISABLE_CPU_FEATURES"]},
         1,
     ),
-    "all four: no AVX-512 anywhere": (DEFAULT, WITHOUT_AVX512, 1),
+    "OPENBLAS_CORETYPE=Haswell": (DEFAULT, {"OPENBLAS_CORETYPE": "Haswell"}, 1),
+    "all five: no AVX-512 anywhere": (DEFAULT, WITHOUT_AVX512, 1),
     PINNED: (DEFAULT, AVX2_ONLY, 1),
     "pinned, no AVX-512 anywhere": (PINNED, WITHOUT_AVX512 | AVX2_ONLY, 1),
     "2 threads": (DEFAULT, {"OMP_NUM_THREADS": "2"}, 2),

@@ -17,15 +17,16 @@ from trees import done
 from chaos.pickles import payloads
 from rmft.agents.numeric import SYMBOLS, LinearAttention, read_model, write_model
 from rmft.artifacts.csv_files import read_csv, write_rows
-from rmft.artifacts.evaluations import read_evaluation, write_evaluation
+from rmft.artifacts.evaluations import EVALUATION, read_evaluation, write_evaluation
 from rmft.artifacts.files import atomic, reading
+from rmft.artifacts.folders import files_below
 from rmft.artifacts.here import from_here
 from rmft.artifacts.json_files import read_json, read_jsonl, write_json, write_jsonl
 from rmft.artifacts.parquet import schema_of
 from rmft.artifacts.receipts import commit
 from rmft.artifacts.replies import CLAIM, read_claims
 from rmft.artifacts.rewards import read_rewards, write_rewards
-from rmft.artifacts.trajectories import TRAJECTORY, read_selection, read_trajectories
+from rmft.artifacts.trajectories import TRAJECTORY, read_selection, read_trajectories, write_trajectories
 from rmft.environments import AdaptiveRewards, draw_rewards
 from rmft.errors import InputError
 from rmft.report.evidence import picture
@@ -257,3 +258,21 @@ def test_a_commit_is_dirty_where_tracked_files_differ_but_for_those_that_may(tmp
     assert (revision(), revision("results")) == (f"{head}-dirty", head)
     (tmp_path / "code/file").write_text("b", encoding="utf-8")
     assert revision("results") == f"{head}-dirty"
+
+
+def test_files_in_a_folder_that_lies_on_another_disk_are_found_and_a_circle_of_links_ends(tmp_path):
+    inside, elsewhere = tmp_path / "results", tmp_path / "disk"
+    for folder in (inside, elsewhere):
+        folder.mkdir()
+        (folder / "file").touch()
+    (inside / "linked").symlink_to(elsewhere)
+    (elsewhere / "back").symlink_to(inside)
+    assert files_below(inside) == [inside / "file", inside / "linked/file"]
+
+
+def test_a_file_without_a_trajectory_is_refused_in_a_line(tmp_path):
+    write_trajectories(tmp_path / "none.parquet", {name: [] for name in TRAJECTORY})
+    write_evaluation(tmp_path / "empty.parquet", {name: [] for name in EVALUATION})
+    for path, read in ((tmp_path / "none.parquet", read_trajectories), (tmp_path / "empty.parquet", read_evaluation)):
+        with pytest.raises(InputError, match=f"{path}: has no trajectories"):
+            read(path)

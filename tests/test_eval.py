@@ -21,7 +21,7 @@ from rmft.suite.leaderboard import ranked
 from rmft.suite.measuring import ReplySettings, mean_interval
 from rmft.suite.models import at_hand
 from rmft.suite.parts import digest_of, own_part, read_suite
-from rmft.suite.results import EvalResult, MeanInterval, Stopping, compared, read_result
+from rmft.suite.results import EvalResult, MeanInterval, Stopping, compared, read_result, write_result
 
 SMALL = ["--environment", "mab", "--process", "gaussian", "--horizon", "4", "--instances", "6"]
 
@@ -114,9 +114,13 @@ def test_the_regret_is_that_of_the_actions_in_the_games(measured):
 
 def test_a_second_run_plays_nothing_again_and_never_takes_other_games_for_its_own(measured, rmft):
     (file,) = (measured / "games").glob("*.1-of-1.parquet")
-    before, result = file.stat().st_mtime_ns, read_result(measured)
+    result = read_result(measured)
+    elsewhere = result.model_copy(update={"made": result.made.model_copy(update={"machine": "where it was played"})})
+    write_result(measured / "eval.json", elsewhere)
+    before = file.stat().st_mtime_ns
     assert rmft("eval", "embedded", *SMALL, "--output", str(measured))[0] == 0
-    assert (file.stat().st_mtime_ns, read_result(measured).parts) == (before, result.parts)
+    again = read_result(measured)
+    assert (file.stat().st_mtime_ns, again.parts, again.made) == (before, result.parts, elsewhere.made)
     for others in (["--temperature", "0.5"], ["--seed", "0"], ["--instances", "5"]):
         code, _, error = rmft("eval", "embedded", *SMALL, *others, "--output", str(measured))
         assert (code, "is of another measurement" in error, error.count("\n")) == (2, True, 1), error
@@ -186,7 +190,11 @@ def test_two_measurements_are_compared_on_their_common_games_and_ranked(measured
     ours, theirs = (next(iter(read_result(tmp_path / name).parts.values())) for name in ("two", "one"))
     difference = np.mean(ours.final_regrets[:6]) - np.mean(theirs.final_regrets)
     assert f"{difference:+.2f}" in printed
-    assert rmft("leaderboard", str(tmp_path), "--output", str(tmp_path / "page.html"))[0] == 0
+    (foreign := tmp_path / "other/eval.json").parent.mkdir()
+    foreign.write_text('{"score": 1}', encoding="utf-8")
+    code, _, error = rmft("leaderboard", str(tmp_path), "--output", str(tmp_path / "page.html"))
+    assert (code, error.count("\n")) == (0, 1)
+    assert error.startswith(f"passed over: {foreign}: is no result of `rmft eval`")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     names = re.findall(r'<th scope="row">(.*?)</th>', page)
     assert {"embedded (one)", "embedded (two)", "ucb", "uniform"} <= set(names)

@@ -5,6 +5,7 @@ import re
 from itertools import product
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -221,6 +222,16 @@ def test_the_same_data_gives_the_same_bytes(tmp_path, label):
         draw(job, files).save(tmp_path / folder / label)
     for ending in ("pdf", "png", "csv"):
         assert (tmp_path / f"one/{label}.{ending}").read_bytes() == (tmp_path / f"two/{label}.{ending}").read_bytes()
+
+
+def test_a_matplotlibrc_of_the_users_changes_no_figure(tmp_path, monkeypatch):
+    label = "open-MAB-minfrac"
+    files, job = inputs_of(PARAMS, label, tmp_path), figure_job(PARAMS, label, None)
+    for folder, width in (("one", 1.0), ("two", 9.0)):
+        monkeypatch.setitem(mpl.rcParams, "patch.linewidth", width)
+        monkeypatch.setitem(mpl.rcParams, "savefig.facecolor", "white" if folder == "one" else "black")
+        draw(job, files).save(tmp_path / folder / label)
+    assert (tmp_path / f"one/{label}.png").read_bytes() == (tmp_path / f"two/{label}.png").read_bytes()
 
 
 def test_a_figure_of_a_smaller_scale_says_so_in_itself_and_in_its_metadata(tmp_path):

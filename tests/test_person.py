@@ -21,7 +21,7 @@ from playwright.sync_api import expect
 from trees import ROOT
 
 from rmft.params import load
-from rmft.person.kept import read_games
+from rmft.person.kept import keep, read_games
 from rmft.person.sources import of_suite
 from rmft.suite.parts import read_suite
 
@@ -189,6 +189,30 @@ def test_a_game_that_finds_the_disk_full_is_kept_once_there_is_space(play, tmp_p
     assert printed.count("games.jsonl: cannot be written: No space left on device\nPress Enter to try again") == 2
     (game,) = read_games(tmp_path / "play/games.jsonl")
     assert (game.finished, game.actions) == (True, [0, 1, 2])
+
+
+def test_a_game_that_is_interrupted_as_it_is_being_kept_is_kept(play, tmp_path, monkeypatch):
+    interruptions = iter([KeyboardInterrupt])
+
+    def interrupted(*arguments: object) -> None:
+        if error := next(interruptions, None):
+            raise error
+        keep(*arguments)
+
+    monkeypatch.setattr("rmft.person.session.keep", interrupted)
+    code, printed, error = play("--plain", "--rounds", "3", typed="1\n2\n3\n")
+    assert (code, error, "every game is kept" in printed) == (0, "", True)
+    (game,) = read_games(tmp_path / "play/games.jsonl")
+    assert (game.finished, game.actions) == (True, [0, 1, 2])
+
+
+def test_a_character_of_another_encoding_says_no_action(play, tmp_path, monkeypatch):
+    typed = io.TextIOWrapper(io.BytesIO(b"1\n\xff\n2\n3\n"), encoding="utf-8", errors="strict")
+    monkeypatch.setattr(io, "StringIO", lambda _: typed)
+    code, printed, error = play("--plain", "--rounds", "3")
+    assert (code, error, printed.count("That says no action")) == (0, "", 1)
+    (game,) = read_games(tmp_path / "play/games.jsonl")
+    assert game.actions == [0, 1, 2]
 
 
 def test_a_game_that_is_given_up_on_a_full_disk_ends_in_one_line(play, tmp_path, monkeypatch):

@@ -160,7 +160,15 @@ def test_a_failed_job_is_one_line_at_the_end_and_no_record_is_ever_printed(tmp_p
     assert not (tmp_path / of_a_seed_too_many).exists()
 
 
-OPTIONS = {"-n": True, "-np": True, "--dryrun": True, "--dry-run": True, "-Rselection": False, "-sSnakefile": False}
+OPTIONS = {
+    "-n": True,
+    "-np": True,
+    "-nq": True,
+    "--dryrun": True,
+    "--dry-run": True,
+    "-Rselection": False,
+    "-sSnakefile": False,
+}
 
 
 @pytest.mark.parametrize(("option", "dry"), [*OPTIONS.items(), ("--nolock", False), ("exp_open_mab", False)])

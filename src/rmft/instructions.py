@@ -9,6 +9,7 @@ AVX2_ONLY = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_CBWR": "AVX2,STRICT",
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    "OPENBLAS_CORETYPE": "Haswell",  # of the products of NumPy and SciPy
 }
 
 

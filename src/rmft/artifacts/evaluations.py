@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rmft.artifacts.parquet import read_columns, write_columns
+from rmft.errors import InputError
 
 EVALUATION = {  # columns; one trajectory a row
     "player": "string",  # base, trained, or the name of a reference algorithm
@@ -27,5 +28,11 @@ def write_evaluation(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
 
 
 def read_evaluation(path: Path) -> dict[str, np.ndarray | None]:
-    """Return arrays (N,) over trajectories, list columns (N, T), or None where there are no actions."""
-    return read_columns(path, EVALUATION)
+    """Return arrays (N,) over trajectories, list columns (N, T), or None where there are no actions.
+
+    Raise InputError where there are no trajectories.
+    """
+    columns = read_columns(path, EVALUATION)
+    if not len(columns["regret"]):
+        raise InputError(f"{path}: has no trajectories")
+    return columns

@@ -36,6 +36,18 @@ def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
 
 
+def files_below(folder: Path) -> list[Path]:
+    """Return the files below a folder, sorted. Links to folders are followed: artifacts may lie on another disk."""
+    found, seen = [], set()
+    for root, folders, files in os.walk(folder, followlinks=True):
+        if (place := os.path.realpath(root)) in seen:  # a link into a folder above it
+            folders.clear()
+            continue
+        seen.add(place)
+        found += [path for name in files if (path := Path(root, name)).is_file()]
+    return sorted(found)
+
+
 def _sweep(folder: Path) -> None:
     """Delete what killed processes left that were writing `folder`."""
     begin = f".{folder.name}."

@@ -89,5 +89,5 @@ def _array(column: "pa.Array") -> np.ndarray | None:
     if column.null_count:
         return None
     if pa.types.is_list(column.type):
-        return column.flatten().to_numpy().reshape(len(column), -1)
+        return column.flatten().to_numpy().reshape(len(column), -1 if len(column) else 0)
     return column.to_numpy(zero_copy_only=False)

@@ -52,10 +52,16 @@ def write_trajectories(path: Path, columns: Mapping[str, Sequence[Any]]) -> None
 
 
 def read_trajectories(path: Path, *, tokens: bool = True) -> dict[str, list[Any]]:
-    """Return columns as lists over trajectories. tokens: whether to read `TOKEN_COLUMNS` too."""
+    """Return columns as lists over trajectories. tokens: whether to read `TOKEN_COLUMNS` too.
+
+    Raise InputError where there are none.
+    """
     import pyarrow as pa
 
-    return pa.concat_tables(_row_groups(path, tokens=tokens)).to_pydict()
+    groups = [rows for rows in _row_groups(path, tokens=tokens) if len(rows)]
+    if not groups:
+        raise InputError(f"{path}: has no trajectories")
+    return pa.concat_tables(groups).to_pydict()
 
 
 def trajectory_batches(path: Path, *, tokens: bool = True) -> Iterator[dict[str, list[Any]]]:

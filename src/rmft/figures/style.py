@@ -91,6 +91,7 @@ def set_theme(style: Style) -> None:
         "pdf.fonttype": 42,  # real fonts, which journals ask for
         "text.hinting": "none",  # so that characters of a font of fixed width have the same width at every size
     }
+    mpl.rcdefaults()  # a matplotlibrc of the user's is in no record
     sns.set_theme(style="ticks", palette="colorblind", font="DejaVu Sans", rc=rc | sizes | thin | short)
 
 

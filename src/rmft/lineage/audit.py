@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from rmft.artifacts.files import ARTIFACTS, is_artifact, sha256
+from rmft.artifacts.folders import files_below
 from rmft.artifacts.here import from_here, move_away
 from rmft.artifacts.json_files import read_json, write_json
 from rmft.artifacts.receipts import read_receipt
@@ -309,7 +310,7 @@ def orphans(artifacts: Iterable[str]) -> Iterator[Finding]:
 
 def _files_below(*folders: str) -> Iterator[str]:
     for folder in folders:
-        yield from (path.as_posix() for path in sorted(Path(folder).rglob("*")) if path.is_file())
+        yield from (path.as_posix() for path in files_below(Path(folder)))
 
 
 def _as_written(path: Path) -> bool:

@@ -12,6 +12,7 @@ from rmft.lineage.trace import Ancestor, Trace
 from rmft.params.files import experiment_in
 
 INPUTS = 3  # direct inputs that the short text names before it counts the others
+NARROWEST = 24  # characters of a line beside its indentation, however narrow the terminal is
 LINES = 2  # of one text in the short text
 # Settings of figures and tables that change how they look, and no value in them.
 LOOKS = ("style.", "titles.", "experiment_titles.", "loops", "scale_note")
@@ -253,7 +254,7 @@ def flat(settings: object, prefix: str = "") -> Iterator[tuple[str, object]]:
 def _wrapped(text: str, width: int, first: str, others: str, lines: int | None = None) -> list[str]:
     return textwrap.wrap(
         text,
-        width,
+        max(width, len(others) + NARROWEST),
         initial_indent=first,
         subsequent_indent=others,
         break_long_words=False,

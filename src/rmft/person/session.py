@@ -40,7 +40,7 @@ class Session:
                 raise InputError(f"play: all {n} instances of {self.source.title} are played; name one: --instance")
         game = self.source.game(instance, self.rounds)
         self._check_writable()
-        self.instance, self.replies, self.game = instance, [], game
+        self.instance, self.replies, self.game, self.kept = instance, [], game, False
         self.position: Position = self.game.after([])
 
     def _check_writable(self) -> None:
@@ -94,14 +94,16 @@ class Session:
             regret=self.game.regret(self.replies),
         )
         keep(self.path, game)
+        self.kept = True
 
     def leave(self) -> str:
         """Keep an unfinished game, so that its instance does not come again; return in words what became of it."""
-        if self.over:
-            return "play: good-bye; every game is kept"
         if not self.replies:
             return "play: the game had not begun, and nothing is kept of it"
-        self.keep()
+        if not self.kept:  # perhaps interrupted while the game was being kept
+            self.keep()
+        if self.over:
+            return "play: good-bye; every game is kept"
         rounds = f"{len(self.replies)} of {self.rounds} rounds"
         return f"play: {self.path} keeps the unfinished game, {rounds}, which no table counts"
 

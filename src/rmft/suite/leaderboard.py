@@ -1,6 +1,7 @@
 """A page that ranks several measurements: models and algorithms by part, and which differences are significant."""
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
@@ -17,12 +18,17 @@ from rmft.suite.results import EvalResult, PartResult, anytime_difference, compa
 def read_all(folder: Path) -> dict[str, EvalResult]:
     """Return all results below a folder, by the model's name, with the folder's where two have the same.
 
-    Raise InputError where there is none.
+    A file that is no result, as other tools' files of that name, is passed over with a warning. Raise InputError where
+    there is none.
     """
-    paths = sorted(folder.rglob(FILE))
-    if not paths:
-        raise InputError(f"{folder}: has no {FILE} in it or below; `rmft eval MODEL` makes one")
-    results = {path: read_result(path) for path in paths}
+    results = {}
+    for path in sorted(folder.rglob(FILE)):
+        try:
+            results[path] = read_result(path)
+        except InputError as error:
+            print(f"passed over: {error}", file=sys.stderr)
+    if not results:
+        raise InputError(f"{folder}: has no {FILE} of rmft in it or below; `rmft eval MODEL` makes one")
     names = [result.model.name for result in results.values()]
     return {
         name if names.count(name) == 1 else f"{name} ({path.parent.relative_to(folder)})": result

@@ -43,6 +43,7 @@ from rmft.workflow.games import game_settings, game_settings_of, games_of, read_
 from rmft.workflow.records import RolloutsJob
 
 MODEL = "model"  # the measured player
+PLAY_WITH = ("rmft", "jinja2", "numpy", "tokenizers", "torch", "transformers")  # packages that decide what is sampled
 PIECE = 64  # games that a kill loses at most, where no journal keeps every reply
 ACTION, POLICY = 16, 64  # tokens of a reply that is an action, or a policy over a few actions
 PROBABILITY = 8  # tokens of one of many probabilities, at most
@@ -172,8 +173,10 @@ class Measurement:
 
 
 def _code_that_plays() -> str:
-    """Return what names the code with which games are played: a digest, or the version of an installed package."""
-    return version("rmft") if ROOT == IN_WHEEL else fingerprint("rollouts")[0]
+    """Return what names the code with which games are played: a digest, or the versions of installed packages."""
+    if ROOT == IN_WHEEL:
+        return " ".join(f"{name} {version(name)}" for name in PLAY_WITH)
+    return fingerprint("rollouts")[0]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -178,6 +178,14 @@ def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalRe
     """Return the results of the parts that were played."""
     suite, reply = measurement.suite, measurement.reply
     files = [file for of in played.values() for file in of.files]
+    digests = {file.relative_to(measurement.folder).as_posix(): sha256(file) for file in files}
+    now = Origin(
+        at=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine(),
+        version=version("rmft"),
+        commit=None if ROOT == IN_WHEEL else commit(ROOT),
+        python=platform.python_version(),
+    )
     return EvalResult(
         **head_of(measurement),
         parts={
@@ -191,16 +199,16 @@ def result_of(measurement: Measurement, played: dict[str, PlayedPart]) -> EvalRe
             )
             for part, of in played.items()
         },
-        made=Origin(
-            at=datetime.now(UTC).isoformat(timespec="seconds"),
-            machine=machine(),
-            version=version("rmft"),
-            commit=None if ROOT == IN_WHEEL else commit(ROOT),
-            python=platform.python_version(),
-        ),
+        made=_made_before(measurement.folder / FILE, digests) or now,
         usage=measurement.model.usage(map(measurement.stem, played)),
-        files={file.relative_to(measurement.folder).as_posix(): sha256(file) for file in files},
+        files=digests,
     )
+
+
+def _made_before(path: Path, digests: Mapping[str, str]) -> Origin | None:
+    """Return when and where an earlier run of the command has played all these games, or None where none has."""
+    earlier = read_result(path) if path.exists() else None
+    return earlier.made if earlier and digests.items() <= earlier.files.items() else None
 
 
 def write_result(path: Path, result: EvalResult) -> None:

@@ -147,7 +147,7 @@ def _rows(path: Path) -> Iterator[tuple[str, float, float, bool | None]]:
                 if line.get("selected") not in (None, True, False):
                     raise ValueError("`selected` must be true or false")
                 yield str(line["group"]), -earned, -again, line.get("selected")
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
+            except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
                 reason = f"has no {error}" if isinstance(error, KeyError) else str(error) or "is no trajectory"
                 raise InputError(f"{path}: line {number}: {' '.join(reason.split())}") from None
 

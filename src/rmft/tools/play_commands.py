@@ -3,6 +3,7 @@
 import signal
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -90,6 +91,8 @@ def _in_terminal(session: "Session") -> None:
     how = f"{d} actions; earn as much as you can." if session.plain else "told in words."
     rounds = "1 round" if session.rounds == 1 else f"{session.rounds} rounds"
     print(f"{session.title}: {rounds}, {how}\n")
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # a character of another encoding says no action, and ends no game
     try:
         while not session.over:
             if not session.plain:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from rmft.artifacts.folders import files_below
 from rmft.artifacts.parquet import read_names
 from rmft.artifacts.trajectories import read_selection, read_trajectories
 from rmft.errors import InputError
@@ -82,7 +83,9 @@ def _with_games(folder: Path) -> list[Path]:
     A file that is being written has a name that begins with a dot.
     """
     found = []
-    for path in sorted(folder.rglob("[!.]*.parquet")):
+    for path in files_below(folder):
+        if path.suffix != ".parquet" or path.name.startswith("."):
+            continue
         joined = path.parent.name == "shards" and path.parent.with_name(GAMES).exists()
         if not joined and any(columns <= set(read_names(path)) for columns in COLUMNS.values()):
             found.append(path)

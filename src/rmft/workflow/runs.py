@@ -30,7 +30,7 @@ _temporary: list[Path] = []  # folders that this process leaves behind where it 
 
 def is_dry_run(arguments: Sequence[str]) -> bool:
     """Return whether the arguments of Snakemake ask for a dry run, also as in `-np`; `-Rsection` is none."""
-    return any(re.fullmatch(r"-[Fkfpt]*n[Fkfptn]*|--dry-?run", word) for word in arguments)
+    return any(re.fullmatch(r"-[Fkfpqt]*n[Fkfpqtn]*|--dry-?run", word) for word in arguments)
 
 
 def hold_folder(*, dry: bool = False) -> None:
