@@ -59,7 +59,9 @@ def put_on_record(path: str, job: Job, *inputs: str, content: bytes = b"") -> No
     """Write a file with its receipt and Snakemake's metadata, as a job of other code would."""
     text = job.model_copy(update={"code": job.code.model_copy(update={"digest": "another"})}).canonical()
     times = {"starttime": 0, "endtime": 1}
-    record = {"rule": "any", "input": inputs, "input_checksums": {}, "params": [repr(text)], **times}
+    sources = [name for name in inputs if name.endswith(".j2")]
+    hashes = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sources}
+    record = {"rule": "any", "input": inputs, "input_checksums": hashes, "params": [repr(text)], **times}
     digest = hashlib.sha256(content).hexdigest()
     receipt = Receipt(digest, job_id(text), {}, None, "3.12", "a machine", artifact=path)
     texts = {receipt_path(Path(path)): receipt.as_json(), file_of(METADATA, path): json.dumps(record)}
@@ -159,8 +161,12 @@ def test_results_name_no_model_of_params_yaml_over_the_numbers_of_another_one(fo
     assert heading() == "my_run, altered, or without a whole record of what made it; run `snakemake exp_my_run`"
     job = plan.evaluation_job(load().at_scale(), "my_run", "short")
     games = paths.held_out_of(load().at_scale(), "my_run", "short").values()
-    put_on_record(EVALUATION, job, *games, content=whole.read_bytes())
+    Path("words.j2").write_text("Choose.")
+    put_on_record(EVALUATION, job, *games, "words.j2", content=whole.read_bytes())
     assert heading() == "my_run, embedded"
+    Path("words.j2").write_text("Choose one.")
+    assert heading() == "my_run, made from words.j2 as it was before an edit; run `snakemake exp_my_run`"
+    Path("words.j2").write_text("Choose.")
     assert "my_run" not in (plot_note(load(), built(load().at_scale(), ["my_run"])) or "")
     set_value(folder, "experiments.my_run.model", "qwen3-8b")
     assert heading() == "my_run, made with other parameters than params.yaml has now; run `snakemake exp_my_run`"

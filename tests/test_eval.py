@@ -177,6 +177,13 @@ def test_lineage_verifies_a_measurement(measured, rmft):
     code, printed, _ = rmft("lineage", path)
     assert (code, "model.safetensors, sha256" in printed) == (0, True)
     assert rmft("lineage", str(measured))[1] == printed
+    whole = (measured / "eval.json").read_text(encoding="utf-8")
+    edited = json.loads(whole)
+    edited["parts"]["custom"]["regret"]["mean"] = 0.01
+    (measured / "eval.json").write_text(json.dumps(edited), encoding="utf-8")
+    code, printed, _ = rmft("lineage", path)
+    assert (code, "regrets of custom are not those in" in printed) == (1, True)
+    (measured / "eval.json").write_text(whole, encoding="utf-8")
     (file,) = (measured / "games").glob("*.results.parquet")
     file.write_bytes(file.read_bytes() + b" ")
     code, printed, _ = rmft("lineage", path)

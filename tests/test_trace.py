@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import platform
 import re
 import shutil
@@ -308,6 +309,23 @@ def test_what_has_no_lineage_is_refused_in_one_line(rmft, arguments, says):
     assert code == 2
     assert error.startswith(f"rmft: {says}")
     assert error.count("\n") == 1
+
+
+@pytest.mark.usefixtures("recorded")
+def test_a_repository_that_git_does_not_trust_is_a_line_and_not_one_without_files(rmft, monkeypatch, tmp_path):
+    Path("Snakefile").touch()
+    (tmp_path / "git").write_text(
+        "#!/bin/sh\n"
+        "echo \"fatal: detected dubious ownership in repository at '/work'\" >&2\n"
+        "echo 'To add an exception for this directory, call:' >&2\n"
+        "echo '\tgit config --global --add safe.directory /work' >&2\n"
+        "exit 128\n"
+    )
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    code, _, error = rmft("lineage", FIGURE)
+    cure = "run `git config --global --add safe.directory /work`"
+    assert (code, error) == (2, f"rmft: git: detected dubious ownership in repository at '/work'; {cure}\n")
 
 
 def test_a_lineage_is_asked_for_in_a_clone(rmft, monkeypatch, tmp_path):

@@ -2,6 +2,7 @@
 
 import functools
 import glob
+import os
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from rmft.errors import InputError, did_you_mean
 from rmft.lineage.audit import Finding, changed_inputs, own_problem, weights_that_differ
 from rmft.lineage.records import Record, read_record
 from rmft.package_data import require_clone
+
+NO_REPOSITORY = "not a git repository"  # in git's answer, in English
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,21 @@ def trace(*paths: Path) -> Trace:
 
 
 def _files_in_git() -> frozenset[str]:
-    """Return the files below the current folder that git holds, relative to it; none outside of a git repository."""
+    """Return the files below the current folder that git holds, relative to it; none outside of a git repository.
+
+    Raise InputError where git refuses to say, as of a repository of another user.
+    """
+    english = {**os.environ, "LC_ALL": "C"}
     try:
-        listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
+        listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True, env=english)
+    except OSError:
         return frozenset()
+    except subprocess.CalledProcessError as error:
+        if NO_REPOSITORY in error.stderr:
+            return frozenset()
+        reason, _, more = error.stderr.strip().partition("\n")
+        cure = next((line.strip() for line in more.splitlines() if "safe.directory" in line), "")
+        raise InputError(f"git: {reason.removeprefix('fatal: ')}{f'; run `{cure}`' if cure else ''}") from None
     return frozenset(listed.stdout.split("\0"))
 
 

@@ -279,8 +279,13 @@ def summary_of(played: PlayedPart) -> dict[str, Any]:
         "invalid_replies": float(model.invalid.sum() / model.actions[0].size),
         "chance": played.chance,
         "references": dict(_references(played.players)),
-        "final_regrets": [round(float(regret), 6) for regret in final],
+        "final_regrets": rounded(final),
     }
+
+
+def rounded(final: np.ndarray) -> list[float]:
+    """Return final regrets (n,) as eval.json has them."""
+    return [round(float(regret), 6) for regret in final]
 
 
 def _references(players: dict[str, PlayerResults]) -> Iterator[tuple[str, dict[str, Any]]]:

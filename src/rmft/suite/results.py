@@ -1,6 +1,8 @@
 """eval.json, which holds what `rmft eval` measured: written, read, verified and compared."""
 
+import fnmatch
 import json
+import math
 import platform
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -19,8 +21,18 @@ from rmft.errors import InputError
 from rmft.metrics.comparison import LEVEL, below_zero
 from rmft.package_data import IN_WHEEL, ROOT
 from rmft.params.section import Section
+from rmft.results import read_players
 from rmft.suite import FILE
-from rmft.suite.measuring import Measurement, PlayedPart, ReplySettings, difference, summary_of
+from rmft.suite.measuring import (
+    MODEL,
+    Measurement,
+    PlayedPart,
+    ReplySettings,
+    difference,
+    mean_interval,
+    rounded,
+    summary_of,
+)
 from rmft.suite.parts import PROMPTS, digest_of, read_suite
 from rmft.suite.stopping import COMPARED, anytime_interval
 
@@ -271,8 +283,23 @@ def as_text(path: Path, result: EvalResult) -> Iterator[str]:
 
 
 def altered(path: Path, result: EvalResult) -> Iterator[str]:
-    """Return a line for each file with games that is missing, or is not what was measured."""
-    return (line for _, line in altered_files(path.parent, result.files, "measured"))
+    """Yield a line for each file with games that is missing, or is not what was measured.
+
+    Where all files are, yield one for each part whose regrets are not those in its file.
+    """
+    lines = [line for _, line in altered_files(path.parent, result.files, "measured")]
+    yield from lines
+    for part, of in {} if lines else result.parts.items():
+        name = next(iter(fnmatch.filter(result.files, f"games/{part}-*-{of.instances}.results.parquet")), None)
+        if name and not _has_regrets(of, path.parent / name):
+            yield f"altered: {path}: regrets of {part} are not those in {path.parent / name}"
+
+
+def _has_regrets(part: PartResult, file: Path) -> bool:
+    """Return whether a part has the regrets of the file with its games."""
+    final = read_players(file)[MODEL].by_instance[:, -1]
+    same_mean = math.isclose(part.regret.mean, mean_interval(final)["mean"], abs_tol=1e-9)
+    return same_mean and part.final_regrets == rounded(final)
 
 
 def compared(ours: EvalResult, theirs: EvalResult) -> dict[str, Interval]:

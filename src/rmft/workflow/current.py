@@ -1,12 +1,13 @@
 """Whether artifacts were made with the parameters that params.yaml has now, by the records of their jobs."""
 
+import functools
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rmft.artifacts.files import sha256
+from rmft.artifacts.files import is_artifact, sha256
 from rmft.artifacts.rewards import read_rewards
 from rmft.environments import Rewards
 from rmft.errors import InputError
@@ -50,12 +51,15 @@ def refuse_other_rewards(command: str, evaluation: str, rewards: str) -> None:
 def why_not_current(params: Params, artifacts: Iterable[str]) -> str | None:
     """Return why artifacts are not what params.yaml asks for now, in words that follow their name; None if they are.
 
-    These artifacts are hashed, and what they were made from is not.
+    These artifacts and all sources are hashed, such as prompts; artifacts on the way are not.
     """
     paths_there = list(artifacts)
     if any(problem_of(path, read_record(path), sha256(Path(path))) for path in paths_there):
         return NOT_ON_RECORD
-    return OTHER if made_otherwise(params, paths_there) else None
+    if made_otherwise(params, paths_there):
+        return OTHER
+    source = edited_source(paths_there)
+    return source and f"made from {source} as it was before an edit"
 
 
 def made_otherwise(params: Params, artifacts: Iterable[str]) -> str | None:
@@ -63,6 +67,28 @@ def made_otherwise(params: Params, artifacts: Iterable[str]) -> str | None:
 
     params: at scale. Other code makes no difference here. An artifact without a record is left to `lineage.trace`.
     """
+    return next((record.path for record in _records(artifacts) if not _as_planned(params.whole, record)), None)
+
+
+def edited_source(artifacts: Iterable[str]) -> str | None:
+    """Return a source, such as a template of prompts, that is not what these artifacts were made from; None if all are.
+
+    A source that is not there is left to `lineage.trace`.
+    """
+    hash_of = functools.cache(lambda name: sha256(Path(name)) if Path(name).is_file() else None)
+    return next(
+        (
+            path
+            for record in _records(artifacts)
+            for path, digest in record.inputs.items()
+            if digest and not is_artifact(path) and hash_of(path) not in (None, digest)
+        ),
+        None,
+    )
+
+
+def _records(artifacts: Iterable[str]) -> Iterator[Record]:
+    """Yield the records of artifacts and of all artifacts that they were made from."""
     seen, pending = set(), [*artifacts]
     while pending:
         path = pending.pop()
@@ -70,10 +96,8 @@ def made_otherwise(params: Params, artifacts: Iterable[str]) -> str | None:
             continue
         seen.add(path)
         if record := read_record(path):
-            if not _as_planned(params.whole, record):
-                return path
+            yield record
             pending += record.inputs
-    return None
 
 
 def _as_planned(params: Params, record: Record) -> bool:
