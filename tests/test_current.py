@@ -63,7 +63,7 @@ def put_on_record(path: str, job: Job, *inputs: str, content: bytes = b"") -> No
     hashes = {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in sources}
     record = {"rule": "any", "input": inputs, "input_checksums": hashes, "params": [repr(text)], **times}
     digest = hashlib.sha256(content).hexdigest()
-    receipt = Receipt(digest, job_id(text), {}, None, "3.12", "a machine", artifact=path)
+    receipt = Receipt(digest, job_id(text), hashes, None, "3.12", "a machine", artifact=path)
     texts = {receipt_path(Path(path)): receipt.as_json(), file_of(METADATA, path): json.dumps(record)}
     for file, of in {Path(path): content, **{file: text.encode() for file, text in texts.items()}}.items():
         file.parent.mkdir(parents=True, exist_ok=True)
