@@ -98,8 +98,11 @@ def page() -> str:
                 for of in runs
             )
             parts.append(f"\n## {name}\n\n{_purpose(name)}\n\n{made}.\n\n{_table(runs)}\n")
-            if failures := [line for of in runs for line in of["failures"]]:
+            failures = [f"{of['date']}, commit {of['commit'][:7]}: {line}" for of in runs for line in of["failures"]]
+            if failures:
                 parts.append("\n```text\n" + "\n".join(failures) + "\n```\n")
+            if failures and not runs[-1]["failures"]:
+                parts.append(f"\nThe run of {runs[-1]['date']} above had none.\n")
     return "".join(parts)
 
 
