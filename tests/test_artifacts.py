@@ -267,7 +267,11 @@ def test_files_in_a_folder_that_lies_on_another_disk_are_found_and_a_circle_of_l
         (folder / "file").touch()
     (inside / "linked").symlink_to(elsewhere)
     (elsewhere / "back").symlink_to(inside)
-    assert files_below(inside) == [inside / "file", inside / "linked/file"]
+    (inside / "there").mkdir()
+    (inside / "there/file").touch()
+    (inside / "alias").symlink_to(inside / "there")
+    (inside / "twice").symlink_to(elsewhere)
+    assert files_below(inside) == [inside / name for name in ("file", "linked/file", "there/file")]
 
 
 def test_a_file_without_a_trajectory_is_refused_in_a_line(tmp_path):

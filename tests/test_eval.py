@@ -130,7 +130,7 @@ def test_a_second_run_plays_nothing_again_and_never_takes_other_games_for_its_ow
 def test_games_that_other_code_played_are_played_again(rmft, tmp_path, monkeypatch):
     arguments = ["eval", "embedded", *SMALL, "--output", str(tmp_path)]
     assert rmft(*arguments)[0] == 0
-    monkeypatch.setattr("rmft.suite.measuring._code_that_plays", lambda: "edited")
+    monkeypatch.setattr("rmft.suite.measuring.Measurement._code", lambda _: "edited")
     assert rmft(*arguments)[0] == 0
     assert len(list((tmp_path / "games").glob("*.1-of-1.parquet"))) == 2
 

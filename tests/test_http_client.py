@@ -4,8 +4,10 @@ import asyncio
 import gzip
 import re
 import socket
+import threading
 import time
 from base64 import b64encode
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 
 import httpx2
@@ -28,6 +30,7 @@ class Noting(Served):
     def __init__(self) -> None:
         self.seen: list[tuple[str, dict[str, str]]] = []
         self.status, self.headers, self.hangs_up, self.body, self.raw = 200, {}, False, b"", b""
+        self.ended = threading.Event()  # a connection
         noting = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,6 +54,10 @@ class Noting(Served):
             def do_CONNECT(self) -> None:
                 self.send_error(noting.status)
 
+            def finish(self) -> None:
+                super().finish()
+                noting.ended.set()
+
             def log_message(self, *_: object) -> None:
                 """Log nothing."""
 
@@ -59,18 +66,27 @@ class Noting(Served):
         self.url = f"http://{self.authority}/v1"
 
 
-def post(url: str, times: int = 1, *, trust_env: bool = True, timeout: float = 5.0) -> list[Response]:
-    """Return the responses to as many requests, one after the other; the event loop rests between them."""
+def post(
+    url: str, times: int = 1, *, trust_env: bool = True, timeout: float = 5.0, rest: Callable[[], object] = int
+) -> list[Response]:
+    """Return the responses to as many requests, one after the other. rest: what happens between them."""
     client = HttpClient(url, 1, headers={"Authorization": "Bearer key"}, timeout=timeout, trust_env=trust_env)
     responses = []
     with asyncio.Runner() as runner:
         try:
             for _ in range(times):
                 responses.append(runner.run(client.post("/chat/completions", {"name": "é"})))
-                time.sleep(0.05)
+                rest()
         finally:
             runner.run(client.close())
     return responses
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
 
 
 @pytest.fixture
@@ -155,7 +171,13 @@ def test_the_key_is_neither_replaced_by_a_netrc_nor_sent_on_to_another_address(s
 
 def test_a_connection_that_the_server_has_closed_meanwhile_is_not_used_again(server):
     server.hangs_up = True
-    assert [response.status for response in post(server.url, times=5)] == [200] * 5
+
+    def until_closed() -> None:
+        assert server.ended.wait(20)
+        server.ended.clear()
+        time.sleep(0.1)  # from the end of the handler to the end of the connection
+
+    assert [response.status for response in post(server.url, times=5, rest=until_closed)] == [200] * 5
 
 
 def test_a_small_response_that_inflates_without_end_is_given_up(server):
@@ -186,7 +208,7 @@ def test_what_never_reached_a_server_is_told_from_what_may_have_been_paid(server
         post("http://127.0.0.1:1/v1")
     assert (never.value.sent, never.value.timeout) == (False, False)
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(NoResponseError) as hanging:
-        post(f"https://127.0.0.1:{silent.getsockname()[1]}/v1", timeout=0.2)  # TLS needs an answer
+        post(f"https://127.0.0.1:{silent.getsockname()[1]}/v1", timeout=3.0)  # TLS needs an answer
     assert (hanging.value.sent, hanging.value.timeout) == (False, True)
     server.headers = {"Content-Length": "1000"}  # of which few come
     server.hangs_up = True

@@ -123,10 +123,12 @@ def test_the_last_label_decides_and_the_reasoning_before_does_not(text):
     assert action(text) == 2
 
 
-def test_a_plan_for_the_next_round_decides_only_where_nothing_else_does():
-    assert action("Action: 2\nNext action: 3 if it fails.") == 2
-    assert action("Action: 2\n(Next action: 3)") == 2
+def test_a_next_action_that_differs_from_the_action_before_may_be_a_plan_or_the_decision():
+    assert action("Action: 2\nNext action: 3 if it fails.") is None
     assert action("Action: 2. Next action: 1.") is None
+    assert action("Last round:\nAction: 1\nReward: 3.2\n\nNext action: 2") is None
+    assert action("Action: 2\nNext action: 2") == 2
+    assert action("Next action: 1\nAction: 2") == 2
     assert action("My next action: 3") == 3
 
 
@@ -390,9 +392,19 @@ def test_the_numbers_of_a_list_over_several_lines_are_no_probabilities(text):
     assert policy(text, d=2) is None
 
 
+def test_of_two_actions_the_better_one_may_be_named_first():
+    assert policy("Policy: 0.2, 0.8 since action 2 has paid more than action 1.", d=2) == [0.2, 0.8]
+    assert policy("Policy: 1: 0.2, 2: 0.8 because 2 beats 1.", d=2) == [0.2, 0.8]
+    assert policy("Policy: [0.2, 0.8] for 2, 1", d=2) is None
+
+
 def test_a_one_may_be_a_probability():
-    assert policy("Policy: [1, 0]\n3 rounds are left.", d=2) == [1, 0]
-    assert policy("Policy: 1.0, 0.0\nSo far 2 paid less.", d=2) == [1, 0]
+    for below in ("2 rounds are left.", "2.0 was the mean", "Action 2 paid 0.5 less.", "- Action 2 has 3 tries", "2"):
+        assert policy(f"Policy: [1, 0]\n{below}", d=2) == [1, 0]
+        assert policy(f"Policy: 1.0, 0.0\n\n{below}", d=2) == [1, 0]
+    assert policy("Policy: 1.0, 0.0\n2, 0.5", d=2) == [1, 0]
+    assert policy("Policy: 1/3, 1/3, 1/3\n2. 0.5") == [1 / 3, 1 / 3, 1 / 3]
+    assert policy("Policy: Action 1: 0.2, Action 2: 0.8\n\nAction 2 has the best average so far.", d=2) == [0.2, 0.8]
 
 
 @pytest.mark.parametrize(
@@ -402,6 +414,9 @@ def test_a_one_may_be_a_probability():
         ("Policy: (0.6, 0.3, 0.1) = (Rest, Red Pill, Blue Pill)", None),
         ("Policy: 0.6, 0.3, 0.1 respectively for Rest, Red Pill, Blue Pill", None),
         ("Policy: [0.5, 0.2, 0.3] for actions 3, 1 and 2", None),
+        ("Policy: [0.5, 0.2, 0.3] for Rest, Blue Pill, Red Pill in round 7", None),
+        ("Policy: [0.5, 0.2, 0.3], since Rest beats Red Pill and Red Pill beats Blue Pill", [0.5, 0.2, 0.3]),
+        ("Policy: Rest: 0.3, Red Pill: 0.2, Blue Pill: 0.5 (Rest, Red Pill, Blue Pill)", [0.5, 0.2, 0.3]),
         ("Policy: [0.5, 0.2, 0.3] for Blue Pill, Red Pill, Rest", [0.5, 0.2, 0.3]),
         ("Policy: [0.5, 0.2, 0.3], since Rest paid less than Blue Pill", [0.5, 0.2, 0.3]),
     ],

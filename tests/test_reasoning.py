@@ -131,6 +131,12 @@ def test_a_claim_in_prose_is_held_against_the_history(words, claims):
         "Action 3's reward was 3 points lower than action 1's.",
         "Action 2 received 2 pulls.",
         "Action 2 got 2 tries.",
+        "In total, action 2 earned 10.13.",
+        "Action 2 earned 10.13 overall.",
+        "Action 2 earned 10.13 (total).",
+        "Action 2 earned 10.13 across 2 rounds.",
+        "Action 3 paid 1 point better than action 1.",
+        "Action 3 paid 0.5 units more than action 1.",
     ],
 )
 def test_what_claims_nothing_outright_is_not_counted(words):

@@ -44,7 +44,7 @@ class BanditRollouts:
         if any(of.max_tokens is not None for of in sets.values()):
             raise InputError("max_tokens: in TRL, max_completion_length of GRPOConfig limits a reply")
         self.offered = {name: offered(of) for name, of in sets.items()}
-        self.place, self.seen = "", Counter()  # games so far by dataset and instance, at this place
+        self.place, self.seen = "", Counter()  # games of training so far by instance, at this place
 
     def dataset(self) -> Dataset:
         """Return a row for each instance."""
@@ -87,21 +87,23 @@ class BanditRollouts:
     def _games(self, prompts: Sequence[str], trainer: GRPOTrainer) -> tuple[OfferedGames, Games]:
         """Return the games of prompts; the name of their random streams differs in each step and process.
 
-        Where TRL generates several times in a step, the games of an instance are counted over all of them.
+        Where TRL generates several times in a step of training, the games of an instance are counted over all of them.
+        An evaluation begins anew each time, so that it plays the same games again.
         """
         place = f"process-{trainer.accelerator.process_index}/step-{trainer.state.global_step}"
         if place != self.place:
             self.place, self.seen = place, Counter()
         ids = []
         name = prompts[0].rpartition(" ")[0]  # a step trains or evaluates, so that its prompts are of one dataset
+        seen = self.seen if name == TRAINING else Counter()
         for prompt in prompts:
             of, _, number = prompt.rpartition(" ")
             known = of == name and of in self.offered and number.isdecimal()
             if not known or not 1 <= int(number) <= len(self.offered[of].uniform):
                 raise InputError(f"prompt {prompt!r}: is no row of the datasets that this BanditRollouts made")
             instance = int(number) - 1
-            ids.append((instance, self.seen[name, instance]))
-            self.seen[name, instance] += 1
+            ids.append((instance, seen[instance]))
+            seen[instance] += 1
         chosen = self.offered[name].named(place)
         return chosen, replace(chosen.games, ids=np.array(ids))
 

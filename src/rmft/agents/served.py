@@ -187,6 +187,10 @@ class ServerConnections:
                     if response.status != 200:
                         raise InputError(f"{self.urls[server]}: {response.status}, {response.text.strip()}")
                     return json.loads(response.content)
-                except (NoResponseError, JSONDecodeError) as error:  # of a body that was cut off, too
+                except (
+                    NoResponseError,
+                    JSONDecodeError,
+                    UnicodeDecodeError,
+                ) as error:  # of a body that was cut off, too
                     if not attempts_left or getattr(error, "timeout", False):
                         raise InputError(f"{self.urls[server]}: {error}; {self.log} may say why") from None

@@ -37,13 +37,15 @@ def new_folder(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """Return the files below a folder, sorted. Links to folders are followed: artifacts may lie on another disk."""
-    found, seen = [], set()
+    """Return the files below a folder, sorted. Links to folders elsewhere are followed: another disk may have them."""
+    found, seen, here = [], set(), folder.resolve()
     for root, folders, files in os.walk(folder, followlinks=True):
-        if (place := os.path.realpath(root)) in seen:  # a link into a folder above it
-            folders.clear()
-            continue
-        seen.add(place)
+        for name in sorted(folders):
+            place = Path(root, name).resolve()
+            # What a link into this folder leads to is found at its own place.
+            if Path(root, name).is_symlink() and (place in seen or place.is_relative_to(here)):
+                folders.remove(name)
+            seen.add(place)
         found += [path for name in files if (path := Path(root, name)).is_file()]
     return sorted(found)
 

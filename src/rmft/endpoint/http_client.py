@@ -182,6 +182,8 @@ def _reason(error: Exception) -> str:
     """Return why there is no response: of a server that cannot be reached, what the operating system says."""
     if isinstance(error, ClientResponseError):  # its status is aiohttp's, not the server's
         return f"a response that is not valid HTTP: {error.message}".splitlines()[0]
+    if isinstance(error, ClientPayloadError):  # it quotes a status of aiohttp's, too
+        return "a response that is cut off or damaged"
     system = getattr(error, "os_error", None)
     return (system and system.strerror) or first_line(error)
 

@@ -1,9 +1,10 @@
 """The decision in a reply: strict about its meaning, lenient about its form.
 
-The decision follows the last label: `Action:` or `Policy:` at the start of a line or sentence; `Next action:` is a plan
-where another label is there. Without a label, the whole reply must be the decision. Numbers elsewhere never count.
-Words may follow on the decision's line, but no other action, no other list, and no list of all actions in another
-order than a policy's, because such a line is ambiguous.
+The decision follows the last label: `Action:` or `Policy:` at the start of a line or sentence. `Next action:` after
+another label may be the decision or a plan for later; where the two differ, the reply is ambiguous. Without a label,
+the whole reply must be the decision. Numbers elsewhere never count. Words may follow on the decision's line, but no
+other action, no other list, and no list of all actions in another order than a policy's, because such a line is
+ambiguous.
 
 Repetitions in the patterns are possessive (`*+`), so that time is linear in the length of a reply. Repeated groups are
 written as atomic groups (`(?>(...)*)`), which mean the same, because Python before 3.11.5 (Debian 12 has one) matches
@@ -40,8 +41,12 @@ DECIMAL = r"[-+]?+(?:[0-9]++(?>(?:\.[0-9]*+)?)|\.[0-9]++)(?>(?:e[-+]?+[0-9]++)?)
 PROBABILITY = (  # numerator, denominator, percent sign
     rf"(?<!{LETTER})(?<!\.)({DECIMAL})(?>(?: *+/ *+({DECIMAL}))?)(?>( *+%)?)(?!{LETTER}|\.[0-9]| *+[-+/^] *+\.?[0-9])"
 )
-# After a line that begins with 1, the next item of a list over several lines: its numbers are no probabilities.
-SECOND_ITEM = re.compile(rf"\s*+(?>(?:{DRESS}|[-•]|(?:action|option|number)\b)*)2(?![0-9])", re.IGNORECASE)
+# The second item of a list over two lines, whose first begins with 1: these are numbers of actions, no probabilities.
+SECOND_ITEM = re.compile(
+    rf"\s*+(?>(?:{DRESS}|[-•]|(?:action|option|number)\b)*)2(?>(?:{DRESS}|[.,:;=|-])+){PROBABILITY}(?>(?:{DRESS})*)$",
+    re.IGNORECASE | re.MULTILINE,
+)
+FIRST_ITEM = re.compile(r"1(?![0-9%/]|\.[0-9])")
 # The continuation of a list of which only the beginning matched.
 GOES_ON = re.compile(r" *+(?:[,;|]|[-+]?\.?[0-9]|nan|inf)", re.IGNORECASE)
 LABELS = {
@@ -66,6 +71,10 @@ class Decision:
     policy: np.ndarray | None
     span: tuple[int, int]
 
+    def decides_as(self, other: "Decision") -> bool:
+        """Return whether another decision is the same, wherever it stands."""
+        return self.action == other.action and np.array_equal(self.policy, other.policy)
+
 
 def parse(text: str, protocol: Protocol, tolerance: float, *, cut: bool = False) -> Decision | None:
     """Return the decision in a reply, or None where it is unclear.
@@ -74,24 +83,33 @@ def parse(text: str, protocol: Protocol, tolerance: float, *, cut: bool = False)
     cut: whether the reply was ended by its limit of tokens. An action at its very end is then unclear if another action
     begins with the same characters: `1` may be what there is of `10`.
     """
-    whole = text = text.translate(PLAIN)
-    grammar, names = _grammar(protocol.d), _names(protocol)
+    text = text.translate(PLAIN)
     labels = list(LABELS[protocol.output].finditer(text))
-    labels = [found for found in labels if "next" not in found[0].casefold()] or labels
-    label = labels[-1].end() if labels else 0
+    plain = [label for label in labels if "next" not in label[0].casefold()]
+    decision = _decision(text, labels[-1].end() if labels else None, protocol, tolerance, cut=cut)
+    if decision and plain and plain[-1] is not labels[-1]:
+        before = _decision(text, plain[-1].end(), protocol, tolerance, cut=False)
+        return decision if before and before.decides_as(decision) else None
+    return decision
+
+
+def _decision(text: str, label: int | None, protocol: Protocol, tolerance: float, *, cut: bool) -> Decision | None:
+    """Return the decision after the label that ends at a place, or in a text without a label."""
+    whole, labelled, label = text, label is not None, label or 0
+    grammar, names = _grammar(protocol.d), _names(protocol)
     text = text[:label] + names.signed(text[label:])
     start = grammar.dress.match(text, label).end()
     below = ""
-    if labels:
+    if labelled:
         end = start + len(text[start:].partition("\n")[0])
         text, below = text[:end], text[end:]
     # Without a label, or after a label on a line of its own, following words make the decision doubtful.
-    alone = not labels or "\n" in text[label:start]
+    alone = not labelled or "\n" in text[label:start]
     if protocol.output == "action":
         decision = _read_action(text, start, grammar, names, alone=alone)
         unclear = cut and decision and decision.span[1] == len(whole) and names.may_go_on(whole[decision.span[0] :])
         return None if unclear else decision
-    if text[start : start + 1] == "1" and SECOND_ITEM.match(below):
+    if protocol.d == 2 and FIRST_ITEM.match(text, start) and SECOND_ITEM.match(below):
         return None
     return _read_policy(text, start, grammar, names, alone=alone, tolerance=tolerance)
 
@@ -101,13 +119,14 @@ class _Grammar:
     """The patterns for d actions, with names replaced as by `_Names`.
 
     dress: characters and words around a value. mention: an action's number or name. share: a probability, optionally
-    after its action. shares: two to d + 1 of them.
+    after its action. shares: two to d + 1 of them. listed: d mentions with nothing between them but what separates.
     """
 
     dress: re.Pattern[str]
     mention: re.Pattern[str]
     share: re.Pattern[str]
     shares: re.Pattern[str]
+    listed: re.Pattern[str]
     d: int
 
 
@@ -120,7 +139,8 @@ def _grammar(d: int) -> _Grammar:
     some = rf"(?>{dress}*)"
     share = rf"(?>(?:({mention}(?>(?:{some}{mention})?)){some}[:=]{some})?){PROBABILITY}"
     shares = rf"{share}(?>(?:(?>(?:{dress}|[,;|])+){share}){{1,{d}}})"  # d + 1 of them are enough to be invalid
-    patterns = (rf"(?>(?:{dress}|\n)*)", mention, share, shares)
+    listed = rf"{mention}(?:(?>(?:{dress}|[,;|/&]|(?:and|actions|options)\b)+){mention}){{{d - 1}}}"
+    patterns = (rf"(?>(?:{dress}|\n)*)", mention, share, shares, listed)
     return _Grammar(*(re.compile(pattern, re.IGNORECASE) for pattern in patterns), d)
 
 
@@ -144,6 +164,11 @@ class _Names:
         """Return the action mentioned, or None where no action, an unknown one or several are mentioned."""
         actions = {self.actions.get(word.rstrip(REST)) for word in mentions}
         return actions.pop() if len(actions) == 1 else None
+
+    def out_of_order(self, grammar: _Grammar, listed: str) -> bool:
+        """Return whether a list of mentions has all actions, in another order than their own."""
+        actions = [self.action([mention]) for mention in grammar.mention.findall(listed)]
+        return set(actions) == set(range(grammar.d)) and actions != sorted(actions)
 
     def may_go_on(self, mention: str) -> bool:
         """Return whether the mention of an action is also the beginning of another action's."""
@@ -184,10 +209,9 @@ def _read_policy(
     rest = text[match.end() :]
     if GOES_ON.match(rest) or re.search(LETTER if alone else grammar.shares, rest):
         return None
-    listed = list(dict.fromkeys(names.action([word]) for word in grammar.mention.findall(rest)))
-    if set(listed) == set(range(grammar.d)) and listed != sorted(listed):
-        return None
     keys, numerators, denominators, percents = zip(*grammar.share.findall(match[0]), strict=True)
+    if not any(keys) and any(names.out_of_order(grammar, found[0]) for found in grammar.listed.finditer(rest)):
+        return None
     order = [names.action(grammar.mention.findall(key)) for key in keys] if any(keys) else list(range(len(keys)))
     if len(keys) != grammar.d or set(order) != set(range(grammar.d)):
         return None

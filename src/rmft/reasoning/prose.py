@@ -46,14 +46,19 @@ NEAR = 60  # characters before a claim in which it may be denied
 NEARLY = 0.5  # how far a number may be off that is given as "about"
 
 ABOUT = r"(?P<about>about |around |roughly |approximately |approx\.? |nearly |almost |close to |near |some |~ ?|≈ ?)?"
-# A number, unless it is part of a share, range or fraction, is a total or a difference, counts something else, or
-# begins the next statement.
+# A number, unless it is part of a share, range or fraction, counts something else, or begins the next statement.
 QUANTITY = (
-    r"[0-9]++(?>(?:\.[0-9]++)?)(?!\w|%| ?[-–/] ?[0-9]| (?:to|or|of|out of|times?|rounds?|pulls?|tries|plays?"
-    r"|actions?|options?|arms?|paid|gave|percent|(?:points? )?(?:more|less|higher|lower|in total|in all|altogether"
-    r"|together|combined|over))\b)"
+    r"[0-9]++(?>(?:\.[0-9]++)?)(?!\w|%| ?[-–/] ?[0-9]| (?:to|or|of|out of|times?|rounds?|pulls?|tries|plays?|more|less"
+    r"|higher|lower|actions?|options?|arms?|paid|gave|percent)\b)"
 )
 NUMBER = rf"{ABOUT}(?P<number>{QUANTITY})"
+# Words around a number that make it a total or a difference, and no reward of one round.
+NOT_OF_A_ROUND = re.compile(
+    r" ?(?:points? |units? )?\(?(?:more|less|higher|lower|better|worse|in total|in all|altogether|together|combined"
+    r"|overall|total|over|across)\b",
+    re.IGNORECASE,
+)
+IN_TOTAL = re.compile(r"\b(?:in total|in all|altogether|overall|combined),? (?:\w+ ){0,2}\Z", re.IGNORECASE)
 TRIED = r"(?:tried|chosen|played|selected|picked|used|sampled|tested|explored|pulled)"
 CHOSE = rf"(?:{TRIED}|chose)"
 ONCE = rf"(?:once|twice|thrice|(?:[0-9]{{1,9}}+|{'|'.join(NUMBERS)}) times?)\b(?! (?:as|more|higher|better))"
@@ -258,7 +263,7 @@ def _judged(
         yield Claim("average", span, any(_quotes(match, value) for value in history.averages(action)))
     elif kind == "extreme":
         yield from _extreme(match, span, action, history)
-    else:
+    elif not (NOT_OF_A_ROUND.match(match.string, match.end("number")) or IN_TOTAL.search(before[-NEAR:])):
         values = _meant(match, action, history, BEFORE.search(before[-NEAR:]))
         yield Claim("reward", (span[0], match.end("number")), any(_quotes(match, value) for value in values))
         for more in re.finditer(QUANTITY, match.groupdict().get("more") or ""):

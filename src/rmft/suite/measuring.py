@@ -43,7 +43,8 @@ from rmft.workflow.games import game_settings, game_settings_of, games_of, read_
 from rmft.workflow.records import RolloutsJob
 
 MODEL = "model"  # the measured player
-PLAY_WITH = ("rmft", "jinja2", "numpy", "tokenizers", "torch", "transformers")  # packages that decide what is sampled
+PLAYING = "rmft"  # the package
+PLAY_HERE = ("jinja2", "numpy", "tokenizers", "torch", "transformers")  # packages that decide what a model here samples
 PIECE = 64  # games that a kill loses at most, where no journal keeps every reply
 ACTION, POLICY = 16, 64  # tokens of a reply that is an action, or a policy over a few actions
 PROBABILITY = 8  # tokens of one of many probabilities, at most
@@ -152,8 +153,15 @@ class Measurement:
         """
         alike = self.job(part).model_copy(update={"scenarios": 1}).canonical()
         model = json.dumps(self.model.description(), sort_keys=True)
-        whole = f"{alike}\n{model}\n{self.suite.identity(part, self.reply.format)}\n{_code_that_plays()}"
+        whole = f"{alike}\n{model}\n{self.suite.identity(part, self.reply.format)}\n{self._code()}"
         return self.folder / "games" / f"{part}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"
+
+    def _code(self) -> str:
+        """Return what names the code with which games are played: a digest, or the versions of installed packages."""
+        if ROOT != IN_WHEEL:
+            return fingerprint("rollouts")[0]
+        here = self.model.settings.kind != "endpoint"
+        return " ".join(f"{name} {version(name)}" for name in (PLAYING, *(PLAY_HERE if here else ())))
 
     def games(self, part: str) -> dict[Path, RolloutsJob]:
         """Return the files with the games of a part, in the order of the instances, and the jobs that play them."""
@@ -170,13 +178,6 @@ class Measurement:
         """Return the file with the regrets of all players in the first instances of a part."""
         stem = self.stem(part)
         return stem.with_name(f"{stem.name}-{instances}.results.parquet")
-
-
-def _code_that_plays() -> str:
-    """Return what names the code with which games are played: a digest, or the versions of installed packages."""
-    if ROOT == IN_WHEEL:
-        return " ".join(f"{name} {version(name)}" for name in PLAY_WITH)
-    return fingerprint("rollouts")[0]
 
 
 @dataclass(frozen=True)

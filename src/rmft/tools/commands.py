@@ -70,12 +70,13 @@ def params(
         require_clone()
         write_docs()
         return
-    found = load(file, scale).at_scale()
+    full_size = load(file, scale)
+    found = full_size.at_scale()
     check_inputs(found)
     if experiment is not None:
         print(explained(file, experiment, scale))
         return
-    for line in without_difference(found):
+    for line in without_difference(full_size):
         print(line, file=sys.stderr)
     if line := beyond_budget(found, expected_work(found, endpoint_experiments(found))):
         print(line, file=sys.stderr)

@@ -38,11 +38,18 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def without_difference(params: Params) -> Iterator[str]:
-    """Yield a line for each variant that learns as the experiment that it varies. params: at their scale."""
+def without_difference(full_size: Params) -> Iterator[str]:
+    """Yield a line for each variant that the scale makes learn as the experiment that it varies."""
+    params = full_size.at_scale()
+
+    def learns_alike(of: Params, name: str, other: str) -> bool:
+        original = of.experiments[other]
+        same = {key: getattr(original, key) for key in NOT_LEARNT_FROM}
+        return of.experiments[name].model_copy(update=same) == original
+
     for name, variant in params.experiments.items():
-        original = variant.varies and params.experiments[variant.varies]
-        if original and variant.model_copy(update={key: getattr(original, key) for key in NOT_LEARNT_FROM}) == original:
+        pair = name, variant.varies
+        if variant.varies and learns_alike(params, *pair) and not learns_alike(full_size, *pair):
             yield (
                 f"experiments.{name}: learns exactly as {variant.varies}, which it varies, since scale {params.scale} "
                 f"replaces what differs: set that in scales.{params.scale}.{variant.scale_of}.experiments.{name}"

@@ -75,16 +75,25 @@ def edited_source(artifacts: Iterable[str]) -> str | None:
 
     A source that is not there is left to `lineage.trace`.
     """
-    hash_of = functools.cache(lambda name: sha256(Path(name)) if Path(name).is_file() else None)
     return next(
         (
             path
             for record in _records(artifacts)
             for path, digest in record.inputs.items()
-            if digest and not is_artifact(path) and hash_of(path) not in (None, digest)
+            if digest and not is_artifact(path) and Path(path).is_file() and _hash_of(Path(path)) != digest
         ),
         None,
     )
+
+
+def _hash_of(path: Path) -> str:
+    there = path.stat()
+    return _hash_as_of(path, there.st_mtime_ns, there.st_size)
+
+
+@functools.cache  # the artifacts of several experiments have the same sources, and a model's weights are large
+def _hash_as_of(path: Path, _modified: int, _size: int) -> str:
+    return sha256(path)
 
 
 def _records(artifacts: Iterable[str]) -> Iterator[Record]:
