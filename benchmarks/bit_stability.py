@@ -4,8 +4,9 @@
 
 Environment variables have the libraries compute as on an older processor. For each setting a process of its own
 computes the embedded model's logits for given tokens, its games of a bandit in words, a few steps of fine-tuning it,
-numeric RMFT, and reference algorithms. A cell says `same`, or the largest difference to the default; rows that begin
-with `pinned,` are compared with the row `pinned: …`. Takes some minutes.
+numeric RMFT, what the trained numeric agent makes of rewards, and reference algorithms. A cell says `same`, or the
+largest difference to the default; rows that begin with `pinned,` are compared with the row `pinned: …`. Takes some
+minutes.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import numpy as np
 from rmft.instructions import AVX2_ONLY
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("logits", "completions", "fine-tuning", "numeric RMFT", "algorithms")
+PARTS = ("logits", "completions", "fine-tuning", "numeric RMFT", "numeric agent", "algorithms")
 WITHOUT_AVX512 = {
     "ATEN_CPU_CAPABILITY": "avx2",
     "MKL_ENABLE_INSTRUCTIONS": "AVX2",
@@ -95,8 +96,12 @@ def fine_tuned(steps: int, threads: int) -> np.ndarray:
     return np.concatenate([tensors[name].numpy().ravel() for name in sorted(tensors)])
 
 
-def numeric(iterations: int) -> np.ndarray:
-    """Return the parameters of a linear-attention model after numeric RMFT."""
+def numeric(iterations: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the parameters of a linear-attention model after numeric RMFT, and what it adds up in games of 100 rounds.
+
+    Training computes with torch, and evaluations with NumPy.
+    """
+    from rmft.environments import draw_rewards
     from rmft.params import load
     from rmft.training.numeric import one_thread, rmft
     from rmft.workflow.plan import training_job
@@ -105,7 +110,9 @@ def numeric(iterations: int) -> np.ndarray:
     job = training_job(load(ROOT / "params.yaml"), "numeric_mab")
     loop = job.training.rmft.model_copy(update={"iterations": iterations})
     *_, (_, model, _) = rmft(0, job.training.model_copy(update={"rmft": loop}), job.model)
-    return np.concatenate([value.detach().numpy().ravel() for value in vars(model).values()])
+    table = draw_rewards(0, "bits", ["gaussian"], (200, 100, job.training.d))
+    parameters = np.concatenate([value.detach().numpy().ravel() for value in vars(model).values()])
+    return parameters, model.to_numpy().of_seed(0).increments(table.rewards)
 
 
 def reference_algorithms() -> np.ndarray:
@@ -125,7 +132,7 @@ def reference_algorithms() -> np.ndarray:
 def compute(path: Path, options: argparse.Namespace, threads: int) -> None:
     """Compute everything, and write it to a file."""
     logits, completions = logits_and_completions(options.games, options.rounds, threads)
-    parts = (logits, completions, fine_tuned(options.steps, threads), numeric(options.iterations))
+    parts = (logits, completions, fine_tuned(options.steps, threads), *numeric(options.iterations))
     np.savez(path, **dict(zip(PARTS, (*parts, reference_algorithms()), strict=True)))
 
 
