@@ -207,10 +207,11 @@ def _proxy(url: str) -> str | None:
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     try:
-        scheme, host, _ = (named := urlsplit(proxy)).scheme, named.hostname, named.port  # a wrong port is a ValueError
-    except ValueError:
+        named = urlsplit(proxy)
+        _ = named.port
+    except ValueError:  # of a port that is none, say
         raise InputError(UNUSABLE_PROXY) from None
-    if scheme not in PROXY_SCHEMES or not host:
+    if named.scheme not in PROXY_SCHEMES or not named.hostname:
         raise InputError(f"{UNUSABLE_PROXY}: only those of {' and '.join(PROXY_SCHEMES)} can")
     return proxy
 

@@ -43,7 +43,6 @@ from rmft.workflow.games import game_settings, game_settings_of, games_of, read_
 from rmft.workflow.records import RolloutsJob
 
 MODEL = "model"  # the measured player
-PLAYING = "rmft"  # the package
 PLAY_HERE = ("jinja2", "numpy", "tokenizers", "torch", "transformers")  # packages that decide what a model here samples
 PIECE = 64  # games that a kill loses at most, where no journal keeps every reply
 ACTION, POLICY = 16, 64  # tokens of a reply that is an action, or a policy over a few actions
@@ -160,8 +159,8 @@ class Measurement:
         """Return what names the code with which games are played: a digest, or the versions of installed packages."""
         if ROOT != IN_WHEEL:
             return fingerprint("rollouts")[0]
-        here = self.model.settings.kind != "endpoint"
-        return " ".join(f"{name} {version(name)}" for name in (PLAYING, *(PLAY_HERE if here else ())))
+        packages = ("rmft",) if self.model.settings.kind == "endpoint" else ("rmft", *PLAY_HERE)
+        return " ".join(f"{name} {version(name)}" for name in packages)
 
     def games(self, part: str) -> dict[Path, RolloutsJob]:
         """Return the files with the games of a part, in the order of the instances, and the jobs that play them."""
