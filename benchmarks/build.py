@@ -5,21 +5,28 @@ receipt; what our own server computes for jobs that wait for it is in no job's. 
 records, from the start of a job to its end; other work on the machine is part of them. An interval longer than a minute
 without a job ends a run, and the table has all runs of which artifacts are left. The longest chain is what a build
 would take on endless cores. Made twice: trajectories of the same bytes, without the job that took longest.
+
+The last line multiplies matrices on one CPU, and then on two at once. Two CPUs that are threads of one core slow each
+other, and a build; two cores hardly do.
 """
 
 import graphlib
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmft.artifacts.receipts import read_receipt
+from rmft.instructions import use_avx2_only
 from rmft.lineage.records import METADATA, artifact_of
 
 BETWEEN_RUNS_SECONDS = 60.0
 MOST_ROWS = 12
 SHORT_SECONDS = 10.0  # of a job that the longest chain leaves out
+SIZE, SECONDS = 1024, 3.0  # of the matrices, and how long they are multiplied
 
 
 @dataclass
@@ -109,6 +116,25 @@ def share_out(what: str, built: list[BuiltJob], names: Iterable[str]) -> None:
     print(f"{len(cpu) - MOST_ROWS} more\n" if len(cpu) > MOST_ROWS else "")
 
 
+def operations_a_second(at_once: int) -> float:
+    """Return the floating-point operations a second of each of so many threads that multiply matrices at once."""
+    use_avx2_only()  # as jobs do
+    import torch
+
+    torch.set_num_threads(1)
+    matrix = torch.rand(SIZE, SIZE)
+
+    def reached(_number: int) -> float:
+        products, start = 0, time.perf_counter()
+        while (seconds := time.perf_counter() - start) < SECONDS:
+            matrix @ matrix
+            products += 1
+        return 2 * SIZE**3 * products / seconds
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return sum(pool.map(reached, range(at_once))) / at_once
+
+
 def of_experiment(job: BuiltJob) -> str:
     """Return the experiment that a job belongs to; that of no experiment is named so."""
     parts = Path(job.outputs[0]).parts
@@ -134,6 +160,9 @@ def main() -> None:
     for job in chain:
         if job.seconds >= SHORT_SECONDS:
             print(f"{job.seconds:>6.0f} s  {job.outputs[0]}")
+    alone, beside = operations_a_second(1), operations_a_second(2)
+    share = f"{beside / 1e9:.0f} on each, {beside / alone:.0%} of that"
+    print(f"\nmatrices: {alone / 1e9:.0f} GFLOP/s on one CPU; on two at once {share}")
 
 
 if __name__ == "__main__":

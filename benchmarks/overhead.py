@@ -31,7 +31,7 @@ from goals import verdict
 from same_bytes import check_out, environment
 
 from rmft.artifacts.job import JOB_OF, this_run
-from rmft.workflow import forkserver
+from rmft.workflow import forkserver, handover
 
 MEASURED = Path(__file__).parent / "results/fork-server.csv"
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux
@@ -76,7 +76,7 @@ def handed_over(commands: list[str]) -> tuple[float, float]:
     run()
     first = time.perf_counter() - begun
     each = fastest(run)
-    del os.environ[JOB_OF], os.environ[forkserver.SOCKET]
+    del os.environ[JOB_OF], os.environ[handover.SOCKET]
     return first, each
 
 

@@ -134,6 +134,38 @@ def test_what_was_asked_is_asked_again_after_a_long_reply():
         assert reply.cached == (len(reply.prompt_ids) - 1 if number else 0)  # however long the reply before it was
 
 
+def test_conversations_that_go_on_change_rows_with_those_between_them():
+    case, games = Case("gemma", 6), [[message(game, 0)] for game in range(6)]
+    for model in (case.plain, case.model.model):
+        incline(model, {case.model.chat_tokenizer.template.end: -1e4})  # a reply ends at its limit
+
+    def go_on(limits: dict[int, int]) -> list[Generation]:
+        """Have games played for one more round, and check their rows and their replies. limits: by game, of tokens."""
+        replies = [case.ask(games[place], place, limit=limit) for place, limit in limits.items()]
+        for reply in replies:
+            assert case.runner.start(reply)
+        while not all(len(reply.ids) > 1 for reply in replies):
+            case.runner.step()
+        rows = sorted(slot.row for slot in case.runner.active.values())
+        assert rows == list(range(rows[0], rows[0] + len(rows)))
+        case.answer()
+        for place, reply in zip(limits, replies, strict=True):
+            assert reply.ids[:9] == case.expected(games[place], reply)[:9]
+            games[place] += [reply.text, message(place, len(games[place]))]
+        return replies
+
+    go_on(dict.fromkeys(range(6), 3))
+    go_on(
+        {0: 3, 3: CHUNK + 30}
+    )  # game 3 comes to row 1; what its long reply overwrites is kept, for when it is asked again
+    assert [*case.runner.chat_model.bookmarks] == [1]
+    go_on({0: 3, 2: 3})  # game 2 comes to row 1, and game 3 to the row of game 2
+    assert [*case.runner.chat_model.bookmarks] == [2]
+    del games[3][-2:]
+    (again,) = go_on({3: 3})
+    assert again.cached == len(again.prompt_ids) - 1
+
+
 def test_conversations_of_very_different_lengths_are_read_beside_each_other():
     case, conversations = Case("gemma", 4), [["x" * length] for length in (1, 3 * CHUNK + 5, 20, CHUNK)]
     replies = case.answer(*(case.ask(texts, number) for number, texts in enumerate(conversations)))

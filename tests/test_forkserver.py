@@ -17,7 +17,7 @@ from helpers import wait_until
 from rmft.artifacts.job import JOB_OF, this_run
 from rmft.artifacts.receipts import read_receipt
 from rmft.artifacts.rewards import read_rewards
-from rmft.workflow import forkserver
+from rmft.workflow import forkserver, handover
 
 REWARDS = {"process": ["gaussian"], "d": 3, "T": 5, "instances": 4}
 LONG = {"seed": 0, "theory": {"d": [2], "T": [*range(10, 1000)], "radius": [1.0], "samples": 2000}}  # for minutes
@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
     """Go where a run of Snakemake is at work; this process is that run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(JOB_OF, this_run())
-    monkeypatch.setenv(forkserver.SOCKET, "of no server")
+    monkeypatch.setenv(handover.SOCKET, "of no server")
     return tmp_path
 
 
@@ -50,9 +50,9 @@ def test_where_a_socket_cannot_be_made_each_job_imports_for_itself(tmp_path, mon
     deep = tmp_path / ("x" * 120)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    monkeypatch.delenv(forkserver.SOCKET)
+    monkeypatch.delenv(handover.SOCKET)
     forkserver.start(["rewards"] * 9, {})
-    assert forkserver.SOCKET not in os.environ
+    assert handover.SOCKET not in os.environ
     assert not any(deep.iterdir())
 
 
@@ -142,7 +142,7 @@ def test_a_job_and_its_server_end_with_their_run(folder, monkeypatch):
     (process,) = set(psutil.Process().children()) - before
     caller = called("theory", LONG, "theory.csv")
     job = job_of(process)
-    socket = Path(os.environ[forkserver.SOCKET])
+    socket = Path(os.environ[handover.SOCKET])
     assert socket.exists()
     run.communicate(b"\n")
     assert ended(process)
@@ -154,13 +154,13 @@ def test_a_job_and_its_server_end_with_their_run(folder, monkeypatch):
 
 @pytest.mark.usefixtures("folder")
 def test_where_no_server_is_jobs_are_done_at_once_by_the_process_that_was_called(monkeypatch):
-    assert forkserver.hand_over() is None
+    assert handover.hand_over() is None
     Path("left-behind").touch()
     for address in ("left-behind", "too-long" * 99):
-        monkeypatch.setenv(forkserver.SOCKET, address)
-        assert forkserver.hand_over() is None
-    monkeypatch.delenv(forkserver.SOCKET)
-    assert forkserver.hand_over() is None
+        monkeypatch.setenv(handover.SOCKET, address)
+        assert handover.hand_over() is None
+    monkeypatch.delenv(handover.SOCKET)
+    assert handover.hand_over() is None
 
 
 @pytest.mark.usefixtures("folder")

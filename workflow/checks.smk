@@ -20,6 +20,7 @@ onstart:
         # With a limit to jobs a second, 100 unless said otherwise, Snakemake 9 looks for jobs not only when one has ended
         # but again a second after each time that it looked, so ever more often (snakemake/snakemake#3744).
         workflow.scheduler.job_rate_limiter = None
+        let_wait(workflow.scheduler, workflow.scheduler.global_resources.get("own_server", 0))
     let_sigterm_in(workflow.scheduler)
 
 

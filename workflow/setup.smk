@@ -35,6 +35,7 @@ from rmft.workflow.runs import (
     drop_broken_dvc_locks,
     hold_folder,
     is_dry_run,
+    let_wait,
     or_stop,
     refuse_own_server,
     refuse_read_only,

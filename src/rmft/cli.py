@@ -15,9 +15,8 @@ import typer
 from typer import Argument, Option
 
 from rmft.artifacts.job import end_with_run
-from rmft.errors import AFTER_CTRL_C, WORKFLOW, InputError, without_workflow
+from rmft.errors import AFTER_CTRL_C, INTERRUPTED, WORKFLOW, InputError, without_workflow
 from rmft.tools import commands, eval_commands, export_commands, lineage_commands, play_commands
-from rmft.workflow.runs import INTERRUPTED
 
 OF_A_NAME = (EACCES, EPERM, ENAMETOOLONG)  # errors that are mistakes in the name of a file, and not a fault of ours
 

@@ -10,6 +10,7 @@ CONTINUED = 3  # names that a question lists at most of those that begin with th
 MANY = 30  # names that one line can list at most
 UNLISTED = "list the file that defines it under `extensions` in params.yaml (in Python: rmft.extensions.load)"
 NOT_HERE = "no such file; run from the root of a clone of the repository"
+INTERRUPTED = 130  # the exit code after Ctrl-C
 AFTER_CTRL_C = "interrupted; no file was left half-written"  # what a command says then
 # Pydantic's types of the error, of models and of dataclasses
 UNKNOWN_KEY = ("extra_forbidden", "unexpected_keyword_argument")

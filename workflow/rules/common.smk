@@ -1,6 +1,7 @@
 """What a job reads and depends on, by its wildcards: functions that rules share."""
 
 # Priorities: first jobs that take a second and that long jobs wait for, then those of iterations, then games of evaluations.
+# Training of the numeric agent and Theorem 1 take half a minute and could be done at any time, but not last, on one core.
 SHORT_AND_WAITED_FOR = 1_000_000
 ITERATION = 10_000  # more than the rounds of a game
 

@@ -6,6 +6,7 @@ rule theory:
         THEORY,
     log:
         "logs/theory.log",
+    priority: ITERATION
     conda:
         "../envs/rmft.yaml"
     params:

@@ -13,6 +13,7 @@ for experiment in with_stage("training"):
             log=training_log_of(experiment),
         log:
             f"logs/{experiment}/training.log",
+        priority: ITERATION
         conda:
             "../envs/rmft.yaml"
         params:

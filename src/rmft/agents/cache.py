@@ -216,6 +216,17 @@ class SlotCache(Cache):
         for kind, memory in self._memories():
             memory[target, :, : min(length, kind.slots)] = memory[source, :, : min(length, kind.slots)]
 
+    def move(self, sources: np.ndarray, targets: np.ndarray, length: int) -> None:
+        """Have the conversations of rows `sources` (n,) in rows `targets` (n,), which are the same in another order.
+
+        length: the most tokens that were written into one of them.
+        """
+        device = self.keys_and_values[0][0].device
+        sources, targets = (torch.as_tensor(rows, device=device) for rows in (sources, targets))
+        for kind, memory in self._memories():
+            held = memory[:, :, : min(length, kind.slots)]
+            held.index_copy_(0, targets, held.index_select(0, sources))
+
     def windows(self, row: int) -> list[torch.Tensor]:
         """Return a copy of what the layers in which tokens are overwritten hold of a conversation."""
         return [memory[row].clone() for memory in self._overwritten_layers()]

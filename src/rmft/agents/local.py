@@ -245,6 +245,16 @@ class LocalChatModel:
             self.bookmarks[target] = self.bookmarks[source]
 
     @torch.inference_mode()
+    def swap(self, rows: Sequence[int], others: Sequence[int]) -> None:
+        """Exchange conversations that are only fed: those of rows (n,) with those of others (n,)."""
+        sources, targets = np.array([*others, *rows]), np.array([*rows, *others])
+        self.cache.move(sources, targets, int(self.longest[sources].max()))
+        for of_rows in (self.lengths, self.longest):
+            of_rows[targets] = of_rows[sources]
+        row_now = dict(zip(sources.tolist(), targets.tolist(), strict=True))
+        self.bookmarks = OrderedDict((row_now.get(row, row), bookmark) for row, bookmark in self.bookmarks.items())
+
+    @torch.inference_mode()
     def reply(
         self,
         messages: Sequence[str] | None,

@@ -31,6 +31,9 @@ CHUNK = 64  # tokens that are fed in one forward pass, and by which a slot can b
 WORTH_COPYING = 32  # common tokens for which a slot is copied rather than a conversation fed again
 PATIENCE = 4  # tokens of responses in generation for which a prompt may wait, so that several are fed together
 STALE_SECONDS = 120.0  # a slot that is idle for so long is reused before an unused one is taken
+# Conversations in generation change rows where they are a smaller share of those between the first and last of them.
+# To move one takes about as long as to compute a token of another one that lies between them.
+TOGETHER = 0.8
 
 PrefixKey = int
 
@@ -70,7 +73,10 @@ class Generation:
 
 @dataclass(eq=False)
 class CacheSlot:
-    """A conversation in the cache. ids: tokens fed. prefixes: keys by which it is found. idle_since: on a clock."""
+    """A conversation in the cache. ids: tokens fed. prefixes: keys by which it is found. idle_since: on a clock.
+
+    row: of the cache; the runner may exchange the rows of two slots.
+    """
 
     row: int
     ids: Ids = field(default_factory=lambda: array("i"))
@@ -105,7 +111,7 @@ class ModelRunner:
         capacity = language_model.chat_tokenizer.limit or config.max_position_embeddings
         self.chat_model = LocalChatModel(language_model, slots, capacity, CHUNK, slack=CHUNK)
         self.unused = deque(CacheSlot(row) for row in range(slots))
-        self.idle: OrderedDict[int, CacheSlot] = OrderedDict()  # by row, the longest idle first
+        self.idle: OrderedDict[CacheSlot, None] = OrderedDict()  # the longest idle first
         self.by_prefix: dict[PrefixKey, list[CacheSlot]] = {}
         self.active: dict[Generation, CacheSlot] = {}
         self.waited = 0  # steps for which prompts have waited for others
@@ -127,7 +133,7 @@ class ModelRunner:
                     continue
                 # A conversation that ends in a response continues in its slot. One that ends in a user's message may
                 # begin several conversations, and is copied.
-                if place % 2 and slot.row in self.idle:
+                if place % 2 and slot in self.idle:
                     return self._take(generation, slot, same)
                 if same >= WORTH_COPYING and (target := self._free_slot(slot)):
                     self.chat_model.copy(slot.row, target.row)
@@ -142,19 +148,18 @@ class ModelRunner:
             return False
         slots = self.by_prefix.get(generation.prefixes[-1], ())
         length = len(generation.prompt_ids)
-        return any(length - len(slot.ids) > WORTH_COPYING and slot.row not in self.idle for slot in slots)
+        return any(length - len(slot.ids) > WORTH_COPYING and slot not in self.idle for slot in slots)
 
     def _continued_by(self, generation: Generation) -> CacheSlot | None:
         """Return the idle slot that holds a conversation up to its last message, or None.
 
         Such a slot is better than a copy of a twin (a conversation with the same messages), though that holds the last
-        message, too: copies scatter the conversations that are computed together, and then the cache of each has to be
-        gathered for each token.
+        message, too: the copy would take one more slot.
         """
         if len(generation.prefixes) < 2:
             return None
         for slot in self.by_prefix.get(generation.prefixes[-2], ()):
-            if slot.row in self.idle and self._held(slot, generation):
+            if slot in self.idle and self._held(slot, generation):
                 return slot
         return None
 
@@ -165,14 +170,14 @@ class ModelRunner:
 
     def _free_slot(self, other_than: CacheSlot | None = None) -> CacheSlot | None:
         """Return a slot for a new conversation: an unused one or the longest idle one, or None."""
-        oldest = next((slot for slot in self.idle.values() if slot is not other_than), None)
+        oldest = next((slot for slot in self.idle if slot is not other_than), None)
         stale = oldest and time.monotonic() - oldest.idle_since > STALE_SECONDS
         return self.unused[0] if self.unused and not stale else oldest
 
     def _take(self, generation: Generation, slot: CacheSlot, same: int) -> bool:
         if self.unused and self.unused[0] is slot:
             self.unused.popleft()
-        self.idle.pop(slot.row, None)
+        self.idle.pop(slot, None)
         self._set_prefixes(slot, [generation.prefixes[-1]])
         self.chat_model.go_back(slot.row, same)
         del slot.ids[same:]
@@ -195,7 +200,26 @@ class ModelRunner:
         if generation.text is not None:
             self._set_prefixes(slot, [*slot.prefixes, prefix_key(generation.prefixes[-1], generation.text)])
         slot.idle_since = time.monotonic()
-        self.idle[slot.row] = slot
+        self.idle[slot] = None
+
+    def _bring_together(self) -> None:
+        """Have conversations in generation change rows with others, where too many others lie between them.
+
+        A pass for a token of each computes those that lie between them, too, or gathers the cache of each.
+        """
+        rows = [slot.row for slot in self.active.values()]
+        count = len(rows)
+        if count >= TOGETHER * (max(rows) + 1 - min(rows)):
+            return
+        rows = np.sort(rows)
+        held = np.searchsorted(rows, rows + count) - np.arange(count)  # by how many of them, from each of them on
+        first = min(int(rows[held.argmax()]), self.chat_model.count - count)
+        together = range(first, first + count)
+        moved = [slot for slot in self.active.values() if slot.row not in together]
+        others = [slot for slot in (*self.idle, *self.unused) if slot.row in together]
+        self.chat_model.swap([slot.row for slot in moved], [slot.row for slot in others])
+        for slot, other in zip(moved, others, strict=True):
+            slot.row, other.row = other.row, slot.row
 
     # --- Tokens ---
 
@@ -209,6 +233,7 @@ class ModelRunner:
                 self._prefill(prefill)
                 self.waited = 0
         if decode := [generation for generation in self.active if generation.ids]:
+            self._bring_together()
             self._feed(decode, [array("i", generation.ids[-1:]) for generation in decode])
 
     def _worth_a_pass(self, generations: list[Generation]) -> bool:
@@ -253,10 +278,14 @@ class ModelRunner:
         uniforms = [generation.uniforms[len(generation.ids)] for generation in generations]
         uniforms = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)
         temperatures = np.array([generation.temperature for generation in generations])
-        tokens = torch.zeros(len(generations), dtype=torch.int64, device=logits.device)
-        for temperature in np.unique(temperatures):
-            rows = torch.as_tensor(np.flatnonzero(temperatures == temperature), device=logits.device)
-            tokens[rows] = sample(logits[rows], uniforms[rows], float(temperature))
+        different = set(temperatures.tolist())
+        if len(different) == 1:
+            tokens = sample(logits, uniforms, different.pop())
+        else:
+            tokens = torch.zeros(len(generations), dtype=torch.int64, device=logits.device)
+            for temperature in different:
+                rows = torch.as_tensor(temperatures == temperature, device=logits.device)
+                tokens[rows] = sample(logits[rows], uniforms[rows], temperature)
         self._record_logprobs(generations, logits, tokens)
         for generation, token in zip(generations, tokens.tolist(), strict=True):
             generation.ids.append(token)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rmft.params.section import VARIABLE, Count, Name, NotNegative, Positive, Section
+from rmft.params.section import VARIABLE, Count, Name, NotNegative, Positive, ReplyLimit, Section
 
 TokenLimit = Literal["max_completion_tokens", "max_tokens"]
 NO_ADDRESS = "must look like http://localhost:8080/v1, without a key in it"
@@ -107,6 +107,7 @@ class EndpointSettings(EndpointModel):
     context: Count = Field(
         default=131_072, description="Tokens that the model can read; the endpoint refuses more in any case."
     )
+    max_tokens: ReplyLimit = None
     prices: Prices = Field(description="What the model costs.")
     tuned_prices: Prices = Field(
         default_factory=lambda settings: settings.get("prices"),

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 from rmft.environments import check_mixture
 from rmft.errors import InputError
 from rmft.package_data import find_file
-from rmft.params.section import DEVICE, Commit, Count, Name, Positive, Section, Several, prefixed
+from rmft.params.section import DEVICE, Commit, Count, Name, Positive, ReplyLimit, Section, Several, prefixed
 
 MODEL_FILES = (".json", ".jinja", ".model", ".txt", ".safetensors")  # that a language model is read from, weights last
 
@@ -112,11 +112,7 @@ class LanguageModelSettings(Checkpoint):
     context: Count | None = Field(
         default=None, description="Largest number of tokens that the model may read; null: as its configuration says."
     )
-    max_tokens: Count | None = Field(
-        default=None,
-        exclude_if=lambda limit: limit is None,
-        description="Largest number of tokens of a completion, where `protocol` allows more; null: as `protocol` says.",
-    )
+    max_tokens: ReplyLimit = None
     quantised: Literal["nf4"] | None = Field(
         default=None,
         description="nf4: base weights take 4 bits in memory (bitsandbytes), and only adapters can be trained.",

@@ -14,6 +14,13 @@ from rmft.errors import UNKNOWN_KEY, InputError, did_you_mean, unknown
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+ReplyLimit = Annotated[
+    Count | None,
+    Field(
+        exclude_if=lambda limit: limit is None,
+        description="Largest number of tokens of a completion, where `protocol` allows more; null: as `protocol` says.",
+    ),
+]
 AtLeastTwo = Annotated[int, Field(ge=2)]
 Actions = Annotated[int, Field(ge=2, le=127)]  # in files an action has a byte
 Several = Annotated[list[str], Field(min_length=1)]

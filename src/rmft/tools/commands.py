@@ -75,9 +75,10 @@ def params(
     check_inputs(found)
     if experiment is not None:
         print(explained(file, experiment, scale))
-        return
-    for line in without_difference(full_size):
+    for line in without_difference(full_size, [experiment] if experiment else full_size.experiments):
         print(line, file=sys.stderr)
+    if experiment is not None:
+        return
     if line := beyond_budget(found, expected_work(found, endpoint_experiments(found))):
         print(line, file=sys.stderr)
     if write is not None:

@@ -1,7 +1,7 @@
 """`rmft params`: the parameters as they are at their scale, and where each value of an experiment comes from."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmft.errors import InputError, unknown
@@ -38,8 +38,8 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def without_difference(full_size: Params) -> Iterator[str]:
-    """Yield a line for each variant that the scale makes learn as the experiment that it varies."""
+def without_difference(full_size: Params, names: Iterable[str]) -> Iterator[str]:
+    """Yield a line for each of these experiments that the scale makes learn as the experiment that it varies."""
     params = full_size.at_scale()
 
     def learns_alike(of: Params, name: str, other: str) -> bool:
@@ -47,7 +47,8 @@ def without_difference(full_size: Params) -> Iterator[str]:
         same = {key: getattr(original, key) for key in NOT_LEARNT_FROM}
         return of.experiments[name].model_copy(update=same) == original
 
-    for name, variant in params.experiments.items():
+    for name in names:
+        variant = params.experiments[name]
         pair = name, variant.varies
         if variant.varies and learns_alike(params, *pair) and not learns_alike(full_size, *pair):
             yield (

@@ -1,7 +1,7 @@
 """A fork server: one process of a Snakemake run imports the libraries, and each job is a fork of that process.
 
-`rmft` hands its job over to the server by a socket, where there is one, and passes on its exit code; otherwise it does
-the job itself. The forked job has the streams, folder, environment and arguments of the `rmft` that handed it over, and
+`rmft` hands its job over to the server by a socket, where there is one (see `handover`); otherwise it does the job
+itself. The forked job has the streams, folder, environment and arguments of the `rmft` that handed it over, and
 ends when that one ends.
 """
 
@@ -23,12 +23,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn
+
+import psutil
 
 from rmft.artifacts.job import JOB_OF, done_for, running, this_run
-from rmft.workflow.runs import INTERRUPTED
+from rmft.workflow.handover import SOCKET, STREAMS
 
-SOCKET = "RMFT_FORK_SERVER"  # environment variable of jobs: the path of the socket that the server listens on
 FEW = 3  # with so few jobs, importing in each of them is as fast
 IMPORTS = {  # by stage, what takes its jobs long to import
     "rollouts": ("rmft.stages.rollouts", "rmft.agents.local"),
@@ -41,7 +42,6 @@ IMPORTS = {  # by stage, what takes its jobs long to import
     "tables": ("rmft.stages.tables",),
 }
 ALWAYS = ("rmft.cli", "rmft.workflow.stage", "rmft.workflow.records", "pandas", "pyarrow.parquet")
-STREAMS = (0, 1, 2)
 # With these variables glibc keeps freed memory for the next tensor. Otherwise it gives large blocks back to the system,
 # and fine-tuning waits while the system zeroes them to hand them out again. Other C libraries ignore the variables.
 KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": f"{32 << 20}", "MALLOC_TRIM_THRESHOLD_": f"{8 << 30}"}
@@ -79,48 +79,6 @@ def start(stages: Iterable[str], environment: Mapping[str, str], *, at_endpoint:
             stderr=subprocess.DEVNULL,
         )
     os.environ[SOCKET] = str(path)
-
-
-# --- In the process that Snakemake called ---
-
-
-def hand_over() -> int | None:
-    """Have the run's server do the job of this process.
-
-    Return the job's exit code, or None where there is no server, or the server ends before the job begins.
-    """
-    if SOCKET not in os.environ:
-        return None
-    with socket.socket(socket.AF_UNIX) as server, server.makefile("r", encoding="ascii") as lines:
-        try:
-            server.connect(os.environ[SOCKET])
-            call = json.dumps([sys.argv, str(Path.cwd()), dict(os.environ), this_run()])
-            socket.send_fds(server, [b"."], STREAMS)
-            server.sendall(f"{call}\n".encode())
-            process = lines.readline()
-        except OSError:
-            return None
-        except KeyboardInterrupt:
-            return INTERRUPTED
-        return _exit_code(int(process), lines) if process else None
-
-
-def _exit_code(process: int, lines: TextIO) -> int:
-    """Wait for the end of a job's process and return its exit code; pass on the signals that this process gets.
-
-    Return 1 where the server has ended without a code: the job has begun, so it must not be done again.
-    """
-
-    def pass_on(signum: int, _frame: object) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(process, signum)
-
-    signal.signal(signal.SIGTERM, pass_on)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches both: they share a terminal
-    try:
-        return int(lines.readline() or 1)
-    except OSError:
-        return 1
 
 
 # --- In the server ---
@@ -205,13 +163,16 @@ def _become(client: socket.socket) -> bool:
     if not call:
         return False
     sys.argv, folder, environment, caller = json.loads(call)
+    try:
+        done_for(this_run(caller))
+    except psutil.NoSuchProcess:
+        return False
     for stream, own in zip(streams, STREAMS, strict=True):
         os.dup2(stream, own)
         os.close(stream)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    done_for(caller)
     threading.Thread(target=_end_with, args=[client], daemon=True).start()
     return True
 

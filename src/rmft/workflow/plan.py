@@ -298,7 +298,7 @@ def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProbl
 
 def _in_words(params: Params, chosen: Experiment) -> LanguageProblem:
     """Return what a language model plays in training. Its replies are no longer than the model's own limit."""
-    problem, limit = _part(LanguageProblem, chosen), getattr(params.models[chosen.model], "max_tokens", None)
+    problem, limit = _part(LanguageProblem, chosen), params.models[chosen.model].max_tokens
     shorter = min(problem.protocol.max_tokens, limit or problem.protocol.max_tokens)
     return problem.model_copy(update={"protocol": problem.protocol.model_copy(update={"max_tokens": shorter})})
 

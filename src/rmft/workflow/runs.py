@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, NoReturn, TextIO, TypeVar
+from typing import Any, Literal, NoReturn, TextIO, TypeVar
 
 from rmft.artifacts.job import this_run
 from rmft.errors import InputError, without_workflow
@@ -21,7 +22,6 @@ from rmft.package_data import require_clone
 LOCK = Path(".snakemake/flock")
 DVC_LOCKS, DVC_GUARD = Path(".dvc/tmp/rwlock"), Path(".dvc/tmp/rwlock.lock")  # its list of locks, and who may edit it
 DRY_RUN_SECONDS = 60.0  # how long a run waits for dry runs
-INTERRUPTED = 130  # the exit code after Ctrl-C
 Result = TypeVar("Result")
 
 _held: list[TextIO] = []  # open until the process ends, by whatever end
@@ -69,6 +69,13 @@ def _lock_alone(file: TextIO) -> None:
             if time.monotonic() > ends:
                 raise
             time.sleep(0.1)
+
+
+def let_wait(scheduler: Any, jobs: int) -> None:  # noqa: ANN401 (Snakemake's, which has no public type)
+    """Let so many jobs that take no core wait side by side; Snakemake starts five beyond the cores, and no more."""
+    executor = scheduler._executor
+    executor.workers += jobs
+    executor.pool = ThreadPoolExecutor(executor.workers)
 
 
 def drop_broken_dvc_locks() -> None:
