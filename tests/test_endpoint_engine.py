@@ -110,7 +110,7 @@ def test_conversations_that_are_word_for_word_the_same_go_on_in_their_own_slots(
     longer = [*texts, twins[0].text, message(0, 1)]
     for reply in case.answer(case.ask(longer, 2), case.ask(longer, 3)):
         assert reply.ids == case.expected(longer, reply)
-    assert len(case.runner.unused) == unused  # no copy, which would lie far from the others
+    assert len(case.runner.unused) == unused  # no copy, which would take one more slot
 
 
 def test_a_conversation_may_be_asked_again_or_go_back_as_far_as_it_likes():

@@ -18,7 +18,7 @@ from rmft.tools.parameter_docs import documents
 from rmft.tools.parameters import explained, without_difference
 from rmft.workflow import targets
 from rmft.workflow.parameters import parameters_of
-from rmft.workflow.plan import method_job
+from rmft.workflow.plan import method_job, rollouts_job
 from rmft.workflow.plan_outputs import table_job
 
 dvc_hydra = pytest.importorskip("dvc.utils.hydra")
@@ -201,6 +201,15 @@ def test_every_value_of_an_experiment_is_shown_with_its_place():
         ("score: ", "default"),
     ):
         assert any(of.strip().startswith(line) and of.endswith(f"# {place}") for of in text.splitlines()), line
+
+
+def test_a_limit_of_the_model_is_shown_in_place_of_the_protocols_and_is_what_jobs_have():
+    (line,) = [line for line in explained(ROOT / "params.yaml", "closed_mab").splitlines() if "max_tokens" in line]
+    assert re.search(
+        r"max_tokens: 96 +# models\.embedded-endpoint; 256 in defaults\.endpoint\.protocol\.max_tokens$", line
+    )
+    job = rollouts_job(load(ROOT / "params.yaml").at_scale(), "closed_mab", 0, 0, 1)
+    assert job.problem.protocol.max_tokens == 96
 
 
 def test_every_value_is_described_and_the_page_and_the_schemas_are_up_to_date():

@@ -6,10 +6,13 @@ import re
 import shutil
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from snakemake.executors.local import Executor as LocalExecutor
+from snakemake.executors.touch import Executor as TouchExecutor
 from snakemake.scheduling.job_scheduler import JobScheduler
 from trees import (
     ROOT,
@@ -30,7 +33,7 @@ from trees import (
 
 from rmft.params import load
 from rmft.workflow.failures import let_sigterm_in, why_ended
-from rmft.workflow.runs import DVC_GUARD, DVC_LOCKS, drop_broken_dvc_locks, is_dry_run, run_tool
+from rmft.workflow.runs import DVC_GUARD, DVC_LOCKS, drop_broken_dvc_locks, is_dry_run, let_wait, run_tool
 
 pytestmark = pytest.mark.xdist_group("workflow")
 
@@ -211,6 +214,16 @@ def test_a_run_can_be_stopped_while_it_chooses_jobs():
     main.join(10)
     assert not main.is_alive()
     assert scheduler._user_kill == "graceful"
+
+
+def test_more_jobs_wait_side_by_side_than_snakemake_would_start():
+    executor = object.__new__(LocalExecutor)
+    executor.workers = 7
+    executor.pool = ThreadPoolExecutor(executor.workers)
+    let_wait(SimpleNamespace(_executor=executor), 5)
+    together = threading.Barrier(12)
+    assert sorted(executor.pool.map(lambda _: together.wait(timeout=20), range(12))) == list(range(12))
+    let_wait(SimpleNamespace(_executor=object.__new__(TouchExecutor)), 5)  # which has no pool
 
 
 def test_programs_of_the_environment_are_found_where_it_is_not_activated(monkeypatch):

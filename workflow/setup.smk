@@ -1,6 +1,7 @@
 """What every rule needs: parameters, one run at a time, the environment of jobs, and names in paths."""
 
 import gc
+import math
 import os
 import shlex
 import sys

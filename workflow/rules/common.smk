@@ -4,6 +4,7 @@
 # Training of the numeric agent and Theorem 1 take half a minute and could be done at any time, but not last, on one core.
 SHORT_AND_WAITED_FOR = 1_000_000
 ITERATION = 10_000  # more than the rounds of a game
+GAMES_IN_A_PLACE, MOST_PLACES = 64, 4  # at our own server, which caches 1,024 conversations of a small model
 
 
 def evaluation_of(wildcards):
@@ -90,9 +91,21 @@ def gpus_to_learn(wildcards):
     return gpus(wildcards) and EXPERIMENTS[wildcards.experiment].sft.processes
 
 
-def own_server(wildcards):
-    """Return 1 where our own server plays and fine-tunes an experiment's model, else 0."""
-    return int(plan.served(PARAMS, EXPERIMENTS[wildcards.experiment].model) is not None)
+def own_server(wildcards, games=1):
+    """Return how many places a job takes at our own server, if that plays and fine-tunes an experiment's model; else 0."""
+    served = plan.served(PARAMS, EXPERIMENTS[wildcards.experiment].model) is not None
+    return served * min(MOST_PLACES, math.ceil(games / GAMES_IN_A_PLACE))
+
+
+def places_to_train(wildcards):
+    """Return how many places at our own server the games of a shard of an iteration take."""
+    loop = EXPERIMENTS[wildcards.experiment].loop
+    return own_server(wildcards, loop.scenarios * loop.trajectories / int(wildcards.shards))
+
+
+def places_to_evaluate(wildcards):
+    """Return how many places at our own server the games of an evaluation take."""
+    return own_server(wildcards, evaluation_of(wildcards).instances)
 
 
 def threads_to_play(wildcards):

@@ -20,7 +20,7 @@ rule rollouts_shard:
     threads: threads_to_play
     resources:
         gpu=gpus_to_play,
-        own_server=own_server,
+        own_server=places_to_train,
     params:
         settings=lambda wildcards: plan.rollouts_job(
             PARAMS, wildcards.experiment, *this_iteration(wildcards), int(wildcards.shard)
@@ -71,7 +71,7 @@ rule held_out:
     threads: threads_to_play
     resources:
         gpu=gpus_to_play,
-        own_server=own_server,
+        own_server=places_to_evaluate,
     params:
         settings=lambda wildcards: plan.held_out_job(
             PARAMS, wildcards.experiment, wildcards.evaluation, wildcards.player

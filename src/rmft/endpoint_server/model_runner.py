@@ -31,8 +31,8 @@ CHUNK = 64  # tokens that are fed in one forward pass, and by which a slot can b
 WORTH_COPYING = 32  # common tokens for which a slot is copied rather than a conversation fed again
 PATIENCE = 4  # tokens of responses in generation for which a prompt may wait, so that several are fed together
 STALE_SECONDS = 120.0  # a slot that is idle for so long is reused before an unused one is taken
-# Conversations in generation change rows where they are a smaller share of those between the first and last of them.
-# To move one takes about as long as to compute a token of another one that lies between them.
+# Where conversations in generation fill less than this share of the cache's rows from the first to the last of them,
+# some change rows. To move one takes about as long as to compute a token of another one that lies between them.
 TOGETHER = 0.8
 
 PrefixKey = int

@@ -8,7 +8,7 @@ from rmft.params.language_model import LanguageModelSettings
 
 API_KEY = "RMFT_API_KEY"  # the environment variable with the key that clients show
 MODELS, MODEL = "models", "model.json"  # the folder of fine-tuned models in the state, and of each the last file
-MANY_SLOTS, MANY_MODELS, FEW_MODELS = 1024, 5, 3
+MANY_SLOTS, MANY_MODELS, FEW_MODELS = 1024, 16, 3
 
 
 @dataclass(frozen=True)

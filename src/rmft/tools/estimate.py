@@ -4,6 +4,7 @@ Prompts are rendered as in the experiment. Two numbers cannot be known beforehan
 others' endpoints, the characters of a token. They come from params.yaml (`expected`).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cache
@@ -136,7 +137,7 @@ def _judged(params: Params, name: str) -> Iterator[ExpectedWork]:
 def _token_counter(params: Params, settings: EndpointSettings, feedback: str) -> TokenCounter:
     """Return how an endpoint is expected to count tokens; our own server's model has a tokenizer that counts them."""
     expected = settings.expected
-    reply = getattr(expected.reply_tokens, feedback)
+    reply = min(getattr(expected.reply_tokens, feedback), settings.max_tokens or math.inf)
     at_hand = settings.serves and Path(params.models[settings.serves].folder, "tokenizer.json")
     if not at_hand or not at_hand.exists():  # elsewhere, on the hub, or not converted yet
         return TokenCounter(lambda text: len(text) / expected.characters_per_token, reply, CACHED_FROM, CACHED_BY)

@@ -8,8 +8,10 @@ from rmft.errors import InputError, unknown
 from rmft.params import Params
 from rmft.params.inheritance import Place
 from rmft.params.reading import read
+from rmft.workflow.plan import reply_limit
 
 COLUMN = 44  # where the places begin
+REPLIES = ("protocol", "max_tokens")  # the key that a model may limit
 NOT_LEARNT_FROM = ("varies", "scale", "evaluations")  # keys of an experiment that do not change how a model is trained
 
 
@@ -24,6 +26,9 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
     whole, ours = (
         dict(_leaves(params.experiments[name].model_dump(mode="json"))) for params in (full_size, full_size.at_scale())
     )
+    params = full_size.at_scale()
+    chosen = params.experiments[name]
+    limit, limiting = reply_limit(params, chosen) if chosen.in_words else (0, None)
     lines, above = [f"# {name} at scale {full_size.scale}"], ()
     for key, value in ours.items():
         *parents, last = key
@@ -34,6 +39,9 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
         place = _place(places, ("experiments", name, *key))
         if value != whole.get(key, value):
             place = f"scales.{full_size.scale}; {json.dumps(whole[key], ensure_ascii=False)} in {place}"
+        if key == REPLIES and limiting:
+            text = f"{'  ' * len(parents)}{last}: {limit}"
+            place = f"models.{limiting}; {value} in {place}"
         lines.append(f"{text:<{COLUMN}} # {place}")
     return "\n".join(lines)
 

@@ -298,9 +298,17 @@ def problem_in(params: Params, experiment: str, evaluation: str) -> NumericProbl
 
 def _in_words(params: Params, chosen: Experiment) -> LanguageProblem:
     """Return what a language model plays in training. Its replies are no longer than the model's own limit."""
-    problem, limit = _part(LanguageProblem, chosen), params.models[chosen.model].max_tokens
-    shorter = min(problem.protocol.max_tokens, limit or problem.protocol.max_tokens)
+    problem = _part(LanguageProblem, chosen)
+    shorter, _ = reply_limit(params, chosen)
     return problem.model_copy(update={"protocol": problem.protocol.model_copy(update={"max_tokens": shorter})})
+
+
+def reply_limit(params: Params, chosen: Experiment) -> tuple[int, str | None]:
+    """Return the most tokens of a reply, and the model that limits it, or None where the protocol does."""
+    limit = params.models[chosen.model].max_tokens
+    if limit and limit < chosen.protocol.max_tokens:
+        return limit, chosen.model
+    return chosen.protocol.max_tokens, None
 
 
 def stream_name(params: Params, experiment: str) -> str:

@@ -74,8 +74,9 @@ def _lock_alone(file: TextIO) -> None:
 def let_wait(scheduler: Any, jobs: int) -> None:  # noqa: ANN401 (Snakemake's, which has no public type)
     """Let so many jobs that take no core wait side by side; Snakemake starts five beyond the cores, and no more."""
     executor = scheduler._executor
-    executor.workers += jobs
-    executor.pool = ThreadPoolExecutor(executor.workers)
+    if hasattr(executor, "pool"):  # `snakemake --touch` starts no jobs
+        executor.workers += jobs
+        executor.pool = ThreadPoolExecutor(executor.workers)
 
 
 def drop_broken_dvc_locks() -> None:
