@@ -97,9 +97,10 @@ def fine_tuned(steps: int, threads: int) -> np.ndarray:
 
 
 def numeric(iterations: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parameters of a linear-attention model after numeric RMFT, and what it adds up in games of 100 rounds.
+    """Return the parameters of linear-attention models after numeric RMFT, and what they add up in games of 100 rounds.
 
-    Training computes with torch, and evaluations with NumPy.
+    Training computes with torch, and evaluations with NumPy. A product of three numbers rounds alike in most models,
+    whatever computes it, so there is a model for each training seed.
     """
     from rmft.environments import draw_rewards
     from rmft.params import load
@@ -110,9 +111,10 @@ def numeric(iterations: int) -> tuple[np.ndarray, np.ndarray]:
     job = training_job(load(ROOT / "params.yaml"), "numeric_mab")
     loop = job.training.rmft.model_copy(update={"iterations": iterations})
     *_, (_, model, _) = rmft(0, job.training.model_copy(update={"rmft": loop}), job.model)
-    table = draw_rewards(0, "bits", ["gaussian"], (200, 100, job.training.d))
+    rewards = draw_rewards(0, "bits", ["gaussian"], (200, 100, job.training.d)).rewards
     parameters = np.concatenate([value.detach().numpy().ravel() for value in vars(model).values()])
-    return parameters, model.to_numpy().of_seed(0).increments(table.rewards)
+    seeds = map(model.to_numpy().of_seed, range(job.training.rmft.training_seeds))
+    return parameters, np.stack([one.increments(rewards) for one in seeds])
 
 
 def reference_algorithms() -> np.ndarray:
