@@ -224,6 +224,23 @@ def test_the_same_data_gives_the_same_bytes(tmp_path, label):
         assert (tmp_path / f"one/{label}.{ending}").read_bytes() == (tmp_path / f"two/{label}.{ending}").read_bytes()
 
 
+def test_the_text_of_both_files_has_the_width_that_its_characters_need(tmp_path, monkeypatch):
+    drawing = drawn_from_small_files("reasoning-comparison", tmp_path)
+    figure, bounds = drawing.figure, []
+
+    def note_bounds(path: Path, **_: object) -> None:
+        path.touch()
+        figure.draw_without_rendering()
+        bounds.append(figure.axes[0].get_position().bounds)
+
+    monkeypatch.setattr(figure, "savefig", note_bounds)
+    drawing.save(tmp_path / "figure")
+    figure.set_layout_engine("constrained")
+    for _ in range(3):
+        figure.draw_without_rendering()
+    assert bounds == [figure.axes[0].get_position().bounds] * 2
+
+
 def test_a_matplotlibrc_of_the_users_changes_no_figure(tmp_path, monkeypatch):
     label = "open-MAB-minfrac"
     files, job = inputs_of(PARAMS, label, tmp_path), figure_job(PARAMS, label, None)

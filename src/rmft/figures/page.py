@@ -46,6 +46,9 @@ def draw_page(
         ax.add_patch(box)
     for run in frame.itertuples():
         look = {"family": "DejaVu Sans Mono", "fontsize": size, "color": INK, "parse_math": False}
+        look["in_layout"] = (
+            False  # it fits, and the layout would make room for what sticks out before the axes are wide
+        )
         ax.text(run.x, run.line, run.y, va="top", **(look | looks.get(run.series, {})))
     return figure
 

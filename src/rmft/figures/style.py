@@ -61,7 +61,7 @@ class Drawing:
         pdf, png, csv = (stem.with_name(f"{stem.name}.{ending}") for ending in ("pdf", "png", "csv"))
         with artifact(pdf) as path:  # no date: the same data gives the same bytes
             self.figure.savefig(path, metadata={"Subject": about, "CreationDate": None})
-        self.figure.set_layout_engine("none")  # both files have the layout that was found for the first
+        self.figure.set_layout_engine("none")  # both files have the layout of the first
         with artifact(png) as path:
             self.figure.savefig(path, metadata={"Description": about}, dpi=self.dpi)
         write_csv(csv, self.frame)
