@@ -44,11 +44,8 @@ def draw_page(
     ax.set_axis_off()
     for box in boxes:
         ax.add_patch(box)
-    for run in frame.itertuples():
-        look = {"family": "DejaVu Sans Mono", "fontsize": size, "color": INK, "parse_math": False}
-        look["in_layout"] = (
-            False  # it fits, and the layout would make room for what sticks out before the axes are wide
-        )
+    for run in frame.itertuples():  # out of the layout, which would make room for text that fits once the axes are wide
+        look = {"family": "DejaVu Sans Mono", "fontsize": size, "color": INK, "parse_math": False, "in_layout": False}
         ax.text(run.x, run.line, run.y, va="top", **(look | looks.get(run.series, {})))
     return figure
 
