@@ -155,9 +155,8 @@ def test_conversations_that_go_on_change_rows_with_those_between_them():
         return replies
 
     go_on(dict.fromkeys(range(6), 3))
-    go_on(
-        {0: 3, 3: CHUNK + 30}
-    )  # game 3 comes to row 1; what its long reply overwrites is kept, for when it is asked again
+    # Game 3 comes to row 1. What its long reply overwrites is kept, for when it is asked again.
+    go_on({0: 3, 3: CHUNK + 30})
     assert [*case.runner.chat_model.bookmarks] == [1]
     go_on({0: 3, 2: 3})  # game 2 comes to row 1, and game 3 to the row of game 2
     assert [*case.runner.chat_model.bookmarks] == [2]

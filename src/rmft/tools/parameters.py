@@ -23,10 +23,8 @@ def explained(path: Path, name: str, scale: str | None = None) -> str:
     full_size, places = read(path, scale)
     if name not in full_size.experiments:
         raise InputError(f"params: {unknown(name, full_size.experiments)}")
-    whole, ours = (
-        dict(_leaves(params.experiments[name].model_dump(mode="json"))) for params in (full_size, full_size.at_scale())
-    )
     params = full_size.at_scale()
+    whole, ours = (dict(_leaves(of.experiments[name].model_dump(mode="json"))) for of in (full_size, params))
     chosen = params.experiments[name]
     limit, limiting = reply_limit(params, chosen) if chosen.in_words else (0, None)
     lines, above = [f"# {name} at scale {full_size.scale}"], ()

@@ -1,7 +1,7 @@
 """What the `rmft` of a job does where a fork server does the job: hand the job over, and wait for its end.
 
 Each job starts this program, so this module imports little: with psutil, pathlib and the like, which the server has
-anyway, the program would take three times as long to start.
+anyway, the program would take more than twice as long to start.
 """
 
 import json
